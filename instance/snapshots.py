@@ -181,12 +181,12 @@ class SnapshotWriter:
             snapshot.MergeFrom(job.cut)
             snapshot.async_s = time.monotonic() - start
         except HeronError as error:
-            problem = str(error)
+            snapshot, problem = None, str(error)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            snapshot, problem = None, f"{type(error).__name__}: {error}"
         with self._lock:
             if not job.cancelled:
-                self._report(job.checkpoint, None if problem else snapshot, problem)
+                self._report(job.checkpoint, snapshot, problem)
 
     def _add_channel(self, job: Job, snapshot: TaskSnapshot) -> None:
         if not job.ready.wait(max(0.0, job.deadline - time.monotonic())):

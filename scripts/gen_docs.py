@@ -78,6 +78,7 @@ REPORTERS = (
     "heronpy/executor/*.py",
     "heronpy/metrics/prometheus.py",
     "heronpy/spark/*.py",
+    "heronpy/tmaster/*.py",
 )
 #: Names that the source puts together.
 COMPOSED = re.compile(r"__py-generation-\d-(count|collection-threshold)|__replica/__\w+")
@@ -257,10 +258,11 @@ def _topology_keys() -> Iterator[str]:
 def metrics_page() -> str:
     """The metrics of the runtime."""
     sources = "".join(path.read_text(encoding="utf-8") for glob in REPORTERS for path in sorted(ROOT.glob(glob)))
-    literals = set(re.findall(r'"((?:__(?:process/|executor/)?|spark-)[\w-]+)["/]', sources))
+    literals = set(re.findall(r'"((?:__(?:process/|executor/|tmaster/)?|spark-)[\w-]+)["/]', sources))
     reported = [m for m in METRICS.values() if m.name in literals or COMPOSED.fullmatch(m.name)]
     silent = [m for m in METRICS.values() if m not in reported]
-    groups: dict[str, list[Metric]] = {"Tasks": [], "Stream managers": [], "Every process": [], "Spark": []}
+    titles = ("Tasks", "Stream managers", "Topology master", "Every process", "Spark")
+    groups: dict[str, list[Metric]] = {title: [] for title in titles}
     for metric in reported:
         groups[_group(metric.name)].append(metric)
     parts = [
@@ -283,6 +285,8 @@ def metrics_page() -> str:
 def _group(name: str) -> str:
     if name.startswith("spark-"):
         return "Spark"
+    if name.startswith("__tmaster/"):
+        return "Topology master"
     if name.startswith(("__process/", "__executor/")):
         return "Every process"
     tasks = list(METRICS)[: list(METRICS).index("__tuples_to_workers")]
@@ -344,13 +348,15 @@ def rest_page() -> str:
         "",
         NOTE,
         "The addresses of the tracker, see [how to look](../howto/tracker.md). `TOPOLOGY` is"
-        " `/api/v1/topologies/{cluster}/{role}/{environ}/{name}`. `/api/v1/openapi.json` has the shapes of all answers.",
+        " `/api/v1/topologies/{cluster}/{role}/{environ}/{name}`. `/api/v1/openapi.json` has the shapes of all answers",
+        " below `/api/v1`; the other addresses and their JSON are those of Apache Heron's tracker 0.20.5.",
         "",
     ]
     rows = []
     for route in routes():
         path = route.path.replace(TOPOLOGY, "TOPOLOGY")
-        shape = route.returns.__name__ if route.returns is not None else route.media
+        own = isinstance(route.returns, type) and issubclass(route.returns, msgspec.Struct)
+        shape = route.returns.__name__ if own else "JSON" if route.returns is not None else route.media
         rows.append((f"`{route.method} {path}`", route.scope.value, f"`{shape}`", route.summary))
     lines += [table(("address", "scope", "answer", "what"), rows), ""]
     for route in routes():

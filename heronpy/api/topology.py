@@ -11,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from heronpy.api import api_constants
-from heronpy.api.component.component_spec import GlobalStreamId, HeronComponentSpec, check_name
+from heronpy.api.bolt.base_bolt import BaseBolt
+from heronpy.api.component.component_spec import GlobalStreamId, HeronComponentSpec, Inputs, check_name
 from heronpy.api.config_values import encode_config, sanitize_config
 from heronpy.api.errors import SpecValueError
-from heronpy.api.stream import FieldGrouping, Grouping, Stream
+from heronpy.api.spout.base_spout import BaseSpout
+from heronpy.api.stream import AnyGrouping, FieldGrouping, Grouping, Stream
 from heronpy.proto import components_of, topology_pb2
 
 DEFAULT_TOPOLOGY_CONFIG: dict[str, str] = {
@@ -70,7 +72,7 @@ def validate_components(specs: list[HeronComponentSpec]) -> None:
 
 
 def _check_input(
-    spec: HeronComponentSpec, source: GlobalStreamId, grouping: Any, by_name: dict[str, HeronComponentSpec]
+    spec: HeronComponentSpec, source: GlobalStreamId, grouping: AnyGrouping, by_name: dict[str, HeronComponentSpec]
 ) -> None:
     producer = by_name.get(source.component_id)
     if producer is None:
@@ -393,26 +395,29 @@ class TopologyBuilder:
             self._specs[spec.name] = spec
 
     def add_spout(
-        self, name: str, spout_cls: Any, par: int, config: dict[str, Any] | None = None, optional_outputs: Any = None
+        self,
+        name: str,
+        spout_cls: type[BaseSpout],
+        par: int,
+        config: dict[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
         """Adds a spout and returns its spec, to be used in the inputs of bolts."""
-        spec: HeronComponentSpec = spout_cls.spec(name=name, par=par, config=config, optional_outputs=optional_outputs)
+        spec = spout_cls.spec(name=name, par=par, config=config, optional_outputs=optional_outputs)
         self.add_spec(spec)
         return spec
 
     def add_bolt(
         self,
         name: str,
-        bolt_cls: Any,
+        bolt_cls: type[BaseBolt],
         par: int,
-        inputs: Any,
+        inputs: Inputs,
         config: dict[str, Any] | None = None,
-        optional_outputs: Any = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
         """Adds a bolt and returns its spec, to be used in the inputs of other bolts."""
-        spec: HeronComponentSpec = bolt_cls.spec(
-            name=name, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs
-        )
+        spec = bolt_cls.spec(name=name, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs)
         self.add_spec(spec)
         return spec
 

@@ -20,7 +20,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Run": {
         "submit": "Start a topology and wait until every task runs.",
         "kill": "Stop a topology and remove it from the cluster.",
-        "stop": "End a topology in order: drained, or with a savepoint.",
+        "stop": "End a topology gracefully: drained, or with a savepoint.",
         "activate": "Let the spouts of a topology emit.",
         "deactivate": "Pause the spouts of a topology.",
         "restart": "Restart a topology, one container or one task.",

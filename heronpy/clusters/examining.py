@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError, InvalidRpcError
@@ -20,13 +21,13 @@ CHECKPOINTS_S = 1.0
 def look(session: Session, topology: str, window_s: float) -> tuple[Signals, list[Finding]]:
     """Query the topology master, and diagnose its answers."""
     status, now = session.status(topology), time.time()
-    try:
+    # A topology master of an earlier release refuses some of these.
+    events, timeline, since = None, None, now - _age(status)
+    with suppress(InvalidRpcError):
         events = session.ask(topology, control_pb2.GetEvents()).events[:]
+    with suppress(InvalidRpcError):
         since = session.ask(topology, control_pb2.GetLoad(plan_version=status.plan_version)).since
         timeline = session.ask(topology, control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S))
-    except InvalidRpcError:
-        # A topology master of an earlier release.
-        events, timeline, since = None, None, now - _age(status)
     over_s = window_of(window_s, now - since if since else 0.0, events, now)
     metrics = session.ask(topology, control_pb2.GetMetrics(names=METRICS, interval_s=over_s))
     launch = session.launch_of(session.find(topology))

@@ -29,7 +29,7 @@ def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
     launches = _launches(records, topology, records.record(topology))
     return [
         *(settings_for(launch, CheckpointSettings) for launch in launches),
-        CheckpointSettings(**resolved.settings["checkpoint"]),
+        settings_for(resolved, CheckpointSettings),
     ]
 
 

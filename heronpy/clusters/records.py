@@ -23,7 +23,7 @@ from heronpy.common.absolute import absolute
 from heronpy.common.errors import DeadlineError
 from heronpy.common.folders import check_root
 from heronpy.common.nearest import suggestion
-from heronpy.common.setting_types import StatemgrSettings
+from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of, plan_pb2, topology_pb2
@@ -142,10 +142,10 @@ class Records:
 
     def pin_stores(self, resolved: Resolved) -> None:
         """Make the folders of checkpoints absolute: the topology's processes run elsewhere than this command."""
-        room = resolved.settings["checkpoint"]
-        room["root"] = _absolute(room["root"] or str(heron_home() / "checkpoints" / self.target.cluster))
-        room["replica"] = _absolute(room["replica"]) if room["replica"] else ""
-        room["stores"] = {name: _pinned(given) for name, given in room["stores"].items()}
+        room, given = resolved.settings["checkpoint"], settings.settings_for(resolved, CheckpointSettings)
+        room["root"] = _absolute(given.root or str(heron_home() / "checkpoints" / self.target.cluster))
+        room["replica"] = _absolute(given.replica) if given.replica else ""
+        room["stores"] = {name: _pinned(store) for name, store in given.stores.items()}
 
     # ---- state ----------------------------------------------------------------------------
 
@@ -247,23 +247,23 @@ class Records:
             finally:
                 self._operating = ""
 
-    def under_way(self, name: str) -> str:
-        """That another command is removing the topology right now, as a sentence; empty when none is.
+    def under_way(self, name: str) -> ClusterError | None:
+        """The Failure of a request while another command removes the topology; None when none does.
 
-        A ClusterError when it is gone.
+        Raises one when it is gone.
         """
         self.find(name)
         if self._operating == name:
-            return ""
+            return None
         try:
             with self.operation(name, 0.0):
                 self.find(name)  # it may have been removed between the two
         except DeadlineError:
-            return (
-                f"another command is at work on topology '{name}', as a kill is;"
+            return ClusterError(
+                f"another command, such as heron kill, is running on topology '{name}';"
                 f" try again if 'heron list {self.target}' still shows it"
             )
-        return ""
+        return None
 
     def _stored(self, kind: type[M], path: str) -> M | None:
         found = self.state.get(path)
@@ -272,9 +272,8 @@ class Records:
     def _must_get(self, kind: type[M], path: str, name: str, what: str) -> M:
         found = self.state.get(path)
         if found is None:
-            raise ClusterError(
-                self.under_way(name)
-                or f"the {what} of '{name}' is missing from the state manager, as after a submit that was cut short;"
+            raise self.under_way(name) or ClusterError(
+                f"the {what} of '{name}' is missing from the state manager, possibly because a submit was interrupted;"
                 f" run 'heron kill {self.target} {name}' and submit again"
             )
         return self._parsed(kind, found[0], name, what)

@@ -45,9 +45,8 @@ def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: 
     """Without a topology master a container is restarted by the scheduler."""
     scheduler = session.scheduler(record.topology)
     if scheduler is None:
-        raise ClusterError(
-            session.under_way(record.topology)
-            or f"nothing of topology '{record.topology}' runs any more;"
+        raise session.under_way(record.topology) or ClusterError(
+            f"no process of topology '{record.topology}' is running;"
             f" run 'heron kill {session.target} {record.topology}' and submit it again"
         )
     with scheduler:

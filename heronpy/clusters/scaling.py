@@ -84,7 +84,7 @@ def check_runtime_config(topology: topology_pb2.Topology, texts: tuple[str, ...]
     changes = [split_setting(text, components) for text in texts]
     for _, key, value in changes:
         problem = runtime_key_problem(key, value)
-        if problem:
+        if problem is not None:
             raise RequestError(problem)
     return changes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from google.protobuf.message import Message
@@ -30,32 +31,39 @@ Order: TypeAlias = (
 )
 
 
+class Waiting(Enum):
+    """What a topology that is being submitted waits for."""
+
+    SCHEDULER = "its scheduler has not started yet"
+    TMASTER = "its topology master has not started yet"
+
+
 class Session(Records):
     """One command's view of one cluster, with its masters."""
 
-    def starting(self, record: plan_pb2.ExecutionState) -> str:
-        """What a topology being submitted waits for while its master cannot be asked; empty for others."""
+    def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:
+        """What a topology being submitted waits for while its master cannot be asked; None for others."""
         name = record.topology
         if self.scheduler_location(name) is None:
-            return "its scheduler has not started yet" if self.state.exists(paths.submission(name)) else ""
+            return Waiting.SCHEDULER if self.state.exists(paths.submission(name)) else None
         if not self.state.exists(paths.packing_plan(name)):
-            return ""  # The scheduler starts after it is written; it is the first that a kill removes.
+            return None  # The scheduler starts after it is written; it is the first that a kill removes.
         try:
             plan = self.physical_plan(name)
             begun = plan is not None and plan.topology.id == record.topology_id
         except ClusterError:  # Damaged: a master has run and reports it; `list` must not fail on it.
             begun = True
-        return "" if begun or self.failed_container(name) is not None else "its topology master has not started yet"
+        return None if begun or self.failed_container(name) is not None else Waiting.TMASTER
 
-    def under_way(self, name: str) -> str:
-        """That the topology is being submitted or removed right now, as a sentence; empty when neither is so.
+    def under_way(self, name: str) -> ClusterError | None:
+        """The Failure of a request while the topology is being submitted or removed; None when neither is so.
 
-        A ClusterError when it is gone.
+        Raises one when it is gone.
         """
         waits_for = self.starting(self.find(name))
-        if waits_for:
-            return (
-                f"topology '{name}' is still being submitted: {waits_for};"
+        if waits_for is not None:
+            return ClusterError(
+                f"topology '{name}' is still being submitted: {waits_for.value};"
                 f" try again when 'heron status {self.target} {name}' says RUNNING"
             )
         return super().under_way(name)
@@ -63,9 +71,9 @@ class Session(Records):
     def find_begun(self, name: str) -> plan_pb2.ExecutionState:
         """`find`, but a ClusterError while it is being submitted or removed and has no topology master."""
         record = self.find(name)
-        busy = self.under_way(name) if self.tmaster_location(name) is None else ""
-        if busy:
-            raise ClusterError(busy)
+        busy = self.under_way(name) if self.tmaster_location(name) is None else None
+        if busy is not None:
+            raise busy
         return record
 
     @contextmanager
@@ -73,7 +81,7 @@ class Session(Records):
         """A client of the topology master; a ClusterError when it does not run."""
         location = self.tmaster_location(name)
         if location is None:
-            raise ClusterError(self._no_master(name))
+            raise self.under_way(name) or ClusterError(self._no_master(name))
         with self._master_at(location.endpoint, name) as client:
             yield client
 
@@ -100,12 +108,9 @@ class Session(Records):
         return keys_of(self.launch_of(record))
 
     def _no_master(self, name: str) -> str:
-        busy = self.under_way(name)
-        if busy:
-            return busy
         if self.scheduler_location(name) is None:
             return (
-                f"nothing of topology '{name}' runs any more;"
+                f"no process of topology '{name}' is running;"
                 f" run 'heron kill {self.target} {name}' to remove what is left"
             )
         failed = self.failed_container(name)

@@ -106,7 +106,7 @@ def _outcome(
             )
         if found is Outcome.OVERTAKEN:
             raise ClusterError(
-                "another update has come since, so the outcome of this one is unknown; see"
+                "a later update has replaced this one, so the outcome of this one is unknown; see"
                 f" 'heron plan {session.target} {name} packing'"
             )
         if time.monotonic() >= deadline:

@@ -49,7 +49,7 @@ UNAVAILABLE = ExitCode.UNAVAILABLE
 """Something that the process needs is unreachable, such as the state manager; restarted for as long as that lasts."""
 
 TERMINATED = ExitCode.TERMINATED
-"""A task ended in order after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""
+"""A task exited cleanly after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""
 
 NEVER_RESTARTED = frozenset({OK, USAGE, STARTUP_FAILURE, FENCED, LOST_PARENT, FINISHED})
 """Codes after which the same process is not started again."""

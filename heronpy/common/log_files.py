@@ -33,7 +33,7 @@ from heronpy.common.log_format import (
     parse_line,
 )
 
-_RECORD_LINES_MAX: Final = 10_000
+RECORD_LINES_MAX: Final = 10_000
 _CHUNK: Final = 64 * 1024
 _LEVEL_NUMBERS: Final = {"DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
 _PROCESS_NAME: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*")
@@ -229,7 +229,7 @@ def _records(lines: Iterator[str | None], process: str) -> Iterator[Record]:
     for line in lines:
         if line is None:
             yield from complete()
-        elif current and line.startswith(CONTINUATION) and len(more) < _RECORD_LINES_MAX:
+        elif current and line.startswith(CONTINUATION) and len(more) < RECORD_LINES_MAX:
             more.append(escape(line.removeprefix(CONTINUATION)))
         else:
             yield from complete()

@@ -39,7 +39,7 @@ _IN_TEXT: Final = (
     (re.compile(r"\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bxox[abeoprs]-[\w-]{10,}|\bAIza[\w-]{35}"), HIDDEN),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
     # Long words of capital and small letters and digits: keys, or lines of them.
-    (re.compile(r"(?<![\w+/])(?=\S{0,99}[a-z])(?=\S{0,99}[A-Z])(?=\S{0,99}\d)[A-Za-z0-9+/_=-]{40,}"), HIDDEN),
+    (re.compile(r"(?<![\w+/])(?=\S{0,99}[a-z])(?=\S{0,99}[A-Z])(?=\S{0,99}\d)[A-Za-z0-9+/=]{36,}"), HIDDEN),
     # secret://name is a reference: its name is no secret, but nothing is lost without it.
     (re.compile(r"\bsecret://[^\s\"']+"), HIDDEN),
 )

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from heronpy.common.units import GB, KB, MB
+
+#: A value of a setting, as YAML and JSON have it.
+SettingValue: TypeAlias = "bool | int | float | str | dict[str, SettingValue]"
 
 
 def _setting(

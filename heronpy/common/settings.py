@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 from heronpy.common import apache_keys, topology_keys
 from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import did_you_mean
-from heronpy.common.setting_types import ALIASES, OPERATORS_KEYS, ORDERED, PROFILES, ROOM_OF, ROOMS
+from heronpy.common.setting_types import ALIASES, OPERATORS_KEYS, ORDERED, PROFILES, ROOM_OF, ROOMS, SettingValue
 from heronpy.common.units import GB, KB, MB, format_bytes, parse_bytes, parse_duration_s
 
 S = TypeVar("S")
@@ -90,11 +90,11 @@ class Setting:
 class Resolved:
     """All settings of one topology, ready for its launch file."""
 
-    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     """Room to field to value."""
     origins: dict[str, str] = field(default_factory=dict)
     """`room.field`, or `instance.field@component`, to the origin of the value."""
-    component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     """Component to the fields of room `instance` that it overrides."""
     ignored: list[str] = field(default_factory=list)
     """A sentence for each key or file that has no effect."""
@@ -104,10 +104,10 @@ class HasSettings(Protocol):
     """The part of a launch specification that `settings_for` needs."""
 
     @property
-    def settings(self) -> Mapping[str, Mapping[str, Any]]: ...
+    def settings(self) -> Mapping[str, Mapping[str, SettingValue]]: ...
 
     @property
-    def component_settings(self) -> Mapping[str, Mapping[str, Any]]: ...
+    def component_settings(self) -> Mapping[str, Mapping[str, SettingValue]]: ...
 
 
 def describe() -> Iterator[Setting]:
@@ -229,15 +229,15 @@ def resolve(
 def _apply_profiles(result: Resolved) -> None:
     """Set the defaults that the profiles of the topology and of its components choose."""
     instance, origins = result.settings["instance"], result.origins
-    for name, value in PROFILES[instance["profile"]].items():
+    for name, value in PROFILES[str(instance["profile"])].items():
         if origins[f"instance.{name}"] == DEFAULT:
             instance[name], origins[f"instance.{name}"] = value, f"profile {instance['profile']}"
     for component, values in result.component_settings.items():
         chosen = values.get("profile")
         if chosen is not None:
-            defaults = {item.name: item.default for item in dataclasses.fields(ROOMS["instance"])}
+            defaults: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(ROOMS["instance"])}
             for name in PROFILES["latency"].keys() - values.keys():
-                values[name] = PROFILES[chosen].get(name, defaults[name])
+                values[name] = PROFILES[str(chosen)].get(name, defaults[name])
                 origins[f"instance.{name}@{component}"] = f"profile {chosen} of component {component!r}"
 
 
@@ -259,7 +259,7 @@ def settings_for(launch: HasSettings, kind: type[S], component: str | None = Non
     return kind(**values)
 
 
-def parse_value(item: Setting, value: Any, origin: str) -> Any:
+def parse_value(item: Setting, value: object, origin: str) -> SettingValue:
     """The value in the type of its setting; otherwise ConfigError with key, value and origin."""
     try:
         parsed = _convert(item, value)
@@ -276,7 +276,7 @@ def parse_value(item: Setting, value: Any, origin: str) -> Any:
     return parsed
 
 
-def _convert(item: Setting, value: Any) -> Any:
+def _convert(item: Setting, value: Any) -> SettingValue:
     if item.type.startswith("dict"):
         parsed = json.loads(value) if isinstance(value, str) else value
         if not isinstance(parsed, Mapping) or not all(isinstance(key, str) for key in parsed):
@@ -380,9 +380,11 @@ def _check_order(result: Resolved) -> None:
             for at in (smaller, larger):
                 room, name = at.split(".")
                 own = room == "instance" and name in overrides
-                values.append(overrides[name] if own else result.settings[room][name])
+                limit = overrides[name] if own else result.settings[room][name]
+                assert isinstance(limit, int | float), "limits are numbers"
+                values.append(limit)
                 origin = result.origins[f"{at}@{component}" if own else at]
-                named.append(f"heron.{at} ({values[-1]}, {origin})")
+                named.append(f"heron.{at} ({limit}, {origin})")
             if values[0] * factor > values[1]:
                 raise ConfigError(f"{named[0]} must not exceed {named[1]}")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
+from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.durable_files import run_token
 
 
@@ -34,14 +35,14 @@ class TaskIdentity:
         return self.mode == TopologyReliabilityMode.ATLEAST_ONCE
 
 
-def identity_of(config: dict[str, Any], context: Any) -> TaskIdentity:
+def identity_of(config: dict[str, Any], context: TopologyContext) -> TaskIdentity:
     """The identity of the task of this context."""
     component, task = context.get_component_id(), context.get_task_id()
     mode = str(config.get(TOPOLOGY_RELIABILITY_MODE) or TopologyReliabilityMode.ATMOST_ONCE).upper()
     return TaskIdentity(
         component=component,
         task=task,
-        index=sorted(context.get_component_tasks(component)).index(task),
+        index=sorted(context.get_component_tasks(component) or ()).index(task),
         run=run_token(context.get_topology_id()),
         attempt=context.attempt if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0,
         mode=mode,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
+from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import FencedError, StateError
 from heronpy.connectors.task_identity import TaskIdentity, identity_of
 
@@ -29,7 +30,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
     _restored = 0
     _rejected = 0
 
-    def open(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Get ready to take rows."""
         raise NotImplementedError(f"{type(self).__name__} must define open(config, context)")
 
@@ -56,7 +57,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         """Keeps the number for `initialize`, which is called later and knows the output."""
         self._restored = int(checkpoint_id)
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Opens the sink and publishes or removes what a predecessor left."""
         self.who: TaskIdentity = identity_of(config, context)
         self.counts = MultiCountMetric()

@@ -13,7 +13,7 @@ from heronpy.common.ids import executor_id
 from heronpy.common.logs import setup
 from heronpy.common.setting_types import ExecutorSettings, LoggingSettings
 from heronpy.common.settings import settings_for
-from heronpy.executor.desired import Roles
+from heronpy.executor.desired import Place, Roles
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.forkserver import ForkServer
@@ -54,7 +54,6 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     except (HeronError, OSError) as error:
         print(f"executor of container {arguments.container}: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
-    from heronpy.executor.reports import Place
     from heronpy.executor.shell import Executor
     from heronpy.procs.loop import run_loop
 

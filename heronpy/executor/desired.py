@@ -1,4 +1,4 @@
-"""Which processes a container should run, from the packing plan (pure).
+"""Which processes a container should run, from the packing plan, and how each is started (pure).
 
 Invariant: container 0 has the topology master (and the Spark gateway and checkpoint replicator, if any); any
 other container of the plan has its stream manager and its tasks, and its share of the standby topology
@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from heronpy.common.ids import instance_id, stmgr_id
+from heronpy.common.ids import child_epoch, instance_id, stmgr_id
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.forkserver import Command
 from heronpy.procs.supervision import ProcessSpec
 from heronpy.proto import plan_pb2
 
@@ -41,6 +44,16 @@ class Roles:
             SPARK_GATEWAY: self.spark_gateway,
             REPLICATOR: self.replicator,
         }[role]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which executor this is."""
+
+    launch: LaunchSpec
+    launch_file: str
+    container: int
+    epoch: int
 
 
 def desired_processes(
@@ -85,3 +98,30 @@ def desired_processes(
         if places[(number - 1) % len(places)] == container:
             specs.append(ProcessSpec(f"{STANDBY}-{number}", STANDBY, stop_grace_s=stop_grace_s))
     return tuple(specs)
+
+
+def command_of(
+    spec: ProcessSpec, number: int, place: Place, roles: Roles, *, after: ExitReason | None, preload: bool
+) -> Command:
+    """What start `number` of a process runs; `after` is how its predecessor ended, None if it had none."""
+    argv = ["--launch", place.launch_file]
+    if spec.role not in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR):
+        argv += ["--container", str(place.container)]
+    if spec.role == STANDBY:
+        argv += ["--name", spec.name]
+    if spec.role == INSTANCE:
+        argv += ["--task", str(spec.task_id)]
+        if after is not None:
+            # A task whose predecessor crashed looks for the tuple that caused it.
+            argv += ["--after", after.value]
+    argv += ["--epoch", str(child_epoch(place.epoch, number))]
+    return Command(
+        spec.name,
+        roles.module_of(spec.role),
+        tuple(argv),
+        cwd=place.launch.working_dir,
+        # The JVM and its threads must not start from a forked copy of the runtime.
+        fresh=spec.role == SPARK_GATEWAY or not preload,
+        python=place.launch.python,
+        sealed=True,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heronpy.common.ids import parse_instance_id
-from heronpy.common.states import process_state_name
+from heronpy.common.states import UP_STATES, process_state_name
 from heronpy.executor.desired import INSTANCE, STMGR
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import EXITS, STATES, Ended, ProcessView
@@ -44,6 +44,13 @@ def process_record(
         kind=_KINDS.get(view.spec.role, control_pb2.PROCESS_OTHER),
         next_restart_s=max(0.0, view.restart_at - now) if view.restart_at is not None else 0.0,
     )
+
+
+def progress(report: control_pb2.MetricsReport) -> tuple[float, bool]:
+    """Seconds since a process made progress, and whether it is a task that is ready."""
+    # Initialising may take long (loading a model); the master's start timeout limits it.
+    age_s = 0.0 if report.state == control_pb2.TASK_STARTING else report.loop_age_s
+    return age_s, report.task_id > 0 and report.state in UP_STATES and not report.not_ready
 
 
 def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory: int = 0) -> control_pb2.MetricsReport:

@@ -7,28 +7,17 @@ import os
 import socket
 import time
 from collections import Counter
-from dataclasses import dataclass
 
 from heronpy.common.ids import child_epoch, executor_id
+from heronpy.executor.desired import Place
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.records import end_report, health, own_report, process_record
-from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.host_usage import HostMeter
 from heronpy.procs.supervision import Ended, Overgrown
 from heronpy.procs.supervisor import Supervisor
 from heronpy.procs.usage import UsageMeter
 from heronpy.proto import control_pb2
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which executor this is."""
-
-    launch: LaunchSpec
-    launch_file: str
-    container: int
-    epoch: int
 
 
 class Reports:

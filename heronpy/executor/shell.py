@@ -25,14 +25,14 @@ from heronpy.common.setting_types import (
     TmasterSettings,
 )
 from heronpy.common.settings import settings_for
-from heronpy.common.states import UP_STATES
 from heronpy.executor.child_logs import ChildLogs
-from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, TMASTER, Roles, desired_processes
+from heronpy.executor.desired import Place, Roles, command_of, desired_processes
 from heronpy.executor.files_door import FilesDoor
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
-from heronpy.executor.reports import Place, Reports
+from heronpy.executor.records import progress
+from heronpy.executor.reports import Reports
 from heronpy.net.curve import Keys
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
@@ -52,7 +52,6 @@ from heronpy.statemgr import open_state_of, paths
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 1.0
-#: A task in one of these states is initialised.
 EXCEPTION_DELAY_S = 0.05
 
 
@@ -202,29 +201,9 @@ class Executor:
         return settings
 
     def command_of(self, spec: ProcessSpec, number: int) -> Command:
-        place = self._place
-        argv = ["--launch", place.launch_file]
-        if spec.role not in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR):
-            argv += ["--container", str(place.container)]
-        if spec.role == STANDBY:
-            argv += ["--name", spec.name]
-        if spec.role == INSTANCE:
-            argv += ["--task", str(spec.task_id)]
-            view = self._supervisor.view(spec.name)
-            if view is not None and view.exit_reason is not None:
-                # A task whose predecessor crashed looks for the tuple that caused it.
-                argv += ["--after", view.exit_reason.value]
-        argv += ["--epoch", str(child_epoch(place.epoch, number))]
-        return Command(
-            spec.name,
-            self._roles.module_of(spec.role),
-            tuple(argv),
-            cwd=place.launch.working_dir,
-            # The JVM and its threads must not start from a forked copy of the runtime.
-            fresh=spec.role == SPARK_GATEWAY or not self._settings.preload,
-            python=place.launch.python,
-            sealed=True,
-        )
+        view = self._supervisor.view(spec.name)
+        after = view.exit_reason if view is not None else None
+        return command_of(spec, number, self._place, self._roles, after=after, preload=self._settings.preload)
 
     def open_output(self, name: str) -> int:
         self._inbox.begin(name)
@@ -267,10 +246,7 @@ class Executor:
     def _on_report(self, report: control_pb2.MetricsReport) -> None:
         number, _ = self._supervisor.current(report.process)
         if report.epoch in (0, child_epoch(self._place.epoch, number)):
-            # Initialising may take long (loading a model); the master's start timeout limits it.
-            starting = report.state == control_pb2.TASK_STARTING
-            ready = report.task_id > 0 and report.state in UP_STATES and not report.not_ready
-            self._host.reported(report.process, number, 0.0 if starting else report.loop_age_s, ready)
+            self._host.reported(report.process, number, *progress(report))
 
     def _on_exception(self) -> None:
         # Users wait for these; a burst shares one message.

@@ -26,8 +26,9 @@ HELD = 0.2
 BEHIND_S = 2.0
 SKEWED = 1.5
 SLOW = 0.5
-#: Below this much CPU per busy second, a component is waiting for something else.
-WAITS = 0.3
+#: Below this much CPU per busy second, a component is waiting for something else; the second one where the machine has
+#: no CPU left, because there it may wait for that.
+WAITS, WAITS_STARVED = 0.3, 0.1
 HUNG_S = 10.0
 #: Target utilisation.
 AIM = 0.7
@@ -140,6 +141,7 @@ def _bad_update(signals: Signals) -> Iterator[Finding]:
 
 
 def _starved(signals: Signals) -> bool:
+    """Whether a machine has no CPU left."""
     return any(host.used >= CORES_USED * host.cores and host.pressure >= PRESSURE for host in signals.hosts)
 
 
@@ -180,7 +182,8 @@ def _slow(signals: Signals) -> Iterator[Finding]:
         worst = max(tasks, key=_busy, default=None)
         if worst is None or (_busy(worst) < BUSY and not culprits & {task.name for task in tasks}):
             continue
-        finding = _dependency(tasks) or _skew(tasks) or _slow_host(tasks) or _slow_task(tasks)
+        waits = WAITS_STARVED if _starved(signals) else WAITS
+        finding = _dependency(tasks, waits) or _skew(tasks) or _slow_host(tasks) or _slow_task(tasks)
         if finding is not None:
             yield finding
         else:
@@ -222,9 +225,9 @@ def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
     )  # fmt: skip
 
 
-def _dependency(tasks: list[TaskSignals]) -> Finding | None:
+def _dependency(tasks: list[TaskSignals], waits: float) -> Finding | None:
     saturated = [task for task in tasks if _busy(task) >= SATURATED and task.cpu is not None and task.executed]
-    waiting = [task for task in saturated if task.cpu is not None and task.cpu <= WAITS * _busy(task)]
+    waiting = [task for task in saturated if task.cpu is not None and task.cpu <= waits * _busy(task)]
     if not waiting or len(waiting) < len(tasks) / 2:
         return None
     task = max(waiting, key=_busy)

@@ -49,6 +49,8 @@ class TaskSignals:
     #: Share of the window spent in user code, and waiting for room to emit. Without `blocked`, `busy` includes it.
     busy: float | None = None
     blocked: float | None = None
+    #: Busy seconds per second of the window: less than `busy` of a task that was down for a part of it.
+    working: float | None = None
     #: CPU seconds per second.
     cpu: float | None = None
     queue_bytes: int = 0
@@ -63,7 +65,8 @@ class TaskSignals:
     @property
     def per_busy_s(self) -> float | None:
         """Tuples executed per busy second: the rate that one thread can sustain; None below 10 % busy."""
-        return self.executed / self.busy if self.busy is not None and self.busy >= 0.1 and self.executed else None
+        working = self.working if self.working is not None else self.busy
+        return self.executed / working if working is not None and working >= 0.1 and self.executed else None
 
 
 @dataclass(slots=True)
@@ -236,6 +239,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
         emitted=values.get("__emit-count", 0.0) / over_s,
         busy=busy,
         blocked=blocked,
+        working=values["__busy-time-ns"] / 1e9 / over_s if "__busy-time-ns" in values else None,
         cpu=sum(cpu) / over_s if cpu else None,
         queue_bytes=task.in_queue_bytes,
         lag_s=task.in_queue_bytes / received if received else None,

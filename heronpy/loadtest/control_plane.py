@@ -1,4 +1,4 @@
-"""The control plane at a size beyond one machine: packing and topology master alone (pure code).
+"""The control plane at a size beyond one machine: packing and topology master alone.
 
 All containers of a simulated topology register concurrently with a topology master that has no socket, and then
 send one round of heartbeats. The figures are CPU and memory of those decisions, without ZeroMQ and disks.

@@ -6,13 +6,14 @@ Unknown keys and values out of range are refused in one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import did_you_mean
+from heronpy.common.setting_types import SettingValue
 
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 #: Topologies whose tasks keep their counts as state.
@@ -48,7 +49,7 @@ class Load:
     max_spout_pending: int = 20_000
     message_timeout_s: int = 60
     parameters: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
     """Further configuration of the topology, such as heron.instance.batch_tuples."""
 
     def spec(self, name: str, out: str) -> dict[str, Any]:

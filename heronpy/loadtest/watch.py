@@ -1,7 +1,7 @@
 """Watches a running load topology from outside until it has finished.
 
 Three intervals: CPU of all processes, status of the topology master (queues, backpressure), memory
-(the most expensive, so the rarest). Everything is kept with its monotonic time; nothing is computed here.
+(the most expensive, so measured least often). Everything is kept with its monotonic time; nothing is computed here.
 """
 
 from __future__ import annotations

@@ -161,7 +161,9 @@ _DAEMON = (
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
 _TMASTER = (
-    Metric("__tmaster/__timeline_bytes", _G, "bytes", "", "Memory of the minutes that the topology master keeps."),
+    Metric(
+        "__tmaster/__timeline_bytes", _G, "bytes", "", "Memory of the minutes that it keeps; only in `heron metrics`."
+    ),
 )
 _SPARK = (
     Metric("spark-batches-committed", _C, "", "component", "Micro-batches of a Spark sink that were committed."),

@@ -16,6 +16,7 @@ from typing import Any
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders, read_own
+from heronpy.common.setting_types import SettingValue
 
 _MAX_BYTES = 16 * 1024 * 1024
 
@@ -44,11 +45,11 @@ class LaunchSpec:
     needs_spark: bool = False
     package_archive: str | None = None
     """The package as one file, for tasks that load from it themselves; None if a folder was submitted."""
-    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     """Room to field to resolved value."""
     origins: dict[str, str] = field(default_factory=dict)
     """`room.field` to the origin of its value."""
-    component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     """Component to the fields of room `instance` that it overrides."""
     source: str = ""
     """Folder or archive from which the package was made, as the user named it; "" without a package."""

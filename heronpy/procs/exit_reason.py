@@ -87,7 +87,7 @@ def classify(status: int, hints: ExitHints) -> ExitReason:
         return ExitReason.REWOUND
     if code == exit_codes.UNAVAILABLE:
         return ExitReason.LOST_HOST
-    # Our daemons only exit in order when a signal asks them to; user code may exit by itself.
+    # Our daemons exit cleanly only when a signal asks them to; user code may exit by itself.
     if hints.asked or code == exit_codes.TERMINATED or (code == exit_codes.OK and not hints.user_code):
         return ExitReason.PREEMPTED
     if hints.memory_error or code == _SHELL_KILLED:

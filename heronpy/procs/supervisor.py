@@ -256,7 +256,7 @@ class Supervisor:
         return []
 
     def _on_overgrown(self, event: Overgrown, now: float) -> list[Effect]:
-        """Restart in order before the kernel kills it: an orderly restart loses nothing."""
+        """Restart it gracefully before the kernel kills it: an orderly restart loses nothing."""
         process = self._processes.get(event.name)
         if process is None or process.number != event.number or process.state is not ProcessState.RUNNING:
             return []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heronpy.api.topology_context import TopologyContext
 from heronpy.api.user_code import load_custom_grouping
 from heronpy.plan.arrow_columns import ArrowColumns, travels_as_arrow
 from heronpy.plan.columns import ColumnRules
@@ -64,7 +65,7 @@ class Outputs:
                 )
             self._streams[definition.name] = OutStream(definition, choosers)
 
-    def prepare_customs(self, context: Any) -> None:
+    def prepare_customs(self, context: TopologyContext) -> None:
         """Prepare the custom groupings, after the component has initialised."""
         for custom, stream, tasks in self._customs:
             custom.prepare(context, self._component, stream, list(tasks))

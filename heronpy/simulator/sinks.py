@@ -8,6 +8,7 @@ from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.spark.options import SinkOptions
 from heronpy.connectors.spark.requirements import SINK_KEY
 from heronpy.connectors.spark.rows import RowShape, decode_schema
@@ -31,7 +32,7 @@ class CollectingSink(Bolt, StatefulComponent):
     def init_state(self, state: Any) -> None:
         self._state = state
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         options = SinkOptions.from_config(config)
         self._component, self._task = context.get_component_id(), context.get_task_id()
         self._records: Records = self.delegate.world.records

@@ -178,7 +178,7 @@ class Gateway:
     def _look_at_driver(self) -> Lost | None:
         if self._driver.session is None:
             reason = self._driver.overdue
-            return Lost(reason, refused=True) if reason else None
+            return Lost(str(reason), refused=True) if reason is not None else None
         if not self._is_up:
             self._is_up = True
             self._was_up.touch(mode=0o600)

@@ -120,15 +120,15 @@ class SparkDriver:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
     @property
-    def overdue(self) -> str:
-        """Why Spark is given up: its start took too long; empty while time is left."""
+    def overdue(self) -> SparkStartError | None:
+        """Why Spark is given up: its start took too long; None while time is left."""
         limit_s = self._settings.start_timeout_s
         # Slightly longer: `start` has the same limit, and a more precise error.
         if self._session is not None or time.monotonic() - self._started < limit_s + 2.0:
-            return ""
+            return None
         words = self._jvm.output.last_words() if self._jvm is not None else ""
         said = f"; the last lines of its JVM: {words}" if words else ""
-        return f"Spark has no session after {limit_s:g} s (heron.spark.start_timeout_s){said}"
+        return SparkStartError(f"Spark has no session after {limit_s:g} s (heron.spark.start_timeout_s){said}")
 
     @property
     def session(self) -> Any:

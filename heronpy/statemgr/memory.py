@@ -21,7 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Node:
+class Node:
+    """One value; an ephemeral one has an owner."""
+
     data: bytes
     version: int
     owner: MemoryStateManager | None
@@ -43,7 +45,7 @@ class _MemoryWatch:
 class MemoryStore:
     """The state that managers share."""
 
-    nodes: dict[str, _Node] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
     watches: list[_MemoryWatch] = field(default_factory=list)
     locks: dict[str, MemoryStateManager] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -63,7 +65,7 @@ class MemoryStateManager:
         with self.store.changed:
             if path in self.store.nodes:
                 raise NodeExistsError(f"state node {path!r} exists already")
-            self.store.nodes[path] = _Node(bytes(data), 1, self if ephemeral else None)
+            self.store.nodes[path] = Node(bytes(data), 1, self if ephemeral else None)
         self._fire([path])
 
     def get(self, path: str) -> tuple[bytes, int] | None:
@@ -80,7 +82,7 @@ class MemoryStateManager:
             node = self.store.nodes.get(path)
             check_version(path, node.version if node else 0, version)
             if node is None:
-                node = self.store.nodes[path] = _Node(b"", 0, None)
+                node = self.store.nodes[path] = Node(b"", 0, None)
             node.data = bytes(data)
             node.version += 1
             result = node.version
@@ -123,7 +125,7 @@ class MemoryStateManager:
         """The next number of a counter."""
         self._check(path)
         with self.store.changed:
-            node = self.store.nodes.setdefault(path, _Node(b"0", 0, None))
+            node = self.store.nodes.setdefault(path, Node(b"0", 0, None))
             if not node.data.isdigit():
                 raise StateError(f"state node {path!r} holds no counter")
             number = int(node.data) + 1

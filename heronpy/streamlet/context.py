@@ -49,15 +49,15 @@ class Context(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """For a source: `get` is not to be called again before this much time has passed (see `Spout.wait`)."""
+        """For a source: `get` should not be called again before this much time has passed (see `Spout.wait`)."""
 
     @abstractmethod
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """For a source: `get` is to be called again once this can be read (see `Spout.wait_readable`)."""
+        """For a source: `get` should be called again once this can be read (see `Spout.wait_readable`)."""
 
     @abstractmethod
     def busy(self) -> None:
-        """For a source: `get` has worked, found no element, and is to be called again at once (see `Spout.busy`)."""
+        """For a source: `get` has worked, found no element, and should be called again at once (see `Spout.busy`)."""
 
 
 class ContextImpl(Context):

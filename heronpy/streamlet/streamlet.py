@@ -300,10 +300,10 @@ class Stage(Streamlet[_T_co]):
         if not all(parent._built for parent in self._inputs):
             return False
         name, par = self._claim_name(self._prefix, stage_names), self.get_num_partitions()
-        if self._inputs:
-            builder.add_bolt(name, self._component, par, self._calculate_inputs(), self._config)
-        else:
+        if issubclass(self._component, Spout):
             builder.add_spout(name, self._component, par, self._config)
+        else:
+            builder.add_bolt(name, self._component, par, self._calculate_inputs(), self._config)
         return True
 
 

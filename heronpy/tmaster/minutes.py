@@ -10,11 +10,12 @@ day; the oldest go first.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil, inf, isfinite, isnan, nan
+from math import ceil, isfinite, isnan, nan
 
 from heronpy.common.errors import InvalidRpcError
 from heronpy.proto import control_pb2
@@ -69,19 +70,11 @@ _F32_MAX = 3.0e38
 Row = Mapping[str, float | None]
 
 
-def _most(values: Iterable[float]) -> float:
-    return max(values)
-
-
-def _last(values: Iterable[float]) -> float:
-    return list(values)[-1]
-
-
 _JOINS: dict[str, Callable[[list[float]], float]] = {
     _MEAN: lambda values: sum(values) / len(values),
-    _MOST: _most,
-    _SUM: sum,
-    _LAST: _last,
+    _MOST: lambda values: max(values),
+    _SUM: lambda values: sum(values),
+    _LAST: lambda values: values[-1],
 }
 
 
@@ -158,18 +151,32 @@ class Minutes:
             # Whole steps, so that a later request joins the same minutes: all points but the last stay what they are.
             first = first // step * step
         reply.first, reply.step_s, reply.points = first * MINUTE_S, step * MINUTE_S, ceil((end - first) / step)
-        found = [minute for minute in self._minutes if first <= minute.number < end]
         for component in components:
-            rows = [
-                ((minute.number - first) // step, minute.values, minute.components.index(component) * _WIDTH)
-                for minute in found
-                if component in minute.components
-            ]
+            rows = self._rows(component, first, end)
             for name in names:
-                values = _joined(rows, name, reply.points)
+                values = rows[_INDEX[name] :: _WIDTH]
+                if step > 1:
+                    values = _joined(values, step, _JOINS[SERIES[name]])
                 if not all(map(isnan, values)):
                     reply.series.add(component=component, name=name, values=_packed(values))
         return reply
+
+    def _rows(self, component: str, first: int, end: int) -> array[float]:
+        """The rows of a component for all of these minutes, one after another."""
+        found, unknown = array("f"), array("f", [nan]) * _WIDTH
+        number, place = first, -1
+        components: tuple[str, ...] | None = None
+        for minute in self._minutes:
+            if not first <= minute.number < end:
+                continue
+            found.extend(unknown * (minute.number - number))
+            if minute.components is not components:
+                components = minute.components
+                place = components.index(component) * _WIDTH if component in components else -1
+            found.extend(minute.values[place : place + _WIDTH] if place >= 0 else unknown)
+            number = minute.number + 1
+        found.extend(unknown * (end - number))
+        return found
 
     def _chosen(self, asked: control_pb2.GetTimeline) -> tuple[list[str], list[str]]:
         known = dict.fromkeys(name for minute in reversed(self._minutes) for name in minute.components)
@@ -242,7 +249,8 @@ class Minutes:
             values = array("f", [nan]) * (len(components) * _WIDTH)
             for place in range(len(components)):
                 for mine, theirs in columns:
-                    values[place * _WIDTH + mine] = told[place * width + theirs]
+                    value = told[place * width + theirs]
+                    values[place * _WIDTH + mine] = value if isfinite(value) else nan
             if self._minutes and self._minutes[-1].components == components:
                 components = self._minutes[-1].components
             self._append(_Minute(minute.number, components, values))
@@ -256,24 +264,18 @@ class Minutes:
         assert all(len(one.values) == len(one.components) * _WIDTH for one in self._minutes), "a row is incomplete"
 
 
-def _joined(rows: Sequence[tuple[int, array[float], int]], name: str, points: int) -> list[float]:
-    """One value per point, from (point, values, place of the row)."""
-    column, join = _INDEX[name], _JOINS[SERIES[name]]
-    found = [nan] * points
-    at, some = -1, list[float]()
-    for point, values, place in rows:
-        value = values[place + column]
-        if isnan(value):
-            continue
-        if point != at and some:
-            found[at] = join(some)
-            some = []
-        at = point
-        some.append(value)
-    if some:
-        found[at] = join(some)
+def _joined(values: array[float], step: int, join: Callable[[list[float]], float]) -> array[float]:
+    """One value for so many minutes."""
+    found = array("f")
+    for start in range(0, len(values), step):
+        known = [value for value in values[start : start + step] if not isnan(value)]
+        found.append(join(known) if known else nan)
     return found
 
 
-def _packed(values: Sequence[float]) -> bytes:
-    return struct.pack(f"<{len(values)}f", *(value if abs(value) != inf else nan for value in values))
+def _packed(values: array[float]) -> bytes:
+    """Little-endian, whatever this machine is."""
+    if sys.byteorder == "big":
+        values = values[:]
+        values.byteswap()
+    return values.tobytes()

@@ -118,7 +118,7 @@ class PlanBook:
         for setting in settings:
             component, key, value = split_setting(setting, components)
             problem = runtime_key_problem(key, value)
-            if problem:
+            if problem is not None:
                 raise ConfigError(problem)
             config = components[component].comp.config if component else topology.topology_config
             set_key(config, key, value)

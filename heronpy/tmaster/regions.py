@@ -74,7 +74,7 @@ class Lost:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.name} is lost: {self.why or 'its stream manager hears nothing of it'}"
+        return f"{self.name} is lost: {self.why or 'its stream manager has not heard from it'}"
 
 
 @dataclass(frozen=True, slots=True)

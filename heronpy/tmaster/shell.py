@@ -104,7 +104,7 @@ class Shell:
         #: Per container: the stack dump in progress, and the lock that queues others.
         self._stacks: dict[int, asyncio.Future[Message]] = {}
         self._stack_turns: dict[int, asyncio.Lock] = {}
-        self._observatory: Observatory | None = None
+        self.observatory: Observatory | None = None
         self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
             "register_stmgr": lambda peer, body: self._register(events.StmgrRegistered, peer, body),
             "stmgr_heartbeat": lambda peer, body: self._feed(events.StmgrBeat(peer, body)),
@@ -221,7 +221,7 @@ class Shell:
         )
         minutes = observatory.figures.minutes
         minutes.take_over(loaded.minutes, loaded.topology.id)
-        self._observatory = observatory
+        self.observatory = observatory
         self._keeper = Keeper(self._store, self.machine.desk, minutes)
         self._perform(self.machine.begin(self._clock.now()))
         observatory.place()
@@ -447,8 +447,8 @@ class Shell:
 
     def _observed(self) -> Observatory:
         self._running()
-        assert self._observatory is not None
-        return self._observatory
+        assert self.observatory is not None
+        return self.observatory
 
     def _on_metrics(self, peer: bytes, body: control_pb2.MetricsBatch) -> Answer:
         self._observed().take(body, self._clock.now())

@@ -67,8 +67,8 @@ class TaskCounts:
     #: A spout that cannot send failed tuples again.
     forgets_failed: bool = False
     component: str = ""
-    #: A spout that had emitted when another process took its place, which calls `initialize` anew: unless that resumes,
-    #: everything is emitted again.
+    #: A spout that had emitted when another process took its place, which calls `initialize` again: unless that
+    #: resumes, everything is emitted again.
     begun_again: bool = False
 
     def totals(self) -> tuple[int, ...]:

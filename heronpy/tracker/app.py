@@ -26,7 +26,7 @@ from heronpy.common.errors import (
     RpcError,
     TopologyError,
 )
-from heronpy.tracker import acting, peer, reading, reading_files, streaming
+from heronpy.tracker import acting, heron, peer, reading, reading_files, streaming
 from heronpy.tracker.calls import Call, Route
 from heronpy.tracker.guard import SAFE, Asker, Facts, Refusal, Scope, bearer, decide
 from heronpy.tracker.openapi import document
@@ -70,7 +70,13 @@ _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
 
 def routes() -> list[Route]:
     """All routes with a declared scope; two with the same method and path are a mistake."""
-    found = [*reading.table.routes, *reading_files.table.routes, *streaming.table.routes, *acting.table.routes]
+    found = [
+        *reading.table.routes,
+        *reading_files.table.routes,
+        *streaming.table.routes,
+        *acting.table.routes,
+        *heron.table.routes,
+    ]
     places = [(route.method, route.path) for route in found]
     if len(set(places)) != len(places):
         raise TypeError("two routes have the same method and path")

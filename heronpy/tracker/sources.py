@@ -146,8 +146,8 @@ class Watched:
         """State and cause of a topology without master; blocking."""
         try:
             waits_for = self.session.starting(self.record)
-            if waits_for:
-                return STARTING, waits_for
+            if waits_for is not None:
+                return STARTING, waits_for.value
             runs = self.session.scheduler_location(self.name) is not None
         except HeronError as error:
             return NO_MASTER, str(error)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.topology_context import TopologyContext
 from heronpy.verify.stream import KEY, POISON_STEP, spec_of
 
 #: Runtime configuration: `heron update ... --runtime-config work:pause_ms:200`; the pause of its first task.
@@ -28,8 +29,8 @@ class VerifiedRelay(Bolt):
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        tasks = sorted(context.get_component_tasks(context.get_component_id()))
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        tasks = sorted(context.get_component_tasks(context.get_component_id()) or ())
         self.first = context.get_task_id() == tasks[0]
         self.source = spec_of(config[KEY])
         if self.first and (Path(config[KEY]["out"]) / CRASH_FILE).exists():

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.setting_types import SettingValue
 from heronpy.loadtest.cluster import Cluster, Topology, submitted
 from heronpy.loadtest.run import facts
 from heronpy.proto import control_pb2
@@ -62,7 +63,7 @@ class Run:
     stall_max_s: float = 60.0
     memory_max_bytes: int = 1 << 30
     input: InputSpec = field(default_factory=lambda: InputSpec(rate=1000.0))
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
     def check(self) -> Run:
         """The run itself, or a ConfigError."""

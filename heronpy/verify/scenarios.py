@@ -6,11 +6,13 @@ other settings. `runs` is the number of times it acts; `world.short` shortens wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.common.errors import ConfigError
+from heronpy.common.setting_types import SettingValue
 from heronpy.verify import acts, damage, links, pressure, verbs
 from heronpy.verify.acts import Act
 from heronpy.verify.proxy import Rule
@@ -40,7 +42,7 @@ class Scenario:
     """The default modes."""
     input: dict[str, Any] = field(default_factory=dict)
     """Fields of the input."""
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
     """Settings of the topology; those of the run override them."""
     proxy: bool = False
     """The stream managers reach each other, and the topology master, through the fault proxy."""
@@ -54,10 +56,10 @@ class Scenario:
 
 
 #: Frequent checkpoints, so that a short run has several.
-_OFTEN = {"heron.checkpoint.interval_s": 0.5}
-_STANDBY = {"heron.tmaster.standbys": 1, "heron.tmaster.takeover_s": 1.0}
+_OFTEN: dict[str, SettingValue] = {"heron.checkpoint.interval_s": 0.5}
+_STANDBY: dict[str, SettingValue] = {"heron.tmaster.standbys": 1, "heron.tmaster.takeover_s": 1.0}
 #: Rare checkpoints, so that none completes between reading the newest one and a kill.
-_RARELY = {"heron.checkpoint.interval_s": 3.0}
+_RARELY: dict[str, SettingValue] = {"heron.checkpoint.interval_s": 3.0}
 _FILES = {**_OFTEN, "heron.checkpoint.inline_max_bytes": 0}
 #: Many deaths are intended; they must not end the topology.
 _PATIENT = {
@@ -75,7 +77,7 @@ _POISON = {
 _CRASHES = {"heron.executor.restart_budget": 4, "heron.executor.restart_backoff_max_s": 1.0}
 #: A barrier waits behind a minute of tuples; a snapshot waits for one of them.
 _CLAMPED = {**_OFTEN, "heron.checkpoint.timeout_s": 4.0}
-_LIMITED = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
+_LIMITED: dict[str, SettingValue] = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
 _SLOWLY = {**_OFTEN, **_PATIENT, "heron.executor.restart_backoff_s": 1.0, "heron.executor.restart_backoff_max_s": 1.0}
 _BIG = {"payload_bytes": 4000}
 #: Pending tuples are processed within the message timeout, even if one task has most of them.

@@ -17,6 +17,7 @@ from typing import Any
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
+from heronpy.api.topology_context import TopologyContext
 from heronpy.common.folders import make_folders
 from heronpy.verify.records import (
     ATTEMPT_BITS,
@@ -102,7 +103,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
     def init_state(self, state: Any) -> None:
         """All state is keyed state; there is no other."""
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         values = config[KEY]
         spec_of(values)
         self.out = Path(values["out"])

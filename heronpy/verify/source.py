@@ -18,6 +18,7 @@ from typing import Any
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.topology_context import TopologyContext
 from heronpy.verify.records import (
     ATTEMPT_BITS,
     ATTEMPT_MAX,
@@ -88,12 +89,12 @@ class SeededSource(Spout, StatefulComponent):
     def init_state(self, state: Any) -> None:
         self._state = state
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         values = config[KEY]
         spec = spec_of(values)
         out = self.out = Path(values["out"])
         task = context.get_task_id()
-        tasks = sorted(context.get_component_tasks(context.get_component_id()))
+        tasks = sorted(context.get_component_tasks(context.get_component_id()) or ())
         self.mode = config.get(TOPOLOGY_RELIABILITY_MODE, "ATMOST_ONCE")
         self.tracked = self.mode == "ATLEAST_ONCE"
         self.rewound = self.mode == "EFFECTIVELY_ONCE"

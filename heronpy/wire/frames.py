@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from heronpy.common.errors import RemoteWireError
 from heronpy.proto import frame_pb2
-
-from .runs import runs_fit
+from heronpy.wire.runs import runs_fit
 
 Frame = frame_pb2.Frame
 Kind = frame_pb2.Kind

@@ -136,7 +136,7 @@ def test_a_dead_topology_can_be_read_and_removed(heron: Heron) -> None:
         ("restart",),
         ("update", "--component-parallelism", "count:3"),
     ):
-        heron(words[0], "local", "wc", *words[1:]).refused(FAILED, "nothing of topology 'wc' runs any more", fix)
+        heron(words[0], "local", "wc", *words[1:]).refused(FAILED, "no process of topology 'wc' is running", fix)
     assert "DEAD" in heron("list", "local").ok().out
     assert "split" in heron("plan", "local", "wc").ok().out
     assert "all 4 tasks of wc have started" in heron("logs", "local", "wc", "tmaster").ok().out

@@ -78,7 +78,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
         started.append(process)
         return process
 
-    monkeypatch.setattr(submission, "_spawn_scheduler", spawn)
+    monkeypatch.setattr(submission, "spawn_scheduler", spawn)
 
     def choose(fate: str) -> list[subprocess.Popen[bytes]]:
         monkeypatch.setenv("HERON_FAKE", fate)
@@ -139,7 +139,8 @@ class FakeTopology:
             self.on_ask(name)
         if name == "get_status":
             return self.status
-        reply = self.answers.get(name, control_pb2.Ok(text="done"))
+        empty = {"get_load": control_pb2.LoadReply(), "get_timeline": control_pb2.TimelineReply()}
+        reply = self.answers.get(name, empty.get(name, control_pb2.Ok(text="done")))
         if isinstance(reply, Exception):
             raise reply
         return reply

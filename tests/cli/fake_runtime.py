@@ -70,6 +70,8 @@ async def serve(spec: LaunchSpec) -> None:
             return control_pb2.Ok(text="killed")
         if field == "get_containers":
             return control_pb2.ContainersReply()
+        if field == "get_load":
+            return control_pb2.LoadReply()
         return status_of(spec, topology, plan, fate)
 
     server = ControlServer([f"ipc://{spec.sockets_dir}/{one}" for one in ("tmaster", "scheduler")], answer)  # type: ignore[arg-type]

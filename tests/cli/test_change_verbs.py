@@ -114,8 +114,9 @@ def test_what_another_command_removes_is_not_to_be_killed_again(
         wordy.state.delete(node(name))
     with wordy.state.lock(f"operations/{name}"):
         result = heron(*local(words))
-    assert result.code == 1 and "another command is at work on topology 'wordy', as a kill is" in result.err, result
-    assert "heron kill" not in result.err and "submitted" not in result.err
+    assert result.code == 1, result
+    assert "another command, such as heron kill, is running on topology 'wordy'" in result.err
+    assert "'heron kill" not in result.err and "submitted" not in result.err
 
 
 def test_what_is_removed_while_it_is_looked_at_is_gone(

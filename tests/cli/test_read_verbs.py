@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import time
 from pathlib import Path
 from textwrap import indent
@@ -11,6 +12,10 @@ import pytest
 
 from heronpy.cli.look import stateful
 from heronpy.cli.render import summary
+from heronpy.common.errors import InvalidRpcError
+from heronpy.health.diagnose import diagnose
+from heronpy.health.findings import Verdict
+from heronpy.health.recording import replay
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
@@ -26,19 +31,8 @@ def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
 
 
 def test_unknown_topology_is_exit_3_with_the_nearest_name(heron: Heron, wordy: FakeTopology) -> None:
-    for verb in (
-        "status",
-        "kill",
-        "activate",
-        "plan",
-        "metrics",
-        "doctor",
-        "events",
-        "exceptions",
-        "top",
-        "logs",
-        "restart",
-    ):
+    verbs = "status kill activate plan metrics doctor events exceptions top logs restart"
+    for verb in verbs.split():
         result = heron(verb, "local", "wordi")
         assert (result.code, "did you mean 'wordy'?" in result.err) == (3, True), verb
         assert len(result.err.splitlines()) == 1
@@ -223,6 +217,46 @@ def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: Fak
     assert {"busy", "executed", "lag_s"} <= found["tasks"][0].keys()
 
 
+def test_the_diagnosis_of_the_master_is_in_status_and_top(heron: Heron, wordy: FakeTopology) -> None:
+    assert "doctor" not in heron("status", "local", "wordy").out
+    reply = control_pb2.LoadReply()
+    reply.findings.add(verdict=99)  # of a later release
+    reply.findings.add(verdict=control_pb2.VERDICT_HUNG, task="container_1_count_2\x1b[2J", figures={"silent_s": 31.0})
+    wordy.answers["get_load"] = reply
+    told = "doctor: container_1_count_2\\x1b[2J has been in one call for 31s"
+    assert told in heron("status", "local", "wordy").out
+    assert told in heron("top", "local", "wordy", "--iterations", "1").out
+    wordy.answers["get_load"] = InvalidRpcError("the topology master does not answer get_load")
+    assert "doctor" not in heron("status", "local", "wordy").out, "a master of an earlier release"
+
+
+def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeTopology, tmp_path: Path) -> None:
+    secret = "c4naryC4NARY"
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
+    wordy.answers["get_events"] = events = control_pb2.EventsReply()
+    events.events.add(number=1, at=time.time(), times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2",
+                      text=f"password={secret}", detail="limit 64MB", warning=True)  # fmt: skip
+    wordy.answers["get_exceptions"] = raised = control_pb2.ExceptionsReply()
+    raised.exceptions.add(message=f"amqp://me:{secret}@host is away")
+    logs = Path(wordy.record.working_dir) / "log-files"
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / "container_1_count_2.log").write_text("".join(f"line {n} token: {secret}\n" for n in range(2000)))
+    file = tmp_path / "evidence.jsonl"
+    found = heron("doctor", "local", "wordy", "--evidence", file)
+    assert found.code == 1 and f"in {file}; read it before you pass it on" in found.out
+    text = file.read_text()
+    assert secret not in text and "***" in text and stat.S_IMODE(file.stat().st_mode) == 0o600
+    parts = [json.loads(line) for line in text.splitlines()]
+    keys = {key for part in parts for key in part}
+    assert {"format", "signals", "findings", "events", "exceptions", "status", "settings", "log"} <= keys
+    log = next(part for part in parts if part.get("log") == "container_1_count_2")
+    assert len(log["lines"]) == 50 and log["lines"][-1] == "line 1999 token: ***"
+    ((_, signals),) = replay(text.splitlines(), str(file))
+    assert diagnose(signals)[0].verdict is Verdict.MEMORY
+    again = heron("doctor", "local", "wordy", "--evidence", file)
+    assert again.code == 2 and again.err == f"error: {file} exists; name another file\n" and file.read_text() == text
+
+
 def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:
     reply = control_pb2.MetricsReply()
     report = reply.reports.add(process="container_1_count_2", component="count", task_id=2)
@@ -323,16 +357,12 @@ def test_logs_are_merged_by_time_filtered_and_chosen(heron: Heron, wordy: FakeTo
 
 
 def test_logs_can_be_read_after_the_topology_was_killed(heron: Heron, wordy: FakeTopology) -> None:
-    from heronpy.statemgr import paths
-
     (wordy.launch.log_dir / "tmaster.log").write_text("crash dump\n", encoding="utf-8")
     wordy.state.delete(paths.execution_state("wordy"))
     assert "crash dump" in heron("logs", "local", "wordy").out
 
 
 def test_a_dead_topology_says_so(heron: Heron, wordy: FakeTopology) -> None:
-    from heronpy.statemgr import paths
-
     wordy.state.delete(paths.tmaster("wordy"))
     wordy.answers["get_containers"] = control_pb2.ContainersReply()
     result = heron("status", "local", "wordy")
@@ -433,17 +463,15 @@ def test_what_removed_tasks_have_counted_stays_in_their_component(wordy: FakeTop
 
 
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
-    from heronpy.cli.look.stateful import barrier_text
-
     status, reply = control_pb2.StatusReply(), control_pb2.CheckpointsReply(pending=4, pending_s=0.5)
     status.tasks.add(component="slow", in_queue_tuples=300)
     status.tasks.add(component="slow", in_queue_tuples=500)
     status.tasks.add(component="fast", in_queue_tuples=7)
-    assert barrier_text(reply, status) == ""
+    assert stateful.barrier_text(reply, status) == ""
     reply.pending_s = 8.0
-    assert "until slow has processed the 800 tuples before their barrier" in barrier_text(reply, status)
-    assert "heron.checkpoint.unaligned" in barrier_text(control_pb2.CheckpointsReply(aborted=3), status)
-    assert barrier_text(control_pb2.CheckpointsReply(aborted=3), control_pb2.StatusReply()) == ""
+    assert "until slow has processed the 800 tuples before their barrier" in stateful.barrier_text(reply, status)
+    assert "heron.checkpoint.unaligned" in stateful.barrier_text(control_pb2.CheckpointsReply(aborted=3), status)
+    assert stateful.barrier_text(control_pb2.CheckpointsReply(aborted=3), control_pb2.StatusReply()) == ""
 
 
 def test_effectively_once_what_was_replayed_counts_once() -> None:
@@ -458,8 +486,6 @@ def test_effectively_once_what_was_replayed_counts_once() -> None:
 
 
 def test_a_component_shows_the_frames_that_it_receives_a_spout_those_that_it_sends(wordy: FakeTopology) -> None:
-    from heronpy.cli.render import summary
-
     before, status = control_pb2.StatusReply(), control_pb2.StatusReply()
     status.plan.topology.spouts.add().comp.name = "word"
     status.plan.topology.bolts.add().comp.name = "count"

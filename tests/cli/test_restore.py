@@ -209,7 +209,7 @@ def test_the_log_is_there_before_the_scheduler_starts(
     folder = earlier(home, 7)
     runtime("running")
     seen: list[checkpoint_pb2.CheckpointLog] = []
-    spawn = submission._spawn_scheduler
+    spawn = submission.spawn_scheduler
 
     def look(spec: Any, launch_file: str) -> Any:
         state = open_state("local", str(home / "state" / "local"))
@@ -219,7 +219,7 @@ def test_the_log_is_there_before_the_scheduler_starts(
         seen.append(checkpoint_pb2.CheckpointLog.FromString(found[0]))
         return spawn(spec, launch_file)
 
-    monkeypatch.setattr(submission, "_spawn_scheduler", look)
+    monkeypatch.setattr(submission, "spawn_scheduler", look)
     result = heron(
         "submit", "local", program(extra='builder.add_bolt("more", Count, par=1, inputs=[word])'), "--restore", "7"
     )

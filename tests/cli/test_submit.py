@@ -159,13 +159,13 @@ def test_a_name_that_is_being_submitted_is_marked(
 ) -> None:
     runtime("running")
     shown: list[str] = []
-    spawn = submission._spawn_scheduler
+    spawn = submission.spawn_scheduler
 
     def spawn_and_look(*arguments: Any) -> Any:
         shown.append(heron("list", "local").out)
         return spawn(*arguments)
 
-    monkeypatch.setattr(submission, "_spawn_scheduler", spawn_and_look)
+    monkeypatch.setattr(submission, "spawn_scheduler", spawn_and_look)
     assert heron("submit", "local", str(topo)).code == 0
     assert "STARTING: its scheduler has not started yet" in shown[0]
     assert heron("kill", "local", "wordy").code == 0
@@ -292,7 +292,7 @@ def test_an_interrupt_before_the_scheduler_runs_says_what_became_of_it(
     heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = runtime("stuck")
-    monkeypatch.setattr(submission, "_wait_scheduler", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(submission, "wait_scheduler", lambda *_: signal.raise_signal(signal.SIGINT))
     result = heron("submit", "local", str(topo))
     assert result.code == 130
     said = [line for line in result.err.splitlines() if line]

@@ -434,7 +434,7 @@ def test_a_slow_follower_loses_only_what_was_deleted(tmp_path: Path) -> None:
 
 
 def test_reading_is_bounded_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "_RECORD_LINES_MAX", 100)
+    monkeypatch.setattr(log_files, "RECORD_LINES_MAX", 100)
     with open(tmp_path / "p.log", "w") as file:
         file.write(line("head"))
         file.writelines("  | more\n" for _ in range(1000))

@@ -41,7 +41,7 @@ def test_a_secret_in_a_text_is_hidden(text: str) -> None:
         "container_1_count_3 was restarted: ValueError: order 7 of user 3 cannot be booked",
         "2026-11-22 18:00:00 INFO plan 7: 12 tasks on 3 stream managers",
         "the author: somebody; passed: 12 tests; http://localhost:8889/topologies",
-        "word-count-0b9c1f2e-3d4a-4b5c-8d7e-9f0a1b2c3d4e is RUNNING",
+        "WordCount0b9c1f2e-3d4a-4b5c-8d7e-9f0a1b2c3d4e is RUNNING",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:

@@ -212,6 +212,13 @@ def test_what_explains_a_lack_of_cpu_comes_before_more_tasks() -> None:
     assert first(updated)[0] is Verdict.HEALTHY, "tasks do less on a machine without CPU, whatever was updated"
 
 
+def test_a_task_that_waits_for_the_cpu_waits_for_nothing_else() -> None:
+    starved = [HostSignals("h1", 2, 0.98, 2.0, 0.7)]
+    assert first(signals(bolt(2, 0.99, 230, cpu=0.25), **HELD))[0] is Verdict.DEPENDENCY
+    assert first(signals(bolt(2, 0.99, 230, cpu=0.25), **HELD, hosts=starved))[0] is Verdict.MACHINE
+    assert first(signals(bolt(2, 0.99, 19, cpu=0.02), **HELD, hosts=starved))[0] is Verdict.DEPENDENCY
+
+
 def test_what_is_unknown_gives_no_verdict() -> None:
     short = history(busy=[0.2] * 20, tasks=[4.0] * 20, executed=[4e3] * 18 + [2e3, 2e3])
     assert first(signals(*EVEN, updated_s=100.0, history=short))[0] is Verdict.HEALTHY
@@ -230,6 +237,15 @@ def test_time_blocked_is_not_time_busy() -> None:
         told.samples.add(name=name, value=value)
     task = signals_of(status, metrics, now=0.0).tasks[0]
     assert (task.busy, task.blocked) == pytest.approx((5 / 60, 0.9))
+
+
+def test_a_task_that_was_down_for_a_while_is_not_slow() -> None:
+    """Half of the window it did not run: it has done half as much, in half of the busy time."""
+    crashed = bolt(2, 0.96, 450.0, working=0.48)
+    others = [bolt(n, 0.6, 600.0) for n in (3, 4, 5)]
+    assert crashed.per_busy_s == 937.5
+    assert first(signals(crashed, *others, **HELD))[0] is not Verdict.SLOW_TASK
+    assert first(signals(bolt(2, 0.96, 450.0), *others, **HELD))[0] is Verdict.SLOW_TASK
 
 
 def test_the_window_begins_after_a_change_that_has_settled() -> None:

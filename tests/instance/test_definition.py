@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, RetryableError
 from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.statemgr import open_state_of, paths
 from instance import definition
 from instance.lifecycle import exit_code_of
+from tests.support.launch import launch_spec
 
 
 def plans(*tasks: int) -> tuple[bytes, bytes]:
@@ -22,10 +24,12 @@ def plans(*tasks: int) -> tuple[bytes, bytes]:
     return topology_pb2.Topology(name="words").SerializePartialToString(), packing.SerializeToString()
 
 
-def test_a_task_that_the_plan_has_not_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_the_plan_has_not_may_be_tried_again(tmp_path: Path) -> None:
     """Its executor, or the plan that could be read, is behind: that is not the task's failure."""
-    launch: Any = SimpleNamespace(topology="words")
-    monkeypatch.setattr(definition, "_read", lambda _: plans(1, 2))
+    launch = launch_spec("words", "words1", tmp_path)
+    with closing(open_state_of(launch)) as state:
+        for path, plan in zip((paths.topology("words"), paths.packing_plan("words")), plans(1, 2), strict=True):
+            state.create(path, plan)
     assert definition.own_component(launch, 2)[1] == "count"
     with pytest.raises(RetryableError, match="task 3 is not in the packing plan of topology words"):
         definition.own_component(launch, 3)

@@ -23,6 +23,7 @@ from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import OneStore
 from instance.snapshots import Channel, Job, SnapshotFailed, SnapshotWriter
 from tests.support.waiting import wait_for
+from tests.support.wordless import reword
 
 SMALL, FORK_ABOVE = 100, 1000
 PATIENCE_S = 60.0
@@ -262,7 +263,7 @@ class Channels:
         snapshot.channel_tuples = tuples
 
 
-def test_an_unaligned_snapshot_waits_for_what_is_on_its_way() -> None:
+def test_an_unaligned_snapshot_waits_for_what_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     state = Channels()
     bench = Bench(state)
     bench.begin(Capture(SMALL), records=True)
@@ -274,6 +275,9 @@ def test_an_unaligned_snapshot_waits_for_what_is_on_its_way() -> None:
     assert state.written == [(1, [b"a", b"b"], 9)]
     bench.begin(Capture(SMALL), checkpoint=3, records=True, timeout_s=0.05)
     assert "did not arrive" in bench.report()[2]
+    reword(monkeypatch, "")
+    bench.begin(Capture(SMALL), checkpoint=4, records=True, timeout_s=0.05)
+    assert bench.report() == (4, None, "")
     bench.calm()
 
 

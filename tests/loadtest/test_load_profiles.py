@@ -207,7 +207,7 @@ def test_profile_of_a_running_task(
     load = small("word_count", tuples=0, duration_s=60.0)
     spec = load.spec("busy", str(where.scratch / "busy"))
     if program == "inside":
-        monkeypatch.setattr(profile, "_py_spy", lambda: None)
+        monkeypatch.setattr(profile, "py_spy", lambda: None)
     with submitted(where, profiles.program_of(load), spec) as topology:
         wait_for(lambda: topology.ask(control_pb2.GetStatus()).executors, what="the executors")
         words = ["profile", "local", "busy", "1", "--duration", "1", "--out", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""Bolts that take batches, in real processes: exact in each mode, killed in the middle, and with poison in them."""
+"""Bolts that take batches, also as Arrow, in real processes: exact in each mode, killed in the middle, and with poison in them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.support.waiting import wait_for
 PROGRAM = Path(__file__).parent / "programs" / "batched.py"
 QUICK = ("heron.executor.restart_backoff_s=0.01", "heron.executor.restart_backoff_max_s=0.1")
 OFTEN = ("heron.checkpoint.interval_s=0.3",)
+ARROW = ("--arrow", "--containers", 2, "--config-property", "heron.instance.allow_pickle=false")
 
 
 def submit(heron: Heron, out: Path, mode: str, count: int, *words: object) -> None:
@@ -49,9 +50,9 @@ def expected(count: int) -> Counter[int]:
 
 
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
-@pytest.mark.parametrize("containers", [1, 2])
-def test_batches_are_exact_in_each_mode(heron: Heron, out: Path, mode: str, containers: int) -> None:
-    submit(heron, out, mode, 20_000, "--containers", containers)
+@pytest.mark.parametrize("words", [("--containers", 1), ("--containers", 2), ARROW])
+def test_batches_are_exact_in_each_mode(heron: Heron, out: Path, mode: str, words: tuple[object, ...]) -> None:
+    submit(heron, out, mode, 20_000, *words)
     heron.when_state("batched", "FINISHED", 60)
     counts, signs = tallied(out)
     assert counts == expected(20_000)
@@ -59,15 +60,16 @@ def test_batches_are_exact_in_each_mode(heron: Heron, out: Path, mode: str, cont
     executed: Counter[str] = Counter()
     for task in inside(heron, "batched").tasks:
         executed[task.component] += task.executed
-    assert executed["relay"] == 20_000, "the metric counts tuples, not batches"
-    assert executed["tally"] == sum(counts.values()) + signs
+    assert executed == {"source": 0, "relay": 20_000, "tally": sum(counts.values()) + signs}, "tuples, not batches"
 
 
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
-def test_a_kill_in_the_middle_of_batches(heron: Heron, out: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "words"), [("ATLEAST_ONCE", ()), ("EFFECTIVELY_ONCE", ()), ("EFFECTIVELY_ONCE", ARROW)]
+)
+def test_a_kill_in_the_middle_of_batches(heron: Heron, out: Path, mode: str, words: tuple[object, ...]) -> None:
     """Effectively once nothing is counted twice; at least once the tally keeps its counts, as only relays die."""
     count = 600 * PER_CALL
-    submit(heron, out, mode, count, "--pause-ms", 3)
+    submit(heron, out, mode, count, "--pause-ms", 3, *words)
     killed: set[int] = set()
     for victim in ("relay", "relay") if mode == "ATLEAST_ONCE" else ("relay", "tally", "source", "tally"):
         pid = wait_for(lambda victim=victim: busy(heron, victim, killed), 60, f"a busy {victim}")

@@ -104,7 +104,7 @@ def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
 def test_a_spout_that_begins_again_leaves_no_bound_of_what_is_counted_twice(
     heron: Heron, out: Path, killed: bool
 ) -> None:
-    """Its new process calls `initialize` anew, also after an orderly restart: here it emits everything again."""
+    """Its new process calls `initialize` again, also after an orderly restart: here it emits everything again."""
     mode = "ATLEAST_ONCE" if killed else "ATMOST_ONCE"
     run = heron.start("submit", "local", PROGRAM, "twice", "--out", out, "--mode", mode, "--wait")
     when_stored(out, 100)

@@ -56,7 +56,7 @@ from stmgr.shell import Stmgr
 from tests.sim.disk import Disk
 from tests.sim.kernel import Process, Thread, World, current_process
 from tests.sim.loop import VirtualLoop
-from tests.sim.modules import Executor, SimEvent, _join
+from tests.sim.modules import Executor, SimEvent, join_thread
 from tests.sim.network import Network
 from tests.sim.state import StateModel
 from tests.sim.workload import Program, Shape
@@ -109,7 +109,11 @@ def replacements() -> list[tuple[Any, str, Any]]:
         ),
         (heronpy.tmaster.archive, "ThreadPoolExecutor", Executor),
         (instance.control.ControlThread, "start", start),
-        (instance.control.ControlThread, "join", lambda control, timeout=None: _join(control.sim_thread, timeout)),
+        (
+            instance.control.ControlThread,
+            "join",
+            lambda control, timeout=None: join_thread(control.sim_thread, timeout),
+        ),
         (instance.task, "Attempt", lambda component: Attempt(component, leave)),
         (instance.checkpoints, "Job", lambda *args, **options: Job(*args, ready=SimEvent(), **options)),  # type: ignore[arg-type]
         (instance.lifecycle, "setup", lambda *args: None),
@@ -291,9 +295,9 @@ class Cluster:
 
 
 def _node(data: bytes) -> Any:
-    from heronpy.statemgr.memory import _Node
+    from heronpy.statemgr.memory import Node
 
-    return _Node(data, 1, None)
+    return Node(data, 1, None)
 
 
 class Container:

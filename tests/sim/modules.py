@@ -126,10 +126,10 @@ class SimThread:
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> None:
-        _join(self._thread, timeout)
+        join_thread(self._thread, timeout)
 
 
-def _join(thread: Thread, timeout_s: float | None) -> None:
+def join_thread(thread: Thread, timeout_s: float | None) -> None:
     current = Thread.current()
     if current is not None and not thread.done:
         thread.joiners.append(current)

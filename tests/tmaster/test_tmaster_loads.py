@@ -58,6 +58,20 @@ def test_a_rate_is_growth_over_the_last_seconds() -> None:
     assert rates.emitted is None and rates.busy is None and rates.execute is None, "not reported is not 0"
 
 
+def test_samples_in_another_order_are_found() -> None:
+    loads = filled(3, 100.0)
+    turned = report(executed_src_default=400.0, emitted=8.0)
+    other = control_pb2.MetricsReport()
+    other.CopyFrom(turned)
+    del other.samples[:]
+    other.samples.extend(reversed(turned.samples))
+    loads.take(turned, 4.0)
+    other.samples[1].value, other.samples[0].value = 500.0, 108.0
+    loads.take(other, 5.0)
+    rates = loads.recent(5.0).components["count"]
+    assert rates.executed == pytest.approx(100.0) and rates.emitted == pytest.approx(108.0 / 5)
+
+
 def test_the_first_report_is_no_growth() -> None:
     loads = Loads()
     loads.take(report(executed_src_default=1e6), 0.0)
@@ -150,6 +164,11 @@ def test_forgotten_processes_and_absurd_reports_leave_nothing() -> None:
     loads.forget("count-2")
     loads.forget("never-3")
     assert not len(loads) and not loads.recent(5.0).components
+    silent = filled(3, 100.0)
+    silent.turn(600.0)
+    assert len(silent) == 1
+    silent.turn(604.0)
+    assert not len(silent)
 
 
 @given(

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.errors import RetryableRpcError, RpcError, StateError
+from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED, OK
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.net.rpc import ControlClient, RpcClient, body_of
@@ -26,6 +26,7 @@ from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
 from tests.support.launch import launch_spec
+from tests.support.waiting import eventually, wait_for
 from tests.support.wires import new_endpoint
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
@@ -43,14 +44,6 @@ def stored(state: Any, topology: topology_pb2.Topology, containers: int = 2) -> 
 def location(state: Any) -> plan_pb2.TmasterLocation | None:
     found = state.get(paths.tmaster("wc"))
     return plan_pb2.TmasterLocation.FromString(found[0]) if found else None
-
-
-async def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.005)
-    return result
 
 
 class FakeContainer:
@@ -155,7 +148,7 @@ class Cluster:
         self.endpoint = ""
 
     async def start(self) -> None:
-        self.endpoint = (await until(lambda: location(self.state))).endpoint
+        self.endpoint = (await eventually(lambda: location(self.state))).endpoint
         self.cli = ControlClient(self.endpoint, lambda _: None)
 
     async def join(self) -> None:
@@ -281,7 +274,7 @@ def test_restarted_master_asks_for_registration_and_keeps_the_plan() -> None:
             packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
             c.containers = [FakeContainer(c.endpoint, container) for container in packing.containers]
             for container in c.containers:
-                await until(lambda container=container: container.asked_to_register)
+                await eventually(lambda container=container: container.asked_to_register)
                 await container.register()
                 assert container.plan.version == 1
             await c.until_life(control_pb2.LIFE_RUNNING)
@@ -318,14 +311,14 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
                     and control_pb2.EventLedger.FromString(events[0]).last == told
                 )
 
-            await until(kept)
+            await eventually(kept)
             epochs = [container.epochs for container in c.containers]
         async with cluster(MemoryStateManager(store), None) as c:
             packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
             c.containers = [FakeContainer(c.endpoint, container, 2) for container in packing.containers]
             for container, numbers in zip(c.containers, epochs, strict=True):
                 container.epochs = numbers
-                await until(lambda container=container: container.asked_to_register)
+                await eventually(lambda container=container: container.asked_to_register)
                 await container.register()
             await c.until_life(control_pb2.LIFE_RUNNING)
             found = await c.status()
@@ -335,6 +328,37 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             assert taken.number > told
             running = next(event for event in story if event.reason == "running")
             assert running.times == 2 and running.first_at < taken.at, "once under each master"
+
+    run(scenario)
+
+
+def test_figures_are_answered_and_the_minutes_handed_over() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+        async with cluster(state, None) as c:
+            await c.join()
+            load = await c.cli.call(control_pb2.GetLoad())
+            assert load.plan.version == load.plan_version >= 1 and load.lifecycle == control_pb2.LIFE_RUNNING
+            assert [(one.component, one.tasks, one.up) for one in load.components] == [("word", 2, 2), ("count", 2, 2)]
+            assert not load.components[1].HasField("executed") and not load.edges[0].HasField("tuples"), (
+                "unknown, not 0"
+            )
+            again = await c.cli.call(control_pb2.GetLoad(plan_version=load.plan_version))
+            assert not again.HasField("plan") and again.components == load.components
+            assert load.findings and load.found_at > 0
+            with pytest.raises(InvalidRpcError, match="there is no series 'x'"):
+                await c.cli.call(control_pb2.GetTimeline(names=["x"]))
+            minutes = c.shell.observatory.figures.minutes
+            minutes.add(29_000_000, {"count": {"executed": 5.0}})
+            c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
+            await eventually(lambda: state.get(paths.minutes("wc")))
+        async with cluster(MemoryStateManager(store), None) as c:
+            known = await c.cli.call(control_pb2.GetTimeline())
+            assert (known.first, known.points) == (29_000_000 * 60.0, 1)
+        state.set(paths.minutes("wc"), b"\xff garbage")
+        async with cluster(MemoryStateManager(store), None) as c:
+            assert (await c.cli.call(control_pb2.GetTimeline())).points == 0
 
     run(scenario)
 
@@ -371,7 +395,7 @@ def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None
         assert await Shell("wc", SETTINGS, MemoryStateManager(store), epoch=2, endpoint=new_endpoint()).run() == FENCED
         assert not task.done()
         old.die()
-        await until(lambda: shell.machine)
+        await eventually(lambda: shell.machine)
         newer = plan_pb2.TmasterLocation(epoch=9, pid=1, endpoint="x").SerializeToString()
         MemoryStateManager(store).set(paths.tmaster("wc"), newer)
         assert await asyncio.wait_for(task, DEADLINE_S) == FENCED
@@ -431,7 +455,7 @@ def test_removed_location_comes_back_but_not_for_a_killed_topology() -> None:
     async def scenario() -> None:
         async with cluster() as c:
             c.state.delete(paths.tmaster("wc"))
-            assert (await until(lambda: location(c.state))).epoch == 7
+            assert (await eventually(lambda: location(c.state))).epoch == 7
             c.state.delete(paths.topology("wc"))
             c.state.delete(paths.tmaster("wc"))
             await c.status()
@@ -465,7 +489,7 @@ def test_whoever_asks_a_master_that_stops_is_told_so() -> None:
         await c.start()
         await c.join()
         early = asyncio.ensure_future(c.cli.call(control_pb2.SetState(active=False), DEADLINE_S))
-        await until(state.writing.is_set)
+        await eventually(state.writing.is_set)
         c.shell.stop()
         late = await asyncio.gather(c.cli.call(control_pb2.RestartTarget(task_id=1)), return_exceptions=True)
         assert not early.done(), "its outcome is known when what was begun is written"
@@ -485,10 +509,7 @@ def test_process_starts_and_stops_with_its_signal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "heronpy.tmaster", "--launch", str(tmp_path / "launch.json")]
     process = subprocess.Popen([*command, "--epoch", "5"], stdout=subprocess.PIPE, env=dict(os.environ))
     try:
-        deadline = time.monotonic() + 20
-        while (found := location(state)) is None:
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.02)
+        found = wait_for(lambda: location(state), 20)
         assert (found.epoch, found.pid) == (5, process.pid)
         with RpcClient(found.endpoint) as client:
             status = client.call(control_pb2.GetStatus())

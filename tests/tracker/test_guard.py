@@ -40,7 +40,7 @@ def test_there_are_routes_of_every_scope() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_every_route_refuses_all_but_those_with_its_scope(
-    route: Route, asking: Asking, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+    route: Route, asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens, now = Tokens(asking.folder), time.time()
     secrets = {scope: tokens.create(scope, [scope], "", 60.0, now) for scope in GRANTS}

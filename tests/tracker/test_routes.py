@@ -202,7 +202,7 @@ def test_logs_are_read_in_pieces(asking: Asking, with_files: Path) -> None:
     assert unknown.status_code == 404 and unknown.json()["nearest"] == "container_1_word_1"
 
 
-@pytest.mark.parametrize("name", ["..", "..%2f..%2flaunch.json", "%2e%2e", "/etc/passwd", "x%00y", "launch.json"])
+@pytest.mark.parametrize("name", ["..%2f..%2flaunch.json", "%2e%2e", "/etc/passwd", "x%00y", "launch.json"])
 def test_no_name_leads_out_of_the_logs(name: str, asking: Asking, with_files: Path) -> None:
     answer = asking.ask("GET", f"{WORDY}/logs/{name}")
     assert answer.status_code == 404 and "heron" not in answer.text.replace("heronpy", ""), answer.text

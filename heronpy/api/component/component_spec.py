@@ -30,11 +30,18 @@ LOCAL_CLASSES: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDiction
 
 
 #: The inputs of a bolt: groupings by component spec or `spec["stream"]`, or a list of these for SHUFFLE.
-#: The keys are Any: Mapping is invariant in its key type, so a Mapping with either type of key would not match a union.
-Inputs: TypeAlias = "Mapping[Any, AnyGrouping] | Sequence[HeronComponentSpec | GlobalStreamId]"
+#: Mapping is invariant in the type of its keys, so it is listed with each.
+Inputs: TypeAlias = (
+    "Mapping[HeronComponentSpec, AnyGrouping] | Mapping[GlobalStreamId, AnyGrouping]"
+    " | Mapping[InputSource, AnyGrouping] | Sequence[InputSource]"
+)
 
 
-class HeronComponentSpec:
+class InputSource:
+    """What a bolt takes tuples from: a component, which means its default stream, or one of its streams."""
+
+
+class HeronComponentSpec(InputSource):
     """A topology's description of one component. Made by the `spec()` of a spout or bolt class."""
 
     def __init__(
@@ -261,7 +268,7 @@ class HeronComponentSpec:
         return f"{'spout' if self.is_spout else 'bolt'} {self.name or self.python_class_path}"
 
 
-class GlobalStreamId:
+class GlobalStreamId(InputSource):
     """One output stream of one component."""
 
     def __init__(self, componentId: str | HeronComponentSpec, streamId: str) -> None:

@@ -39,7 +39,7 @@ class Spout(BaseSpout):
         raise NotImplementedError(f"spout {type(self).__name__} does not define next_tuple(); define it to emit tuples")
 
     def wait(self, seconds: float) -> None:
-        """Says that `next_tuple` is not to be called again before this much time has passed.
+        """Says that `next_tuple` should not be called again before this much time has passed.
 
         `seconds` is 0 or more and may be a fraction. To be called from `next_tuple`, for the next call only.
         Acks, fails and checkpoints do not wait for it. Together with `wait_readable`, whichever comes first counts.
@@ -50,7 +50,7 @@ class Spout(BaseSpout):
         self.delegate.wait(float(seconds))
 
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """Says that `next_tuple` is to be called again once this file descriptor can be read.
+        """Says that `next_tuple` should be called again once this file descriptor can be read.
 
         `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe; its
         other end being closed counts as readable. To be called from `next_tuple`, for the next call only. The
@@ -61,7 +61,7 @@ class Spout(BaseSpout):
         self.delegate.wait_readable(_descriptor(fd))
 
     def busy(self) -> None:
-        """Says that `next_tuple` worked without emitting and is to be called again at once.
+        """Says that `next_tuple` worked without emitting and should be called again at once.
 
         To be called from `next_tuple`, for the next call only. It does not end a `wait` of the same call.
         """

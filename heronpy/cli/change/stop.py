@@ -1,4 +1,4 @@
-"""`heron stop`: ends a topology in order, drained or with a savepoint; nothing is killed before that is complete.
+"""`heron stop`: ends a topology gracefully, drained or with a savepoint; nothing is killed before that is complete.
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until everything they emitted is
 processed and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then is the
@@ -64,7 +64,7 @@ def stop(
         return
     if stop.discarded:
         warning(f"{counted(stop.discarded, 'tuple')} were discarded while '{topology}' was drained")
-    say(f"Successfully stopped topology '{topology}'" + ("" if stop.complete else ", not in order"))
+    say(f"Successfully stopped topology '{topology}'" + ("" if stop.complete else ", not gracefully"))
     say(f"  logs stay in {execution.working_dir}/log-files")
     if record is not None:
         say(f"  savepoint {record.checkpoint} is {record.location}")
@@ -105,7 +105,7 @@ class Stop:
         if life not in ("RUNNING", "PAUSED", "FINISHING", "FINISHED"):
             raise exits.Failure(
                 f"topology '{self.topology}' is {life}{': ' + status.cause if status.cause else ''};"
-                " it can be stopped in order when it runs, or be killed with 'heron kill'"
+                " it can be stopped gracefully when it runs, or be killed with 'heron kill'"
             )
         if savepoint and life in ("FINISHING", "FINISHED"):
             raise exits.Failure(

@@ -13,7 +13,7 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.look import evidence
-from heronpy.cli.output import clean, console, print_json, say
+from heronpy.cli.output import clean, print_json, say
 from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -94,7 +94,7 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
     for line in _seen(signals):
         say(f"{'seen':<10} {clean(line)}")
     if lines:
-        console().rule()
+        say()
 
 
 def _seen(signals: Signals) -> list[str]:

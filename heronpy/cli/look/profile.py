@@ -54,7 +54,7 @@ def profile(
     executor, process = find_process(topology, session.status(topology), what)
     if executor.host not in ("", "localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()):
         raise exits.Failure(f"{process.name} runs on {executor.host}; run 'heron profile' there")
-    program = _py_spy()
+    program = py_spy()
     if native and program is None:
         raise exits.Failure("--native needs py-spy, which is not installed; run 'pip install py-spy'")
     make_output(out)
@@ -87,7 +87,7 @@ def find_process(
     raise exits.Failure(f"topology '{topology}' has no task or process '{what}'{hint}", exits.USAGE)
 
 
-def _py_spy() -> str | None:
+def py_spy() -> str | None:
     """The program, if it is installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.is_file() else shutil.which("py-spy")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.output import print_json, print_table, say, warning
@@ -12,7 +11,7 @@ from heronpy.clusters.known import known_clusters
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.nearest import suggestion
-from heronpy.common.setting_types import ROOMS
+from heronpy.common.setting_types import ROOMS, SettingValue
 
 
 def show(target: Target, room: str | None, topology: str | None, origin: bool, as_json: bool, common: Common) -> None:
@@ -47,13 +46,13 @@ def show(target: Target, room: str | None, topology: str | None, origin: bool, a
     print_table(columns if origin else columns[:2], [row if origin else row[:2] for row in rows])
 
 
-def _keys(room: str, settings: dict[str, dict[str, Any]]) -> list[str]:
+def _keys(room: str, settings: dict[str, dict[str, SettingValue]]) -> list[str]:
     return [f"{room}.{field}" for field in settings[room]]
 
 
 def _values(
     session: Session, topology: str | None
-) -> tuple[dict[str, dict[str, Any]], dict[str, str], dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, dict[str, SettingValue]], dict[str, str], dict[str, dict[str, SettingValue]]]:
     """Settings, origins and overrides of components: of a topology, or of the cluster."""
     if topology is not None:
         spec = session.launch_of(session.find(topology))
@@ -62,7 +61,7 @@ def _values(
     return resolved.settings, resolved.origins, resolved.component_settings
 
 
-def _text(value: Any) -> str:
+def _text(value: SettingValue) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 

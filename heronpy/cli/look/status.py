@@ -22,9 +22,9 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
     session = Session(target, common)
     topology = topology or _only_topology(session)
     record = session.find(topology)
-    waits_for = session.starting(record) if session.tmaster_location(topology) is None else ""
-    if waits_for:
-        _show_starting(record, waits_for, as_json)
+    waits_for = session.starting(record) if session.tmaster_location(topology) is None else None
+    if waits_for is not None:
+        _show_starting(record, waits_for.value, as_json)
         return
     status = session.status(topology)
     if as_json:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heronpy.cli.look import doctor, stateful
-from heronpy.cli.output import clean, console, say, table
+from heronpy.cli.output import clean, console, say, table, warning
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
 from heronpy.clusters.session import Session
@@ -35,8 +35,10 @@ RATE_OVER_S = 2.5
 #: Columns that the full table needs, and that a narrow one needs for the frames.
 WIDE = 176
 FRAMES_FIT = 100
-#: A topology master may be restarted; longer silence ends the watch.
+#: A topology master may be restarted; longer silence ends `heron top`, and is told by `heron submit --wait`.
 SILENCE_MAX_S = 30.0
+#: A scheduler that is gone is started again by its guardian; longer absence means that nothing runs any more.
+ABSENCE_MAX_S = 20.0
 
 
 def watch(
@@ -68,24 +70,23 @@ def samples(
 ) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
     """Statuses with their rows, one per interval; ends early when `ended` says that there is no later one.
 
-    The first comes after a short time, over which its rates are measured. A Failure when the topology is gone.
+    The first comes after a short time, over which its rates are measured. A Failure when the topology is gone. With
+    `ended`, a topology master that does not answer is waited for as long as its scheduler runs.
     """
     began = time.monotonic()
     #: Tasks report once a second, so a rate over less than a few seconds would jump up and down.
     history: deque[tuple[control_pb2.StatusReply | None, float]] = deque([(session.poll(topology), began)])
-    next_at, heard_at = began + min(interval_s, LIVE_INTERVAL_S), began
+    next_at, silence = began + min(interval_s, LIVE_INTERVAL_S), Silence(session, topology, patient=ended is not None)
     done = 0
     while count is None or done < count:
         pause = max(next_at - time.monotonic(), 0.0)
         time.sleep(pause if ended is None else min(pause, END_LOOK_S))
         status, now = session.poll(topology), time.monotonic()
         if status is None:
-            session.find(topology)
-            if now - heard_at > SILENCE_MAX_S or session.scheduler_location(topology) is None:
-                session.status(topology)  # raises with the reason, unless it has just come back
+            silence.look()
             time.sleep(END_LOOK_S)
             continue
-        heard_at = now
+        silence = Silence(session, topology, patient=ended is not None)
         if now < next_at and not (ended is not None and ended(status)):
             continue
         while len(history) > 1 and now - history[1][1] >= RATE_OVER_S:
@@ -102,6 +103,31 @@ def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
     """The diagnosis, if something needs action, then the checkpoints."""
     diagnosis = doctor.line(session, status.topology)
     return [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
+
+
+class Silence:
+    """A topology whose master does not answer: it may be restarted, stopped for a while, or gone for good."""
+
+    def __init__(self, session: Session, topology: str, patient: bool) -> None:
+        self._session, self._topology, self._patient = session, topology, patient
+        self._heard_at = self._scheduled_at = time.monotonic()
+        self._told = False
+
+    def look(self) -> None:
+        """A Failure when waiting is of no use."""
+        session, topology, now = self._session, self._topology, time.monotonic()
+        session.find(topology)
+        if session.scheduler_location(topology) is not None:
+            self._scheduled_at = now
+        silent_s = now - self._heard_at
+        if now - self._scheduled_at > ABSENCE_MAX_S or (silent_s > SILENCE_MAX_S and not self._patient):
+            session.status(topology)  # raises with the reason, unless it has just come back
+        if silent_s > SILENCE_MAX_S and not self._told:
+            self._told = True
+            warning(
+                f"no answer from the topology master of '{topology}' for {format_duration(round(silent_s))};"
+                " waiting for it, the tasks may work on"
+            )
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:

@@ -49,8 +49,8 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     status, cause = session.poll(record.topology, ASK_S), ""
     if status is not None:
         state, cause = lifecycle_name(status.lifecycle), status.cause
-    elif cause := session.starting(record):
-        state = STARTING
+    elif (waits_for := session.starting(record)) is not None:
+        state, cause = STARTING, waits_for.value
     elif session.tmaster_location(record.topology) is not None:
         state = NO_ANSWER
     else:

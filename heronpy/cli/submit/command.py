@@ -25,7 +25,7 @@ from heronpy.cli.submit.model import Planned, Started
 from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
-from heronpy.cli.submit.watching import watch_until_finished
+from heronpy.cli.submit.watching import TopologyFailed, watch_until_finished
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.proto import control_pb2, topology_pb2
@@ -64,8 +64,8 @@ def submit(target: Target, common: Common, options: SubmitOptions) -> None:
             if not options.detach:
                 _wait(session, planned, started, options.timeout_s, begun_at)
             _say_launched(session, planned, started, options)
-            last = _watch(session, planned.topology.name, options) if options.wait else None
-        if last is not None:
+        if options.wait:
+            last = _watch(session, started, options)
             _take_down(session, started)
             _say_how_it_ended(session, planned.topology.name, last)
 
@@ -90,15 +90,25 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
             say(f"          component '{component}' is new and starts empty")
 
 
-def _watch(session: Session, name: str, options: SubmitOptions) -> control_pb2.StatusReply:
-    """The last status of a topology that has finished; an interrupt ends only the waiting, unless it should kill."""
+def _watch(session: Session, started: Started, options: SubmitOptions) -> control_pb2.StatusReply:
+    """The last status of a topology that has finished.
+
+    One that has failed is removed. Whatever else ends the waiting leaves it running, but for an interrupt that should
+    kill.
+    """
+    name = started.record.topology
     try:
         return watch_until_finished(session, name)
+    except TopologyFailed:
+        with uninterrupted():
+            _take_down(session, started)
+        raise
     except KeyboardInterrupt:
         if options.kill_on_interrupt:
             warn(f"interrupted: removing topology '{name}'")
-            raise
-        _say_detached(session, name)
+            _remove_interrupted(session, started)
+        else:
+            _say_detached(session, name)
         raise click.exceptions.Exit(exits.INTERRUPTED) from None
 
 
@@ -171,22 +181,24 @@ def _print_plans(planned: Planned, form: str) -> None:
 
 @contextmanager
 def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
-    """A submit that fails, is late or is interrupted leaves nothing behind, unless it was only waiting."""
+    """A submit that fails, is late or is interrupted before the topology runs leaves nothing behind."""
     try:
         yield
-    except click.exceptions.Exit:
-        raise  # the topology runs on
     except KeyboardInterrupt:
-        with uninterrupted():
-            removed = _take_down(session, started)
-        name = started.record.topology
-        if removed:
-            warn(f"topology '{name}' is removed; what it logged: {command('heron', 'logs', session.target, name)}")
+        _remove_interrupted(session, started)
         raise click.exceptions.Exit(exits.INTERRUPTED) from None
     except BaseException:
         with uninterrupted():
             _take_down(session, started)
         raise
+
+
+def _remove_interrupted(session: Session, started: Started) -> None:
+    with uninterrupted():
+        removed = _take_down(session, started)
+    name = started.record.topology
+    if removed:
+        warn(f"topology '{name}' is removed; what it logged: {command('heron', 'logs', session.target, name)}")
 
 
 def _say_detached(session: Session, name: str) -> None:

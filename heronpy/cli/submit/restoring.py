@@ -18,6 +18,7 @@ from heronpy.cli.submit.model import Planned, Restore
 from heronpy.clusters.places import by_id
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
 from heronpy.storage.checkpoints import check_trusted
@@ -27,7 +28,7 @@ LATEST = "latest"
 
 def choose(planned: Planned, wanted: str, allow_dropped: bool) -> Restore | None:
     """The checkpoint to start from; None to start empty; a Failure or TopologyError when neither is possible."""
-    topology, settings = planned.topology, CheckpointSettings(**planned.resolved.settings["checkpoint"])
+    topology, settings = planned.topology, settings_for(planned.resolved, CheckpointSettings)
     _refuse_conflicts(topology)
     found = _latest(topology.name, settings) if wanted == LATEST else _named(topology.name, settings, wanted)
     if found is None:

@@ -137,8 +137,8 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
         _write_checkpoint_log(session, planned)
         # Registered first: an interrupt may come between the start of the process and its handle.
         undo.callback(takedown.kill_leftovers, record.launch_file)
-        scheduler = _spawn_scheduler(spec, record.launch_file)
-        _wait_scheduler(session, record, spec, scheduler)
+        scheduler = spawn_scheduler(spec, record.launch_file)
+        wait_scheduler(session, record, spec, scheduler)
     return Started(record, spec, scheduler)
 
 
@@ -284,7 +284,7 @@ def _execution_state(spec: LaunchSpec) -> plan_pb2.ExecutionState:
     )
 
 
-def _spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
+def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
     """Start the scheduler as a daemon: own session, own log, no terminal."""
     argv = [spec.python, "-P", "-m", "heronpy.scheduler", "--launch", launch_file]
     with open(open_private(spec.log_dir / "scheduler.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
@@ -299,7 +299,7 @@ def _spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[byt
         )
 
 
-def _wait_scheduler(
+def wait_scheduler(
     session: Session, record: plan_pb2.ExecutionState, spec: LaunchSpec, scheduler: subprocess.Popen[bytes]
 ) -> None:
     deadline = time.monotonic() + SCHEDULER_START_S

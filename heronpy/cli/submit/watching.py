@@ -19,8 +19,16 @@ from heronpy.proto import control_pb2
 LINE_INTERVAL_S = 2.0
 
 
+class TopologyFailed(exits.Failure):
+    """The topology is FAILED: nothing runs that could still finish."""
+
+
 def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusReply:
-    """Show a bounded topology until it has finished; returns the last status, or a Failure with its exceptions."""
+    """Show a bounded topology until it has finished; returns the last status.
+
+    TopologyFailed, with its exceptions, when it has failed; another Failure when it cannot be watched any longer, which
+    says nothing of the topology itself.
+    """
     terminal = sys.stdout.isatty()
     last: list[control_pb2.StatusReply] = []
 
@@ -33,7 +41,7 @@ def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusR
             last[:] = [status]
             yield status, rows
             if has_failed(status):
-                raise exits.Failure(
+                raise TopologyFailed(
                     f"topology '{topology}' failed: {status.cause or 'see its logs'}",
                     report=exceptions_report(session, topology, status),
                 )

@@ -28,7 +28,7 @@ def restart_command(what: str | None, task: int | None, component: str | None, *
     together, and their stream managers keep the tuples in flight to them.
     """
     if sum(one is not None for one in (what, task, component)) > 1:
-        raise click.UsageError("name a container, component or instance, or give --task or --component, not two")
+        raise click.UsageError("give only one of a container, component or instance, --task and --component")
     from heronpy.cli.change.lifecycle import restart
 
     restart(what=what, task=task, component=component, **flags)

@@ -19,7 +19,7 @@ from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument
 @json_flag
 @common_flags
 def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
-    """End a topology in order and remove it from the cluster; its logs and checkpoints stay.
+    """End a topology gracefully and remove it from the cluster; its logs and checkpoints stay.
 
     Its spouts are deactivated. --drain waits until no tuple is in flight and then finishes every bolt, as at the
     end of bounded input: windows fire, sinks publish. --savepoint keeps the tuples in flight in a savepoint, from

@@ -13,7 +13,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.component.component_spec import HeronComponentSpec, Inputs
+from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.files.lines import SUFFIXES, UnfitError, line_writer
 from heronpy.connectors.files.options import FileOptions
 from heronpy.connectors.files.part_files import PartFiles
@@ -47,7 +48,7 @@ class FileSink(TwoPhaseSink):
     def spec(  # type: ignore[override]
         cls,
         name: str | None = None,
-        inputs: Any = None,
+        inputs: Inputs | None = None,
         par: int = 1,
         config: dict[str, Any] | None = None,
         *,
@@ -64,7 +65,7 @@ class FileSink(TwoPhaseSink):
             config = {**made.to_config(), **(config or {})}
         return super().spec(name=name, inputs=inputs, par=par, config=config)
 
-    def open(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Finds the folder; without checkpoints, also publishes or removes what a predecessor left there."""
         who = self.who
         options = FileOptions.from_config(config, who.component)

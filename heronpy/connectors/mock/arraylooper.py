@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from heronpy.streamlet.context import Context
 from heronpy.streamlet.generator import Generator
 
 #: State key: the position of the next element.
@@ -29,9 +30,9 @@ class ArrayLooper(Generator[Any]):
         self._round: Iterator[Any] = iter(())
         self._place = 0
         self._state: Any = None
-        self._context: Any = None
+        self._context: Context | None = None
 
-    def setup(self, context: Any) -> None:
+    def setup(self, context: Context | None) -> None:
         """Starts from the first element, or from the restored position."""
         self._context = context
         self._state = None if context is None else context.get_state()
@@ -40,10 +41,10 @@ class ArrayLooper(Generator[Any]):
 
     def get(self) -> Any:
         """The next element; StopIteration when the iterable is empty."""
-        if self._sleep and self._context is None:
-            time.sleep(self._sleep)
-        elif self._sleep:
+        if self._sleep and self._context is not None:
             self._context.wait(self._sleep)
+        elif self._sleep:
+            time.sleep(self._sleep)
         try:
             element = next(self._round)
         except StopIteration:

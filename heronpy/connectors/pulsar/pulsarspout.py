@@ -15,6 +15,7 @@ from typing import Any
 from heronpy.api import api_constants
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Stream
+from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import FatalError
 from heronpy.streamlet.context import OUTPUT_STREAM
 from heronpy.streamlet.operators import OUTPUT_FIELD
@@ -38,7 +39,7 @@ class PulsarSpout(Spout):
         """The message as text."""
         return [msg.decode("utf-8")]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Subscribes to the topic."""
         for key in (PulsarSpout.serviceUrl, PulsarSpout.topicName):
             if key not in config:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from heronpy.api.batch import Batch
 from heronpy.api.bolt.base_bolt import NotReadyError
 from heronpy.api.bolt.bolt import not_of_arrow
-from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.component.component_spec import HeronComponentSpec, Inputs
+from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
@@ -90,7 +91,7 @@ class SparkSink(TwoPhaseSink):
     def spec(  # type: ignore[override]
         cls,
         name: str | None = None,
-        inputs: Any = None,
+        inputs: Inputs | None = None,
         par: int = 1,
         config: dict[str, Any] | None = None,
         *,
@@ -136,7 +137,7 @@ class SparkSink(TwoPhaseSink):
         )
         return super().spec(name=name, inputs=inputs, par=par, config={**made.to_config(), **(config or {})})
 
-    def open(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Takes the task over from a predecessor, and finds the gateway."""
         arrow()
         options = SinkOptions.from_config(config)
@@ -414,13 +415,13 @@ def _launch() -> LaunchSpec:
     return LaunchSpec.load(path)
 
 
-def _fields_of(inputs: Any) -> list[str]:
+def _fields_of(inputs: Inputs | None) -> list[str]:
     """The output fields of the inputs, when they are known here and agree."""
     found: list[list[str]] = []
-    for source in list(inputs or []):
+    for source in inputs or ():
         if isinstance(source, HeronComponentSpec):
             stream = source.output_streams().get("default")
             found += [list(stream.fields)] if stream else []
-    if not found or any(fields != found[0] for fields in found) or len(found) < len(inputs):
+    if not found or any(fields != found[0] for fields in found) or len(found) < len(inputs or ()):
         raise ConfigError("the columns of this SparkSink cannot be derived from its inputs; give fields= or schema=")
     return found[0]

@@ -11,6 +11,7 @@ from heronpy.connectors.textfiles.line_share import (
     absolute_patterns,
     find_files,
 )
+from heronpy.streamlet.context import Context
 from heronpy.streamlet.generator import Generator
 
 _logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class TextFileGenerator(Generator[str]):
         self._share: LineShare | None = None
         self._state: Any = None
 
-    def setup(self, context: Any) -> None:
+    def setup(self, context: Context) -> None:
         """Finds the files and this partition's share of them; continues from a restored position."""
         self._state = context.get_state()
         restored = self._state["share"] if self._state is not None and "share" in self._state else None

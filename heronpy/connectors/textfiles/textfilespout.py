@@ -23,6 +23,7 @@ from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
+from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.textfiles.line_share import (
     BLOCK_BYTES,
     LINE_BYTES_MAX,
@@ -99,14 +100,14 @@ class TextFileSpout(Spout, StatefulComponent):
         state["share"] = self._share.to_state(position)
         state["replay"] = [list(line) for line in (*self._pending, *self._replay)]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Finds the files and this task's share of them."""
         if self.PATHS not in config:
             raise ValueError(
                 f"spout {context.get_component_id()} needs {self.PATHS} in its "
                 "configuration; give the path or glob of the text files"
             )
-        tasks = sorted(context.get_component_tasks(context.get_component_id()))
+        tasks = sorted(context.get_component_tasks(context.get_component_id()) or ())
         self._lines_per_call = _positive(config, self.LINES_PER_CALL, 200)
         self._replays_max = _positive(config, self.REPLAYS_MAX, 0, least=0)
         self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE

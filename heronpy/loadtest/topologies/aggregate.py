@@ -18,6 +18,7 @@ from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
+from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.flight_lines import KINDS, flight_lines, parse
 from heronpy.loadtest.topologies.parts import Report, acked, builder, config_of, read_spec
 from heronpy.loadtest.topologies.words import AckedWordSpout, WordSpout
@@ -73,7 +74,7 @@ class HoldBolt(Bolt, StatefulComponent):
 
     outputs = ["kind", "key", "delay", "lines"]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         report = Report(config, context, "holder")
         self.hold = report.spec["parameters"]["hold"]
         self.kind = report.facts["component"].removeprefix("by_")
@@ -118,7 +119,7 @@ class TotalsBolt(Bolt, StatefulComponent):
     def pre_save(self, checkpoint_id: str) -> None:
         pass  # the totals are the state
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "sink")
         if self.report.spec["mode"] != TopologyReliabilityMode.EFFECTIVELY_ONCE:
             self.totals = {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
+from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.topologies.parts import LoadSpout, Pace, Report, builder, config_of, read_spec, share
 
 
@@ -36,7 +37,7 @@ class BigSpout(LoadSpout):
 
     outputs = ["size", "payload"]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
         self.payloads = [(size, payload_of(size)) for size in sizes_of(spec)]
@@ -74,7 +75,7 @@ class BigSpout(LoadSpout):
 class CompareBolt(Bolt):
     """Compares every payload with the expected one."""
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "sink")
         self.expected = {size: payload_of(size) for size in sizes_of(self.report.spec)}
         self.received = self.bytes = self.wrong = 0

@@ -23,6 +23,7 @@ from heronpy.api import api_constants
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.histogram import Histogram
 
 #: Configuration key of the specification.
@@ -69,10 +70,10 @@ def acked(spec: dict[str, Any]) -> bool:
 class Report:
     """The report of one finished task."""
 
-    def __init__(self, config: dict[str, Any], context: Any, role: str) -> None:
+    def __init__(self, config: dict[str, Any], context: TopologyContext, role: str) -> None:
         self.spec: dict[str, Any] = config[KEY]
         component, task = context.get_component_id(), context.get_task_id()
-        tasks = sorted(context.get_component_tasks(component))
+        tasks = sorted(context.get_component_tasks(component) or ())
         #: Index of this task in its component, and number of its tasks.
         self.place, self.tasks = tasks.index(task), len(tasks)
         self.facts: dict[str, Any] = {"component": component, "task": task, "role": role, "pid": os.getpid()}

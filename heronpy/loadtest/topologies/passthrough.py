@@ -13,6 +13,7 @@ from typing import Any
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
+from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.topologies.parts import (
     Latencies,
     LoadSpout,
@@ -34,7 +35,7 @@ class PacedSpout(LoadSpout):
 
     outputs = ["number", "due_ns", "payload"]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
         p = spec["parameters"]
@@ -148,7 +149,7 @@ class LatencySink(Bolt, StatefulComponent):
     def pre_save(self, checkpoint_id: str) -> None:
         self.kept["sums"] = (self.received, self.numbers)
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "sink")
         self.latencies = Latencies()
         sums: tuple[int, int] = self.kept.get("sums", (0, 0)) if self.kept else (0, 0)

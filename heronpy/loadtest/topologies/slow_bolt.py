@@ -14,6 +14,7 @@ from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
+from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.topologies.parts import LoadSpout, Pace, Report, builder, config_of, read_spec
 
 
@@ -22,7 +23,7 @@ class FirehoseSpout(LoadSpout):
 
     outputs = ["number", "payload"]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
         self.payload = "x" * spec["payload_bytes"]
@@ -52,7 +53,7 @@ class FirehoseSpout(LoadSpout):
 class SlowBolt(Bolt):
     """Serves `capacity` tuples a second for a time, then as fast as possible."""
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "sink")
         p = self.report.spec["parameters"]
         self.service_s = 1.0 / p["capacity"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
+from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.topologies.parts import Report, builder, config_of, read_spec
 from heronpy.loadtest.topologies.slow_bolt import FirehoseSpout
 
@@ -20,7 +21,7 @@ LOOK_EVERY = 256
 class StallingBolt(Bolt):
     """Counts tuples, and stalls once, in the middle of one."""
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "sink")
         p = self.report.spec["parameters"]
         self.stall_at_s, self.stall_s = p["stall_at_s"], p["stall_s"]

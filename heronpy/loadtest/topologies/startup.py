@@ -16,6 +16,7 @@ from typing import Any
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
+from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.topologies.parts import KEY, builder, config_of, read_spec
 
 
@@ -24,7 +25,7 @@ class BeatSpout(Spout):
 
     outputs = ["pid"]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.beating = config[KEY]["parameters"]["beat"]
         self.due = 0.0
 
@@ -38,7 +39,7 @@ class BeatSpout(Spout):
 class FirstBolt(Bolt):
     """Writes a file for the first tuple of each pair of incarnations: spout's pid, own pid."""
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.out = Path(config[KEY]["out"])
         self.known: set[int] = set()
 

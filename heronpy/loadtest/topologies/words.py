@@ -16,6 +16,7 @@ from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
+from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.topologies.parts import (
     LoadSpout,
     Pace,
@@ -35,7 +36,7 @@ class WordSpout(LoadSpout):
 
     outputs = ["word"]
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
         self.messages = self.read_messages(spec["parameters"])
@@ -148,7 +149,7 @@ class CountBolt(Bolt, StatefulComponent):
     def pre_save(self, checkpoint_id: str) -> None:
         pass  # the counts are the state
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "sink")
         if self.report.spec["mode"] != TopologyReliabilityMode.EFFECTIVELY_ONCE:
             self.counts = {}

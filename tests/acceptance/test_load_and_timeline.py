@@ -1,0 +1,156 @@
+"""The figures that every page and verb shares: right by component and edge, after an update and another master too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+from collections.abc import Callable
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.common.errors import DeadlineError, InvalidRpcError, RetryableRpcError
+from heronpy.net.rpc import RpcClient
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.statemgr import open_state, paths
+from tests.support.command import Heron
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+#: 200 tuples per second; each goes to `double` and `keep`, and `double` makes two of it.
+PROGRAM = """
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder
+
+class Numbers(Spout):
+    outputs = ["number"]
+    def initialize(self, config, context):
+        self.number = 0
+    def next_tuple(self):
+        self.number += 1
+        self.emit([self.number])
+        self.wait(0.005)
+
+class Double(Bolt):
+    outputs = ["number"]
+    def process(self, tup):
+        self.emit(list(tup.values))
+        self.emit(list(tup.values))
+
+class Keep(Bolt):
+    def process(self, tup):
+        pass
+
+builder = TopologyBuilder("Figures")
+numbers = builder.add_spout("numbers", Numbers, par=1)
+double = builder.add_bolt("double", Double, par=2, inputs={numbers: Grouping.SHUFFLE})
+builder.add_bolt("keep", Keep, par=1, inputs={numbers: Grouping.SHUFFLE, double: Grouping.SHUFFLE})
+builder.build_and_submit()
+"""
+
+
+class Master:
+    """Requests to the topology master, whichever it is now."""
+
+    def __init__(self, heron: Heron) -> None:
+        self.state = open_state("local", str(heron.home / "state" / "local"))
+
+    def location(self) -> plan_pb2.TmasterLocation | None:
+        found = self.state.get(paths.tmaster("Figures"))
+        return plan_pb2.TmasterLocation.FromString(found[0]) if found is not None else None
+
+    def ask(self, body: Any) -> Any:
+        found = wait_for(self.location, 30.0, "a topology master")
+        with RpcClient(found.endpoint) as client:
+            return client.call(body, 10.0)
+
+    def load(self, check: Callable[[control_pb2.LoadReply], bool], what: str) -> control_pb2.LoadReply:
+        def asked() -> control_pb2.LoadReply | None:
+            try:
+                reply: control_pb2.LoadReply = self.ask(control_pb2.GetLoad())
+            except (DeadlineError, RetryableRpcError):
+                return None  # it is being replaced
+            return reply if check(reply) else None
+
+        return wait_for(asked, 60.0, what)
+
+
+def flows(reply: control_pb2.LoadReply) -> bool:
+    """Whether a whole window was measured, in which tuples were processed everywhere."""
+    return (
+        reply.window_s >= 5
+        and all(edge.tuples > 0 for edge in reply.edges)
+        and reply.lifecycle == control_pb2.LIFE_RUNNING
+    )
+
+
+def check_sums(reply: control_pb2.LoadReply, doubles: int) -> None:
+    numbers, double, keep = reply.components
+    assert [one.component for one in reply.components] == ["numbers", "double", "keep"]
+    assert [one.tasks for one in reply.components] == [1, doubles, 1] == [one.up for one in reply.components]
+    assert numbers.spout and not double.spout and not numbers.HasField("executed"), "a spout executes nothing"
+    edges = {(edge.source, edge.stream, edge.target): edge.tuples for edge in reply.edges}
+    assert edges.keys() == {(0, "", 1), (0, "", 2), (1, "", 2)}
+    assert double.executed == pytest.approx(edges[0, "", 1], rel=1e-3)
+    assert keep.executed == pytest.approx(edges[0, "", 2] + edges[1, "", 2], rel=1e-3)
+    # Tasks report up to a second apart, so rates of different tasks differ by what a second more or less makes.
+    near = {"rel": 0.35}
+    assert edges[0, "", 1] == pytest.approx(edges[0, "", 2], **near)
+    assert edges[0, "", 1] + edges[0, "", 2] == pytest.approx(numbers.emitted, **near), "one per receiving component"
+    assert double.emitted == pytest.approx(2 * double.executed, **near)
+    assert edges[1, "", 2] == pytest.approx(double.emitted, **near)
+    assert keep.execute_p99_s > 0 and double.largest.value > 1 << 20 and double.cpu > 0
+    assert numbers.queue_bound_bytes == 0 and keep.queue_bound_bytes > 0
+
+
+def test_figures_by_component_and_edge(heron: Heron, tmp_path: Path) -> None:
+    program = tmp_path / "figures.py"
+    program.write_text(PROGRAM)
+    heron("submit", "local", program, "Figures").ok()
+    master = Master(heron)
+    reply = master.load(flows, "a window of figures")
+    check_sums(reply, 2)
+    assert reply.plan.version == reply.plan_version and len(reply.plan.instances) == 4
+    again = master.ask(control_pb2.GetLoad(plan_version=reply.plan_version))
+    assert not again.HasField("plan"), "who has the plan does not get it again"
+    assert again.ByteSize() < 1000
+
+    heron("update", "local", "Figures", "--component-parallelism", "double:3").ok()
+    newer = master.load(lambda one: flows(one) and one.components[1].up == 3, "the figures after the update")
+    check_sums(newer, 3)
+    assert newer.plan_version > reply.plan_version and newer.last_event > reply.last_event
+    assert master.ask(control_pb2.GetLoad(plan_version=reply.plan_version)).HasField("plan")
+
+    known = wait_for(lambda: _minutes(master, 1), 130.0, "the first minute to be over")
+    assert known["double", "tasks"][-1] in (2.0, 3.0) and known["", "plan_version"][-1] >= 1
+    assert sum(known["numbers", "emitted"]) > 0 and ("numbers", "executed") not in known
+    wait_for(lambda: master.state.get(paths.minutes("Figures")), 30.0, "the minute to be kept for a successor")
+
+    before = master.location()
+    assert before is not None
+    os.kill(before.pid, signal.SIGKILL)
+    wait_for(lambda: (found := master.location()) is not None and found.pid != before.pid, 60.0, "another master")
+    check_sums(master.load(flows, "the figures of the next master"), 3)
+    kept = _minutes(master, 1)
+    assert kept is not None and kept["double", "executed"][0] == known["double", "executed"][0]
+    reply = master.ask(control_pb2.GetLoad())
+    assert reply.since > newer.at, "it says from when on it has figures"
+    with pytest.raises(InvalidRpcError, match="there is no series 'speed'"):
+        master.ask(control_pb2.GetTimeline(names=["speed"]))
+
+
+def _minutes(master: Master, most: int) -> dict[tuple[str, str], list[float]] | None:
+    """The known values of all series, once there are so many minutes."""
+    reply = master.ask(control_pb2.GetTimeline())
+    if reply.points < most:
+        return None
+    assert reply.known_since == reply.first
+    return {
+        (series.component, series.name): [
+            value for value in struct.unpack(f"<{reply.points}f", series.values) if not isnan(value)
+        ]
+        for series in reply.series
+    }
