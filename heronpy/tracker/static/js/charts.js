@@ -71,8 +71,6 @@ function Chart({ chart, timeline, events, spouts, dark }) {
   const plot = useRef(null);
   const marks = useRef([]);
   const [at, setAt] = useState(null);
-  const seen = useRef(false);
-  const draw = useRef(() => {});
   marks.current = events;
   const data = useMemo(() => [timeline.times, ...lines.map((line) => line.values)], [lines]);
   useLayoutEffect(() => {
@@ -81,28 +79,13 @@ function Chart({ chart, timeline, events, spouts, dark }) {
     plot.current = made;
     const watch = new ResizeObserver(([entry]) => made.setSize({ width: Math.floor(entry.contentRect.width), height: HEIGHT }));
     watch.observe(box.current);
-    // A chart that nobody can see is drawn when it comes into view.
-    const look = new IntersectionObserver((entries) => {
-      seen.current = entries.at(-1).isIntersecting;
-      draw.current();
-    });
-    look.observe(box.current);
     return () => {
-      look.disconnect();
       watch.disconnect();
       made.destroy();
       plot.current = null;
     };
   }, [names, dark]);
-  useEffect(() => {
-    let drawn = false;
-    draw.current = () => {
-      if (drawn || !seen.current) return;
-      drawn = true;
-      plot.current?.setData(data);
-    };
-    draw.current();
-  }, [data, events.length, names, dark]);
+  useEffect(() => plot.current?.setData(data), [data, events.length]);
   if (!lines.length) return null;
   const last = timeline.times.length - 1;
   const position = at ?? last;
