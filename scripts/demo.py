@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from heronpy.cli.cluster.target import unix_user
+from heronpy.clusters.target import unix_user
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPOLOGY = ROOT / "topologies" / "flight_delays.py"

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import click  # noqa: E402
+import msgspec  # noqa: E402
 
 from heronpy.cli import exits  # noqa: E402
 from heronpy.cli.main import VERBS, heron  # noqa: E402
@@ -31,7 +32,11 @@ from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
 from heronpy.plan.component_config import unsupported_problems  # noqa: E402
 from heronpy.proto import control_pb2  # noqa: E402
+from heronpy.tracker.app import routes  # noqa: E402
+from heronpy.tracker.calls import Param  # noqa: E402
+from heronpy.tracker.reading import TOPOLOGY  # noqa: E402
 from heronpy.verify.scenarios import scenarios  # noqa: E402
+from heronpy.views.advice import ActionBody  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 NOTE = "<!-- written by scripts/gen_docs.py; do not edit -->\n"
@@ -337,7 +342,48 @@ def faults_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"cli.md": cli_page, "config.md": config_page, "faults.md": faults_page, "metrics.md": metrics_page}
+def rest_page() -> str:
+    """The addresses of the tracker."""
+    lines = [
+        "# REST",
+        "",
+        NOTE,
+        "The addresses of the tracker, see [how to look](../howto/tracker.md). `TOPOLOGY` is"
+        " `/api/v1/topologies/{cluster}/{role}/{environ}/{name}`. `/api/v1/openapi.json` has the shapes of all answers",
+        " below `/api/v1`; the other addresses and their JSON are those of Apache Heron's tracker 0.20.5.",
+        "",
+    ]
+    rows = []
+    for route in routes():
+        path = route.path.replace(TOPOLOGY, "TOPOLOGY")
+        own = isinstance(route.returns, type) and issubclass(route.returns, msgspec.Struct)
+        shape = route.returns.__name__ if own else "JSON" if route.returns is not None else route.media
+        rows.append((f"`{route.method} {path}`", route.scope.value, f"`{shape}`", route.summary))
+    lines += [table(("address", "scope", "answer", "what"), rows), ""]
+    for route in routes():
+        if route.params:
+            lines += [f"## GET {route.path.replace(TOPOLOGY, 'TOPOLOGY')}", ""]
+            lines += [table(("parameter", "meaning", "default"), map(_param_row, route.params)), ""]
+    lines += ["## The body of an action", "", "All fields may be left out.", ""]
+    fields = {field.name: field for field in msgspec.structs.fields(ActionBody)}
+    rows = [(f"`{name}`", str(field.type).replace("|", "or")) for name, field in fields.items()]
+    lines += [table(("field", "type"), rows), ""]
+    lines += ["`/health` answers without a token."]
+    return "\n".join(lines) + "\n"
+
+
+def _param_row(param: Param) -> tuple[str, str, str]:
+    choices = f" ({', '.join(param.choices)})" if param.choices else ""
+    return f"`{param.name}`", param.help + choices, "" if param.default is None else f"`{param.default}`"
+
+
+PAGES = {
+    "cli.md": cli_page,
+    "config.md": config_page,
+    "faults.md": faults_page,
+    "metrics.md": metrics_page,
+    "rest.md": rest_page,
+}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,8 +17,8 @@ from heronpy.cli import exits
 from heronpy.common.errors import DeadlineError, HeronError, TopologyError
 
 if TYPE_CHECKING:
-    from heronpy.cli.cluster.session import Session
     from heronpy.cli.submit.model import Started
+    from heronpy.clusters.session import Session
     from heronpy.proto import control_pb2, topology_pb2
 
 P = ParamSpec("P")
@@ -74,15 +74,14 @@ class RunningTopology:
 
         HeronError, with the tracebacks, when it fails; DeadlineError after `timeout_s` seconds.
         """
-        from heronpy.cli.render import summary
         from heronpy.cli.submit import waiting
-        from heronpy.common.states import lifecycle_name
+        from heronpy.common.states import has_failed, lifecycle_name
 
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             name = self._own()
             status = self._session.poll(name)
-            if status is not None and summary.failed(status):
+            if status is not None and has_failed(status):
                 raise waiting.failure(self._session, name, status)
             if status is not None and lifecycle_name(status.lifecycle) == "FINISHED":
                 return _status_of(self._session, name, status)
@@ -94,7 +93,7 @@ class RunningTopology:
     @_errors
     def kill(self, timeout_s: float = 30.0) -> None:
         """Stop it and remove it from the cluster; its logs and checkpoints stay. Does nothing once it is gone."""
-        from heronpy.cli.change.kill import remove
+        from heronpy.clusters.killing import remove
 
         record = self._session.record(self.name)
         if record is not None and record.topology_id == self.id:
@@ -155,8 +154,8 @@ def status(name: str, cluster: str = "local") -> dict[str, Any]:
 
 
 def _session(cluster: str, settings: Mapping[str, Any] | None, config_path: str | None) -> Session:
-    from heronpy.cli.cluster.session import Session
-    from heronpy.cli.cluster.target import Common, Target
+    from heronpy.clusters.session import Session
+    from heronpy.clusters.target import Common, Target
 
     properties = tuple(f"{key}={value}" for key, value in (settings or {}).items())
     return Session(Target.parse(cluster), Common(config_path, properties))

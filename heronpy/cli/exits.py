@@ -41,10 +41,17 @@ class Failure(Exception):
 
 def exit_code_of(error: BaseException) -> int:
     """The exit code for an error of another room."""
+    from heronpy.clusters.errors import NotThereError, PartlyDoneError, RequestError
     from heronpy.common import errors
 
     if isinstance(error, Failure):
         return error.code
+    if isinstance(error, RequestError):
+        return USAGE
+    if isinstance(error, NotThereError):
+        return NOT_FOUND
+    if isinstance(error, PartlyDoneError):
+        return PARTIAL
     if isinstance(error, (errors.ConfigError, errors.TopologyError, errors.PackageError)):
         return USAGE
     if isinstance(error, errors.NodeExistsError):

@@ -39,6 +39,8 @@ VERBS: dict[str, dict[str, str]] = {
         "exceptions": "Show the exceptions that user code raised.",
         "dead-letters": "Show the tuples that were given up after too many tries.",
         "profile": "Record where a running task spends its time.",
+        "ui": "Print the address of the pages; starts the tracker if need be.",
+        "tracker": "Serve the REST API and the pages of clusters.",
     },
     "Measure": {
         "load-test": "Run a load profile and check its counts.",

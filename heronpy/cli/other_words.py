@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.known import known_clusters
-from heronpy.cli.cluster.target import Target
+from heronpy.clusters.known import known_clusters
+from heronpy.clusters.target import Target
 from heronpy.common.nearest import nearest, suggestion
 
 #: Words of other tools, and the verbs for them here.

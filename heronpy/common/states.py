@@ -30,3 +30,8 @@ def process_state_name(state: control_pb2.ProcessState) -> str:
 def culprit_name(culprit: control_pb2.Culprit) -> str:
     """Who holds the topology back: a task, or a link between two stream managers."""
     return culprit.instance_id or culprit.component or f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'}"
+
+
+def has_failed(status: control_pb2.StatusReply) -> bool:
+    """Whether the topology has failed, or a task of it cannot start."""
+    return status.lifecycle == control_pb2.LIFE_FAILED or bool(status.startup_exceptions)

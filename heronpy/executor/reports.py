@@ -60,13 +60,15 @@ class Reports:
     def forget(self, name: str) -> None:
         del self._out_of_memory[name]
 
-    def registration(self, metrics_port: int) -> control_pb2.RegisterExecutor:
+    def registration(self, metrics_port: int, files_door: str) -> control_pb2.RegisterExecutor:
+        """Port of the metrics page, endpoint of the files door."""
         return control_pb2.RegisterExecutor(
             container=self._place.container,
             epoch=self._place.epoch,
             pid=os.getpid(),
             host=socket.gethostname(),
             metrics_port=metrics_port,
+            files_door=files_door,
             processes=self._records(),
             usage=self._host.usage,
         )

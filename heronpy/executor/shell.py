@@ -27,6 +27,7 @@ from heronpy.common.setting_types import (
 from heronpy.common.settings import settings_for
 from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.desired import Place, Roles, command_of, desired_processes
+from heronpy.executor.files_door import FilesDoor
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
@@ -126,6 +127,7 @@ class Executor:
             self._on_report,
             self._on_exception,
         )
+        self._door = FilesDoor(launch, container)
         self._reports = Reports(
             self._place, self._supervisor, self._host.started_at, self._inbox, self._settings.usage_interval_s
         )
@@ -133,7 +135,7 @@ class Executor:
         self._link = MasterFollower(
             launch.topology,
             f"{self._name}:{self._place.epoch}".encode(),
-            lambda: self._reports.registration(self._page.port),
+            lambda: self._reports.registration(self._page.port, self._door.endpoint),
             self._on_tmaster,
             self._on_registered,
         )
@@ -161,6 +163,7 @@ class Executor:
         self._host.close()
         self._logs.close()
         self._inbox.close()
+        self._door.close()
         self._state.close()
 
     def stop(self, why: str, exit_code: int = exit_codes.OK) -> None:

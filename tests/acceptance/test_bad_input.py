@@ -173,7 +173,7 @@ def test_full_disk_stops_logging_and_nothing_else(heron: Heron, tmp_path: Path) 
             print(self.n, "x" * 2000)
     """
     program = write_program(tmp_path, textwrap.dedent(body) + chain("loud", spout="Loud"))
-    from heronpy.cli.cluster.target import unix_user
+    from heronpy.clusters.target import unix_user
 
     folder = heron.home / "topologies" / "local" / unix_user() / "loud" / "log-files"
     folder.mkdir(parents=True)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 from google.protobuf.message import Message
 
-from heronpy.cli.change import takedown
 from heronpy.cli.main import main
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.loader import child_environment
+from heronpy.clusters import takedown
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2

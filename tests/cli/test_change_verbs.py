@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
-from heronpy.cli.cluster.session import Session
+from heronpy.clusters.session import Session
 from heronpy.common.errors import ConfigError, RpcError
 from heronpy.plan.component_config import set_key, split_setting
 from heronpy.proto import control_pb2, plan_pb2

@@ -88,7 +88,7 @@ def test_wrong_usage_is_one_sentence(heron: Heron, words: tuple[str, ...], said:
 
 
 def test_our_own_faults_show_a_traceback_only_when_asked(heron: Heron, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heronpy.cli.cluster.records.Records.topologies", lambda self: 1 / 0)
+    monkeypatch.setattr("heronpy.clusters.records.Records.topologies", lambda self: 1 / 0)
     quiet = heron("list", "local")
     assert quiet.code == 1 and "--verbose" in quiet.err and "Traceback" not in quiet.err
     assert "Traceback" in heron("list", "local", "--verbose").err

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.cli.cluster.known import heron_home
+from heronpy.clusters.known import heron_home
 from heronpy.common.absolute import absolute
 from heronpy.plan.launch import LaunchSpec
 from tests.cli.conftest import Heron

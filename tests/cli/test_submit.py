@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from heronpy.cli import exits
-from heronpy.cli.change import takedown
 from heronpy.cli.submit import command, submission
+from heronpy.clusters import takedown
 from heronpy.plan.launch import LaunchSpec
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron

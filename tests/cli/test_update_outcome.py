@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from heronpy.cli.change.update_outcome import Outcome, outcome_of
-from heronpy.cli.cluster.session import Session
+from heronpy.clusters.session import Session
+from heronpy.clusters.update_outcome import Outcome, outcome_of
 from heronpy.common.errors import LostReplyError, RpcError
 from heronpy.net import rpc
 from heronpy.proto import control_pb2, plan_pb2

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli.change.takedown import belongs
-from heronpy.cli.cluster.target import unix_user
+from heronpy.clusters.takedown import belongs
+from heronpy.clusters.target import unix_user
 from heronpy.common.errors import ConfigError, HeronError, PackageError
 from heronpy.common.folders import check_root, make_folders, make_output, read_own
 from heronpy.proto import checkpoint_pb2

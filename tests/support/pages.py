@@ -23,7 +23,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heronpy.cli.cluster.target import unix_user
+from heronpy.clusters.target import unix_user
 
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"

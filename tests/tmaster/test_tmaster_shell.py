@@ -379,7 +379,7 @@ def test_figures_are_answered_and_the_minutes_handed_over() -> None:
             minutes = c.shell.observatory.figures.minutes
             minutes.add(29_000_000, {"count": {"executed": 5.0}})
             c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
-            await until(lambda: state.get(paths.minutes("wc")))
+            await eventually(lambda: state.get(paths.minutes("wc")))
         async with cluster(MemoryStateManager(store), None) as c:
             known = await c.cli.call(control_pb2.GetTimeline())
             assert (known.first, known.points) == (29_000_000 * 60.0, 1)

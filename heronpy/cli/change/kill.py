@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from heronpy.cli import exits
-from heronpy.cli.change import takedown
-from heronpy.cli.change.takedown import Outcome
-from heronpy.cli.checkpoints.view import newest_location
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
-from heronpy.cli.output import command, print_json, say
-from heronpy.proto import plan_pb2
+from heronpy.cli.output import command, print_json, say, warning
+from heronpy.clusters.killing import remove
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 
 
 def kill(target: Target, topology: str, timeout_s: float, as_json: bool, common: Common) -> None:
     """Stop a topology, remove it, and say what stays."""
-    session = Session(target, common, lenient=True)
+    session = Session(target, common, lenient=True, warn=warning)
     record, outcome, newest = remove(session, topology, timeout_s)
     if as_json:
         print_json(
@@ -36,28 +32,3 @@ def kill(target: Target, topology: str, timeout_s: float, as_json: bool, common:
         say(f"  checkpoints stay; the newest is {newest}")
         say(f"  to resume from it:  {command('heron', 'submit', target, 'PROGRAM', '--restore', 'latest')}")
         say(f"  to delete them:     {command('heron', 'checkpoints', 'delete', target, topology, '--all')}")
-
-
-def remove(
-    session: Session, topology: str, timeout_s: float, topology_id: str = ""
-) -> tuple[plan_pb2.ExecutionState, Outcome, str]:
-    """Stop and remove a topology; its record, what happened, and its newest checkpoint. A Failure if something is left.
-
-    With an id, another topology of the same name is left alone.
-    """
-    session.find(topology)
-    with session.operation(topology, timeout_s + 30.0):
-        # Looked up again: another kill may have held the lock until now.
-        record = session.find(topology)
-        if topology_id not in ("", record.topology_id):
-            raise exits.Failure(f"topology '{topology}' was killed and submitted again meanwhile; nothing was stopped")
-        newest = newest_location(session, topology)
-        outcome = takedown.take_down(session, record, timeout_s)
-        newest = outcome.checkpoint or newest
-    if outcome.remains:
-        raise exits.Failure(
-            f"topology '{topology}' is not removed, because {', '.join(outcome.remains)} cannot be stopped;"
-            " stop it and run the command again",
-            exits.PARTIAL,
-        )
-    return record, outcome, newest

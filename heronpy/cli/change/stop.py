@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from heronpy.cli import exits
-from heronpy.cli.change.kill import remove
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import print_json, say, warning
 from heronpy.cli.render import summary
 from heronpy.cli.render.progress import Progress
+from heronpy.clusters.killing import remove
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
-from heronpy.common.states import lifecycle_name
+from heronpy.common.states import has_failed, lifecycle_name
 from heronpy.common.units import counted, listed
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2
@@ -199,7 +199,7 @@ class Stop:
             while True:
                 latest = self.session.poll(self.topology)
                 status = latest or status
-                if latest is not None and summary.failed(latest):
+                if latest is not None and has_failed(latest):
                     raise exits.Failure(f"topology '{self.topology}' failed: {latest.cause or 'see its logs'}")
                 if latest is not None and done(latest):
                     return latest

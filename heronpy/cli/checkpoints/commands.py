@@ -12,13 +12,13 @@ from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
 from heronpy.cli.checkpoints import removal
-from heronpy.cli.checkpoints.places import by_id
-from heronpy.cli.checkpoints.rewinding import rewind
 from heronpy.cli.checkpoints.view import View
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import clean, print_json, say, warning
 from heronpy.cli.render import checkpoints as render_checkpoints
+from heronpy.clusters.places import by_id
+from heronpy.clusters.rewinding import rewind
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import counted

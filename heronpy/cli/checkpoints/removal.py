@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
-from heronpy.cli.checkpoints.view import View, used_locations
+from heronpy.cli.checkpoints.view import View
+from heronpy.clusters.checkpoint_log import used_locations
+from heronpy.clusters.leftovers import clear_leftovers
 from heronpy.proto import control_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 
 DELETE_S = 60.0
-#: Folders that are removed with the last checkpoint, when they are empty.
-_PARTS = (".trash", "shared", "taskowned")
-#: Greater than any checkpoint id.
-_EVERY = 1 << 63
 
 
 @dataclass(slots=True)
@@ -73,20 +69,3 @@ def _remove_from(folder: Path, doomed: list[Found]) -> None:
     for number in sorted(found.checkpoint for found in doomed):
         store.delete(number)
     clear_leftovers(folder)
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Remove what no complete checkpoint names from the folder of a run that has ended."""
-    if not folder.is_dir():
-        return
-    rest = catalogue.in_folder(folder)
-    known = [found.metadata for found in rest if found.metadata is not None]
-    if len(known) == len(rest):
-        # Nothing writes here any more, so work in progress counts for nothing.
-        CheckpointStore(folder).sweep(known, before=_EVERY)
-    if not rest:
-        for part in _PARTS:
-            with suppress(OSError):
-                (folder / part).rmdir()
-        with suppress(OSError):
-            folder.rmdir()

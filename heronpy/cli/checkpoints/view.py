@@ -9,19 +9,18 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
-from heronpy.cli.checkpoints.places import found_of
-from heronpy.cli.cluster.session import Session
 from heronpy.cli.render.checkpoints import Row, kind_name
+from heronpy.clusters.checkpoint_log import checkpoint_log, used_locations
+from heronpy.clusters.places import found_of
+from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.nearest import suggestion
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
-from heronpy.statemgr import paths
 
 ASK_S = 5.0
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
@@ -100,46 +99,6 @@ class View:
             raise exits.Failure(
                 f"cluster {cluster} has no topology '{self.topology}' and no checkpoint of one{hint}", exits.NOT_FOUND
             )
-
-
-def checkpoint_log(session: Session, topology: str) -> checkpoint_pb2.CheckpointLog:
-    """The checkpoints that the state manager knows of a topology; empty when it knows none."""
-    found = session.state.get(paths.checkpoints(topology))
-    return checkpoint_pb2.CheckpointLog.FromString(found[0]) if found else checkpoint_pb2.CheckpointLog()
-
-
-def newest_location(session: Session, topology: str) -> str:
-    """Where the newest intact checkpoint of a topology lies; "" when it has none."""
-    log = checkpoint_log(session, topology)
-    newest = newest_whole(log.complete)
-    return newest.location if newest is not None else log.restore_from
-
-
-def used_locations(session: Session) -> set[str]:
-    """Checkpoints that running topologies of the cluster, of whatever name, start from or would start from.
-
-    A topology that was restored from another one's checkpoint needs its files until it has its own.
-    """
-    folder = paths.execution_state("x").rsplit("/", 1)[0]
-    used: set[str] = set()
-    for name in session.state.children(folder):
-        log = checkpoint_log(session, name)
-        newest = newest_whole(log.complete)
-        if newest is not None:
-            used.add(newest.location)
-        plan = session.physical_plan(name)
-        if plan is not None:
-            # Once its tasks have started, a region needs only what a restore would read.
-            used.update(region.location for region in plan.regions if newest is None or not region.started)
-        if newest is None:
-            used.add(log.restore_from)
-    return used - {""}
-
-
-def newest_whole(records: Any) -> checkpoint_pb2.CheckpointRecord | None:
-    """The record that a restore starts from."""
-    whole = [record for record in records if not (record.damaged or record.abandoned)]
-    return max(whole, key=lambda record: record.checkpoint, default=None)
 
 
 def row_of(found: Found) -> Row:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from heronpy.cli import exits
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.flags import complete
+from heronpy.clusters.errors import RequestError
+from heronpy.clusters.target import Common, Target
 from heronpy.common.ids import name_problem
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,7 +34,7 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"no such option: {value}; give the cluster first, and flags of a program after the program")
         try:
             return Target.parse(str(value), implied=ctx is not None and bool(ctx.meta.get(LEFT_OUT)))
-        except exits.Failure as failure:
+        except RequestError as failure:
             self.fail(str(failure), param, ctx)
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from heronpy.cli.cluster.target import Target
+from heronpy.clusters.target import Target
 
 if TYPE_CHECKING:
-    from heronpy.cli.cluster.records import Records
+    from heronpy.clusters.records import Records
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -36,14 +36,14 @@ def _completer(names: Callable[[click.Context], Iterable[str]]) -> Completer:
 
 
 def _known_clusters() -> list[str]:
-    from heronpy.cli.cluster.known import known_clusters
+    from heronpy.clusters.known import known_clusters
 
     return known_clusters()
 
 
 def _place(ctx: click.Context) -> tuple[Records, str]:
     """The cluster that was named, or the only one, and the topology; "" when none was named yet."""
-    from heronpy.cli.cluster.records import Records
+    from heronpy.clusters.records import Records
 
     target, topology = ctx.params.get("target"), ctx.params.get("topology")
     if not isinstance(target, Target):
@@ -122,7 +122,7 @@ def restartable(ctx: click.Context) -> Iterable[str]:
 @_completer
 def logged(ctx: click.Context) -> Iterable[str]:
     """Processes that have logs, and their components."""
-    from heronpy.cli.look.log_folders import log_dir, words_of
+    from heronpy.clusters.log_folders import log_dir, words_of
 
     return sorted(words_of(log_dir(*_place(ctx))))
 
@@ -143,7 +143,7 @@ def metrics(ctx: click.Context) -> Iterable[str]:
 @_completer
 def checkpoints(ctx: click.Context) -> Iterable[str]:
     """Ids of the complete checkpoints of the topology, the newest first."""
-    from heronpy.cli.checkpoints.places import found_of
+    from heronpy.clusters.places import found_of
 
     return [str(found.checkpoint) for found in found_of(*_place(ctx))]
 
@@ -162,7 +162,7 @@ def settings(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def client_keys(ctx: click.Context) -> Iterable[str]:
-    from heronpy.cli.cluster.client_config import CLIENT_KEYS
+    from heronpy.clusters.client_config import CLIENT_KEYS
 
     return [*CLIENT_KEYS, *_setting_keys()]
 

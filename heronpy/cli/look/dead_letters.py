@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
-from heronpy.cli.look.log_folders import log_dir
 from heronpy.cli.output import clean, clean_block, moment, print_json, say
+from heronpy.clusters.log_folders import log_dir
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.storage.dead_letters import files_of, read_letters
 
 FOLLOW_POLL_S = 0.2

@@ -5,24 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
-from heronpy.cli.look import evidence, stateful
+from heronpy.cli.look import evidence
 from heronpy.cli.output import clean, print_json, say
-from heronpy.common.errors import HeronError, InvalidRpcError
-from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
-from heronpy.common.settings import settings_for
+from heronpy.clusters.examining import look
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import HeronError
 from heronpy.common.units import format_bytes, format_duration
-from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import CALM, Finding, from_proto
-from heronpy.health.signals import HISTORY_S, METRICS, SERIES, Signals, signals_of, window_of
+from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 
@@ -70,32 +68,6 @@ def examine(
         raise click.exceptions.Exit(exits.FAILED)
 
 
-def look(session: Session, topology: str, window_s: float) -> tuple[Signals, list[Finding]]:
-    """Query the topology master, and diagnose its answers."""
-    status, now = session.status(topology), time.time()
-    # A topology master of an earlier release refuses some of these.
-    events, timeline, since = None, None, now - _age(status)
-    with suppress(InvalidRpcError):
-        events = session.ask(topology, control_pb2.GetEvents()).events[:]
-    with suppress(InvalidRpcError):
-        since = session.ask(topology, control_pb2.GetLoad(plan_version=status.plan_version)).since
-        timeline = session.ask(topology, control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S))
-    over_s = window_of(window_s, now - since if since else 0.0, events, now)
-    metrics = session.ask(topology, control_pb2.GetMetrics(names=METRICS, interval_s=over_s))
-    launch = session.launch_of(session.find(topology))
-    signals = signals_of(
-        status,
-        metrics,
-        events,
-        stateful.ask(session, status),
-        timeline,
-        now=time.time(),
-        checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
-        memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
-    )
-    return signals, diagnose(signals)
-
-
 def line(session: Session, topology: str) -> str:
     """`doctor: ...`, the most urgent finding as the topology master knows it; "" if nothing needs action."""
     try:
@@ -104,12 +76,6 @@ def line(session: Session, topology: str) -> str:
         return ""  # the verb stands without it
     first = next((one for one in map(from_proto, found) if one is not None), None)
     return f"doctor: {sentence(first, topology)}" if first is not None and first.verdict not in CALM else ""
-
-
-def _age(status: control_pb2.StatusReply) -> float:
-    """Seconds since the first process of the topology started: no figure is older."""
-    started = [process.started_at for one in status.executors for process in one.processes if process.started_at]
-    return max(1.0, status.uptime_s, time.time() - min(started, default=0.0) if started else 0.0)
 
 
 def _print(signals: Signals, findings: list[Finding], session: Session, as_json: bool, lines: bool = False) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import clean, moment, picked, print_json, say
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.units import counted
 from heronpy.proto import control_pb2
@@ -50,7 +50,7 @@ def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool
         time.sleep(LOOK_S)
         try:
             reply = session.ask(topology, control_pb2.GetEvents(after=last))
-        except (exits.Failure, DeadlineError, RpcError):
+        except (ClusterError, DeadlineError, RpcError):
             # Its master may be restarting; a topology that is gone ends this with a sentence.
             session.find(topology)
             if time.monotonic() - heard_at > SILENCE_MAX_S:

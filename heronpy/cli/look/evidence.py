@@ -15,8 +15,8 @@ from typing import Any, TextIO
 from google.protobuf.json_format import MessageToDict
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.look.log_folders import log_dir
+from heronpy.clusters.log_folders import log_dir
+from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.log_files import log_processes
 from heronpy.common.redaction import redacted, redacted_text

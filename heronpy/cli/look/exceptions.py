@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import moment, picked, print_json, print_table, say
-from heronpy.cli.render.exception_groups import groups_of
 from heronpy.cli.render.exceptions import exception_text, group_text
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.proto import control_pb2
+from heronpy.views.exception_groups import groups_of
 
 _JSON = (
     "instance_id", "process", "component", "task_id", "container", "type", "message", "traceback", "first_at",

@@ -16,10 +16,10 @@ from pathlib import Path
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
-from heronpy.cli.look.log_folders import component_of, log_dir, words_of
 from heronpy.cli.output import clean_block
+from heronpy.clusters.log_folders import component_of, log_dir, words_of
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError
 from heronpy.common.log_files import log_processes, read_logs
 from heronpy.common.log_format import Record

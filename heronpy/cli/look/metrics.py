@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look.combined import Combined
 from heronpy.cli.look.metrics_short import COLUMNS, figures
 from heronpy.cli.look.silent_tasks import add_zeros
 from heronpy.cli.output import clean, console, print_json, print_table, say, table
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.units import format_bytes, format_duration, parse_duration_s
 from heronpy.metrics.names import find
 from heronpy.proto import control_pb2

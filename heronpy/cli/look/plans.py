@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import print_json, say
 from heronpy.cli.render import logical as render_logical
 from heronpy.cli.render import packing as render_packing
 from heronpy.cli.render import physical as render_physical
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.views import heron_plans
 
 P = TypeVar("P", bound=Message)
 
@@ -24,9 +25,9 @@ def show_plan(target: Target, topology: str, which: str, form: str, as_json: boo
     session.find(topology)
     form = "json" if as_json else form
     if which == "logical":
-        _print(session.topology(topology), render_logical.as_json, render_logical.show, form)
+        _print(session.topology(topology), heron_plans.logical_plan, render_logical.show, form)
     elif which == "packing":
-        _print(session.packing_plan(topology), render_packing.as_json, render_packing.show, form)
+        _print(session.packing_plan(topology), heron_plans.packing_plan, render_packing.show, form)
     else:
         physical = session.physical_plan(topology)
         if physical is None:
@@ -34,7 +35,7 @@ def show_plan(target: Target, topology: str, which: str, form: str, as_json: boo
                 f"topology '{topology}' has no physical plan yet; see 'heron status {target} {topology}' for what it"
                 " waits for"
             )
-        _print(physical, render_physical.as_json, render_physical.show, form)
+        _print(physical, heron_plans.physical_plan, render_physical.show, form)
 
 
 def _print(plan: P, as_json: Callable[[P], dict[str, Any]], show: Callable[[P, bool], None], form: str) -> None:

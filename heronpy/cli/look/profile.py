@@ -20,10 +20,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look.flame import flame_graph, speedscope
 from heronpy.cli.output import clean, say
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.folders import make_output
 from heronpy.common.nearest import suggestion
 from heronpy.common.units import counted

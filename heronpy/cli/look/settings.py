@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.client_config import ClientConfig
-from heronpy.cli.cluster.known import known_clusters
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import print_json, print_table, say, warning
+from heronpy.clusters.client_config import ClientConfig
+from heronpy.clusters.known import known_clusters
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import ROOMS, SettingValue
 

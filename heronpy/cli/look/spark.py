@@ -7,8 +7,8 @@ from math import isfinite
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
 from heronpy.cli.look.combined import Combined
+from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
 from heronpy.cli.render.checkpoints import master_json, record_json, waiting_names
+from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for

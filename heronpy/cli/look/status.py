@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look import doctor, spark, stateful
 from heronpy.cli.look.topologies import STARTING
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
 from heronpy.cli.render import summary
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.states import UP_STATES, lifecycle_name, process_state_name, task_state_name
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look import doctor, stateful
 from heronpy.cli.output import clean, console, say, table, warning
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
 
@@ -99,6 +99,12 @@ def samples(
         done += 1
 
 
+def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
+    """The diagnosis, if something needs action, then the checkpoints."""
+    diagnosis = doctor.line(session, status.topology)
+    return [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
+
+
 class Silence:
     """A topology whose master does not answer: it may be restarted, stopped for a while, or gone for good."""
 
@@ -122,12 +128,6 @@ class Silence:
                 f"no answer from the topology master of '{topology}' for {format_duration(round(silent_s))};"
                 " waiting for it, the tasks may work on"
             )
-
-
-def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The diagnosis, if something needs action, then the checkpoints."""
-    diagnosis = doctor.line(session, status.topology)
-    return [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:

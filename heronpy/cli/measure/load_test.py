@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.target import Target
 from heronpy.cli.interrupts import interruptible
 from heronpy.cli.output import console, print_table, say
+from heronpy.clusters.target import Target
 from heronpy.common.folders import make_output
 from heronpy.loadtest import page, profiles, results, tables
 from heronpy.loadtest.checkpoint_state import run_checkpoint_state

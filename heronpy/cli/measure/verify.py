@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.target import Target
 from heronpy.cli.interrupts import interruptible
 from heronpy.cli.output import print_json, print_table, say, warn
+from heronpy.clusters.target import Target
 from heronpy.common.folders import make_output
 from heronpy.common.units import counted, format_duration
 from heronpy.loadtest.cluster import cluster

@@ -5,9 +5,9 @@ from __future__ import annotations
 from textwrap import indent
 
 from heronpy.cli.output import clean, clean_block, moment
-from heronpy.cli.render.exception_groups import MESSAGES_MAX, Group
 from heronpy.common.units import listed
 from heronpy.proto import control_pb2
+from heronpy.views.exception_groups import MESSAGES_MAX, Group
 
 
 def group_text(group: Group) -> str:

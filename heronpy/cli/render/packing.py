@@ -1,40 +1,10 @@
-"""The packing plan as a table or as JSON (the shape of Heron's tracker)."""
+"""The packing plan as a table."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from heronpy.cli.output import clean, console, table
 from heronpy.common.units import counted, format_bytes
 from heronpy.proto import plan_pb2
-
-
-def as_json(plan: plan_pb2.PackingPlan) -> dict[str, Any]:
-    """Containers with their instances and resources."""
-    return {
-        "id": plan.id,
-        "version": plan.version,
-        "container_plans": [
-            {
-                "id": container.id,
-                "instances": [
-                    {
-                        "component_name": instance.component,
-                        "task_id": instance.task_id,
-                        "component_index": instance.component_index,
-                        "instance_resources": _resource(instance.resource),
-                    }
-                    for instance in container.instances
-                ],
-                "required_resources": _resource(container.required),
-            }
-            for container in plan.containers
-        ],
-    }
-
-
-def _resource(resource: plan_pb2.Resource) -> dict[str, float]:
-    return {"cpu": resource.cpu, "ram": resource.ram_bytes, "disk": resource.disk_bytes}
 
 
 def _cpu(count: float) -> str | None:

@@ -276,10 +276,6 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
     }
 
 
-def failed(status: control_pb2.StatusReply) -> bool:
-    return status.lifecycle == control_pb2.LIFE_FAILED or bool(status.startup_exceptions)
-
-
 def ready(status: control_pb2.StatusReply) -> bool:
     """Whether every task has initialised; a bounded topology may be past RUNNING already."""
     return status.lifecycle in (

@@ -14,8 +14,6 @@ from pathlib import Path
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.interrupts import interruptible, uninterrupted
 from heronpy.cli.output import command, print_json, say, warn, warning
 from heronpy.cli.render import logical as render_logical
@@ -28,7 +26,10 @@ from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
 from heronpy.cli.submit.watching import TopologyFailed, watch_until_finished
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.views.heron_plans import logical_plan, packing_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,8 @@ def _print_plans(planned: Planned, form: str) -> None:
     if form == "json":
         print_json(
             {
-                "logical_plan": render_logical.as_json(planned.topology),
-                "packing_plan": render_packing.as_json(planned.packing_plan),
+                "logical_plan": logical_plan(planned.topology),
+                "packing_plan": packing_plan(planned.packing_plan),
                 "restore": planned.restore.location if planned.restore is not None else None,
             }
         )

@@ -6,7 +6,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from heronpy.cli.cluster.session import Session
 from heronpy.cli.interrupts import uninterrupted
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.live_code import package_of
@@ -14,6 +13,7 @@ from heronpy.cli.submit.loader import rename
 from heronpy.cli.submit.model import Started
 from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
+from heronpy.clusters.session import Session
 from heronpy.proto import topology_pb2
 
 

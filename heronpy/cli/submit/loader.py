@@ -21,11 +21,11 @@ from google.protobuf.message import DecodeError
 
 from heronpy.api.api_constants import TOPOLOGY_NAME
 from heronpy.cli import exits
-from heronpy.cli.cluster.target import Target, unix_user
 from heronpy.cli.output import warning
 from heronpy.cli.submit import package_files
 from heronpy.cli.submit.model import Loaded
 from heronpy.cli.submit.program import Program
+from heronpy.clusters.target import Target, unix_user
 from heronpy.common import version
 from heronpy.common.absolute import absolute
 from heronpy.common.ids import topology_name_problem

@@ -13,9 +13,9 @@ from heronpy.api.api_constants import TOPOLOGY_STATEFUL_START_CLEAN
 from heronpy.ckpt import catalogue, compatibility
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
-from heronpy.cli.checkpoints.places import by_id
 from heronpy.cli.output import clean, warning
 from heronpy.cli.submit.model import Planned, Restore
+from heronpy.clusters.places import by_id
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for

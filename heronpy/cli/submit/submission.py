@@ -17,15 +17,15 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from heronpy.cli import exits, output
-from heronpy.cli.change import takedown
-from heronpy.cli.cluster.known import heron_home
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import unix_user
 from heronpy.cli.interrupts import uninterrupted
 from heronpy.cli.release import release
 from heronpy.cli.submit import resources
 from heronpy.cli.submit.loader import child_environment
 from heronpy.cli.submit.model import Loaded, Planned, Started
+from heronpy.clusters import takedown
+from heronpy.clusters.known import heron_home
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import unix_user
 from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, TopologyError
 from heronpy.common.folders import check_root, make_folders, open_private
 from heronpy.common.setting_types import CheckpointSettings, ExecutorSettings, PackingSettings, SecuritySettings

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
 from heronpy.cli.output import clean
 from heronpy.cli.render import summary
 from heronpy.cli.render.exceptions import exception_text
 from heronpy.cli.render.progress import Progress
-from heronpy.cli.render.summary import failed, failure_report, missing, ready
+from heronpy.cli.render.summary import failure_report, missing, ready
 from heronpy.cli.submit.model import Started
 from heronpy.cli.submit.submission import scheduler_died
+from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
+from heronpy.common.states import has_failed
 from heronpy.proto import control_pb2
 
 TRACEBACK_WAIT_S = 3.0
@@ -64,7 +65,7 @@ def until_running(
         while True:
             latest = session.poll(name)
             status = latest or status
-            if latest is not None and failed(latest):
+            if latest is not None and has_failed(latest):
                 raise failure(session, name, _with_tracebacks(session, name, latest))
             if latest is not None and ready(latest):
                 return latest

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterator
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
 from heronpy.cli.look.top import LIVE_INTERVAL_S, live, samples
 from heronpy.cli.output import clean, say
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
 from heronpy.cli.submit.waiting import exceptions_report
-from heronpy.common.states import lifecycle_name
+from heronpy.clusters.session import Session
+from heronpy.common.states import has_failed, lifecycle_name
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
 
@@ -33,14 +33,14 @@ def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusR
     last: list[control_pb2.StatusReply] = []
 
     def over(status: control_pb2.StatusReply) -> bool:
-        return summary.failed(status) or lifecycle_name(status.lifecycle) == "FINISHED"
+        return has_failed(status) or lifecycle_name(status.lifecycle) == "FINISHED"
 
     def until_end() -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
         interval_s = LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S
         for status, rows in samples(session, topology, interval_s, ended=over):
             last[:] = [status]
             yield status, rows
-            if summary.failed(status):
+            if has_failed(status):
                 raise TopologyFailed(
                     f"topology '{topology}' failed: {status.cause or 'see its logs'}",
                     report=exceptions_report(session, topology, status),

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import FORMATS, common_flags, target_argument, timeout_flag
 from heronpy.cli.output import warning
+from heronpy.clusters.target import Common, Target
 from heronpy.common.nearest import suggestion
 
 #: In a context's meta: how many words come after `--`.

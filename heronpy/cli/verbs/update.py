@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import (
     FORMATS,
@@ -16,6 +15,7 @@ from heronpy.cli.flags.arguments import (
     timeout_flag,
     topology_argument,
 )
+from heronpy.clusters.target import Common, Target
 
 
 @click.command("update")

@@ -1,0 +1,113 @@
+"""`heron tracker` and `heron ui`: serve the pages, find them, and make tokens."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from heronpy.cli.output import moment, print_json, print_table, say, warn
+from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.target import Common
+from heronpy.common.errors import ConfigError
+from heronpy.common.nearest import suggestion
+from heronpy.tracker import finding, place
+from heronpy.tracker.options import Options
+from heronpy.tracker.tokens import Token, Tokens
+
+DAY_S = 86400.0
+
+
+def serve(
+    clusters: tuple[str, ...],
+    host: str,
+    port: int | None,
+    tls: tuple[str, str] | None,
+    behind_proxy: str,
+    common: Common,
+) -> None:
+    """Serve until a signal."""
+    from heronpy.common.logs import setup
+    from heronpy.tracker.serve import run
+
+    known = known_clusters(common.config_path)
+    for cluster in clusters:
+        if cluster not in known:
+            hint = suggestion(cluster, known, f"; the clusters are {', '.join(known)}")
+            raise ConfigError(f"there is no cluster '{cluster}'{hint}")
+    setup("tracker", "INFO", 2)
+    run(Options(clusters, host, port, tls or None, behind_proxy, common=common), say=say)
+
+
+def show_address(config_path: str | None) -> None:
+    """Print the address of the pages; starts a tracker if none runs."""
+    click.echo(finding.find_or_start(heron_home(), config_path).address)
+
+
+def show_status(as_json: bool) -> None:
+    """Whether a tracker runs."""
+    running = finding.find(heron_home())
+    if as_json:
+        shown = {"running": running is not None}
+        if running is None:
+            print_json(shown)
+        else:
+            print_json({**shown, "address": running.address, "pid": running.pid, "started_at": running.started_at,
+                        "release": running.release, "by_ui": running.by_ui})  # fmt: skip
+        return
+    if running is None:
+        say("No tracker runs; 'heron ui' starts one")
+        return
+    by = "heron ui" if running.by_ui else "heron tracker"
+    say(f"{running.address}  (pid {running.pid}, started by '{by}' {moment(running.started_at)})")
+
+
+def stop() -> None:
+    """Stop what `heron ui` has started."""
+    running = finding.stop(heron_home())
+    say("No tracker runs" if running is None else f"Stopped the tracker at {running.address}")
+
+
+def _tokens() -> Tokens:
+    return Tokens(place.folder_of(heron_home()))
+
+
+def create_token(name: str, scopes: tuple[str, ...], where: str, days: float) -> None:
+    """Make a token and print it."""
+    now = time.time()
+    secret = _tokens().create(name, list(scopes), where, days * DAY_S, now)
+    click.echo(secret)
+    warn(f"It is shown only now; it is valid until {moment(now + days * DAY_S)}")
+
+
+def list_tokens(as_json: bool) -> None:
+    """The tokens without their secrets."""
+    found = _tokens().all()
+    if as_json:
+        print_json([_token_json(token) for token in found])
+        return
+    if not found:
+        say("There is no token; 'heron ui token create NAME' makes one")
+        return
+    rows = [
+        (token.name, ", ".join(token.scopes), token.where or "everything", moment(token.created_at), _end(token))
+        for token in found
+    ]
+    print_table(("name", "scopes", "where", "made", "valid until"), rows)
+
+
+def _end(token: Token) -> str:
+    if token.expires_at is None:
+        return "for ever"
+    return moment(token.expires_at) + (" (expired)" if token.expires_at <= time.time() else "")
+
+
+def _token_json(token: Token) -> dict[str, object]:
+    return {"name": token.name, "scopes": token.scopes, "where": token.where, "created_at": token.created_at,
+            "expires_at": token.expires_at}  # fmt: skip
+
+
+def remove_token(name: str) -> None:
+    """Forget a token."""
+    _tokens().remove(name)
+    say(f"Removed token '{name}'")

@@ -1,0 +1,82 @@
+"""`heron ui`: the address of the pages, and the tokens of those who may ask from elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags.arguments import json_flag
+
+#: As `heronpy.tracker.guard.GRANTS`.
+SCOPES = ("view", "data", "operate", "admin")
+
+
+@click.group("ui", invoke_without_command=True)
+@click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
+@click.pass_context
+def ui_command(ctx: click.Context, config_path: str | None) -> None:
+    """Print the address of the pages; starts the tracker on this machine if none runs.
+
+    A tracker started here ends after 30 minutes without a request. It serves this user only: the kernel tells it who
+    asks.
+    """
+    if ctx.invoked_subcommand is None:
+        from heronpy.cli.look.tracker import show_address
+
+        show_address(config_path)
+
+
+@ui_command.command("status")
+@json_flag
+def status_command(**flags: Any) -> None:
+    """Show whether a tracker runs, and where."""
+    from heronpy.cli.look.tracker import show_status
+
+    show_status(**flags)
+
+
+@ui_command.command("stop")
+def stop_command() -> None:
+    """Stop the tracker that `heron ui` has started. Topologies do not notice."""
+    from heronpy.cli.look.tracker import stop
+
+    stop()
+
+
+@ui_command.group("token")
+def token_command() -> None:
+    """Make, list and remove tokens for those whom the kernel does not vouch for."""
+
+
+@token_command.command("create")
+@click.argument("name")
+@click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), default=("view",), show_default=True,
+              help="What it may do. view: figures; data: also logs, exceptions, values, settings; operate: also pause,"
+              " restart, savepoint; admin: everything. May be repeated.")  # fmt: skip
+@click.option("--where", default="", metavar="CLUSTER[/ROLE[/ENVIRON]]", help="Only these topologies.")
+@click.option("--days", type=click.FloatRange(min=0.001, max=3650), default=90.0, show_default=True,
+              help="How long it is valid.")  # fmt: skip
+def create_command(**flags: Any) -> None:
+    """Make a token and print it; it is not shown again."""
+    from heronpy.cli.look.tracker import create_token
+
+    create_token(**flags)
+
+
+@token_command.command("list")
+@json_flag
+def list_command(**flags: Any) -> None:
+    """List the tokens, without their secrets."""
+    from heronpy.cli.look.tracker import list_tokens
+
+    list_tokens(**flags)
+
+
+@token_command.command("remove")
+@click.argument("name")
+def remove_command(name: str) -> None:
+    """Remove a token; it is refused from now on."""
+    from heronpy.cli.look.tracker import remove_token
+
+    remove_token(name)

@@ -1,0 +1,117 @@
+"""The client's own defaults for a cluster: ~/.config/heron/<cluster>/cli.yaml.
+
+Keys are `config-path`, `role`, `environ` and any setting `heron.<room>.<field>`; a setting here acts
+like a --config-property before those of the command line. The file is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from heronpy.clusters.errors import RequestError
+from heronpy.clusters.target import NAME, NAME_RULE
+from heronpy.common import settings
+from heronpy.common.folders import make_folders
+from heronpy.common.nearest import suggestion
+
+CLIENT_KEYS = {
+    "config-path": "folder with <cluster>/<room>.yaml files, as --config-path",
+    "role": "role when the command names none",
+    "environ": "environ when the command names none",
+}
+
+
+def config_home() -> Path:
+    """HERON_CONFIG_HOME, or heron's folder in the user's configuration directory."""
+    named = os.environ.get("HERON_CONFIG_HOME")
+    if named:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "heron"
+
+
+class ClientConfig:
+    """Values of one cluster's cli.yaml."""
+
+    def __init__(self, cluster: str) -> None:
+        self.path = config_home() / cluster / "cli.yaml"
+
+    @cached_property
+    def values(self) -> dict[str, str]:
+        if not self.path.is_file():
+            return {}
+        import yaml  # most users have no such file, and completion reads this module
+
+        try:
+            content = yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
+        except (yaml.YAMLError, UnicodeDecodeError):
+            raise RequestError(f"{self.path} is not valid YAML; correct or remove it") from None
+        if not isinstance(content, dict):
+            raise RequestError(f"{self.path} must hold 'key: value' lines; correct or remove it")
+        return {str(key): _text(value) for key, value in content.items()}
+
+    def get(self, key: str) -> str | None:
+        return self.values.get(key)
+
+    def properties(self) -> list[str]:
+        """The settings among the values, in the form of `--config-property`."""
+        return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
+
+    def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
+        """Where each setting among the values is given, except those that the command line overrides."""
+        return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
+
+    def set(self, key: str, value: str) -> list[str]:
+        """Store a value; returns what the user should know about it."""
+        warnings = check(key, value)
+        self._write({**self.values, key: value})
+        return warnings
+
+    def unset(self, key: str) -> bool:
+        """Remove a key; False when it was not set."""
+        if key not in self.values:
+            return False
+        left = {name: value for name, value in self.values.items() if name != key}
+        if left:
+            self._write(left)
+        else:
+            self.path.unlink()
+            self.values = left
+        return True
+
+    def _write(self, values: dict[str, str]) -> None:
+        import yaml
+
+        make_folders(self.path.parent)
+        handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".cli.yaml.")
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                yaml.safe_dump(values, file, default_flow_style=False)
+            os.replace(temporary, self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        self.values = values
+
+
+def check(key: str, value: str) -> list[str]:
+    """Refuse a key that nothing reads, or a value that its setting does not accept; warn about Apache's keys."""
+    if key == "service_url":
+        return ["service_url has no effect: heron talks to the cluster directly; heron.statemgr.root says where it is"]
+    if key in CLIENT_KEYS:
+        if key != "config-path" and not NAME.fullmatch(value):
+            raise RequestError(f"'{value}' is not a valid {key}; {NAME_RULE}")
+        return []
+    if not key.startswith("heron."):
+        known = [*CLIENT_KEYS, "heron.<room>.<field>"]
+        hint = suggestion(key, CLIENT_KEYS, f"; known keys are {', '.join(known)}")
+        raise RequestError(f"'{key}' is not a key of the client's configuration{hint}")
+    return settings.resolve("local", [], {}, {}, [f"{key}={value}"], given_in={key: "heron config set"}).ignored
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,52 @@
+"""Where the logs of a topology lie, and whose they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heronpy.clusters.errors import NotThereError, RequestError
+from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.records import Records
+from heronpy.common.ids import parse_instance_id
+from heronpy.common.log_files import log_processes
+from heronpy.common.nearest import suggestion
+
+
+def log_dir(records: Records, topology: str) -> Path:
+    """The folder of a topology's logs, even after the topology was killed."""
+    record = records.record(topology)
+    if record is not None:
+        return Path(records.find(topology).working_dir) / "log-files"
+    found = records.logs_of_ended(topology)
+    if len(found) > 1:
+        owners = ", ".join(path.parent.parent.name for path in found)
+        raise RequestError(
+            f"several roles had a topology '{topology}' ({owners}); name one as {records.target.cluster}/ROLE"
+        )
+    if not found:
+        base = heron_home() / "topologies" / records.target.cluster
+        roles = [records.target.role] if records.target.role else _folders(base)
+        known = {name for role in roles for name in _folders(base / role)}.union(records.names())
+        if records.target.implied:  # then the word may have been meant as the cluster
+            known.update(known_clusters())
+        hint = suggestion(topology, known, f"; run 'heron list {records.target}'")
+        raise NotThereError(f"cluster {records.target.cluster} has no logs of a topology '{topology}'{hint}")
+    return found[0]
+
+
+def _folders(path: Path) -> list[str]:
+    return [entry.name for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
+
+
+def component_of(process: str) -> str | None:
+    """The component of an instance id, None for other processes."""
+    try:
+        return parse_instance_id(process)[1]
+    except ValueError:
+        return None
+
+
+def words_of(folder: Path) -> set[str]:
+    """Processes that have logs in a folder, and their components."""
+    known = log_processes(folder)
+    return {*known, *(component for name in known if (component := component_of(name)))}

@@ -1,0 +1,145 @@
+"""Requests to topology masters and executors from an event loop, for programs that ask again and again.
+
+A connection is kept until it fails or its process is replaced. Addresses come from the state manager, and on TCP from
+the authenticated topology master, never from who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, overload
+
+from google.protobuf.message import Message
+
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.session import Session
+from heronpy.common.errors import DeadlineError, LostReplyError
+from heronpy.common.ids import executor_id
+from heronpy.net.curve import Keys
+from heronpy.net.rpc import ControlClient
+from heronpy.net.transport import PATH_MAX_BYTES
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import control_pb2, plan_pb2
+
+ASK_S = 5.0
+
+
+class NoMasterError(ClusterError):
+    """The topology master does not run now."""
+
+
+class Link:
+    """A connection to one endpoint, made when it is first used."""
+
+    def __init__(self) -> None:
+        self._at: tuple[str, Keys | None] | None = None
+        self._client: ControlClient | None = None
+
+    async def ask(self, endpoint: str, keys: Keys | None, peer: str, body: Message, timeout_s: float) -> Any:
+        """The body of the answer. DeadlineError when there is none in time, RpcError when it is refused."""
+        if self._client is None or self._at != (endpoint, keys):
+            self.close()
+            self._client, self._at = ControlClient(endpoint, _ignore, keys=keys), (endpoint, keys)
+        client = self._client
+        try:
+            return await client.call(body, timeout_s)
+        except LostReplyError:
+            raise
+        except DeadlineError:
+            if client is self._client:
+                self.close()
+            raise DeadlineError(f"{peer} did not answer within {timeout_s:g} s") from None
+
+    def close(self) -> None:
+        """Idempotent; the next question connects again."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def _ignore(envelope: control_pb2.Envelope) -> None:
+    """A master sends us nothing that we have not asked for."""
+
+
+class Master:
+    """The topology master of one topology, and the doors of its executors."""
+
+    def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
+        self.session = session
+        self.record = record
+        self.name = record.topology
+        self._link = Link()
+        self._doors: dict[int, Link] = {}
+        self._launch: LaunchSpec | None = None
+        self._keys: tuple[Keys | None] | None = None
+
+    @overload
+    async def ask(self, body: control_pb2.GetLoad, timeout_s: float = ...) -> control_pb2.LoadReply: ...
+    @overload
+    async def ask(self, body: control_pb2.GetTimeline, timeout_s: float = ...) -> control_pb2.TimelineReply: ...
+    @overload
+    async def ask(self, body: control_pb2.GetStatus, timeout_s: float = ...) -> control_pb2.StatusReply: ...
+    @overload
+    async def ask(self, body: control_pb2.GetMetrics, timeout_s: float = ...) -> control_pb2.MetricsReply: ...
+    @overload
+    async def ask(self, body: control_pb2.GetEvents, timeout_s: float = ...) -> control_pb2.EventsReply: ...
+    @overload
+    async def ask(self, body: control_pb2.GetExceptions, timeout_s: float = ...) -> control_pb2.ExceptionsReply: ...
+    @overload
+    async def ask(self, body: control_pb2.GetCheckpoints, timeout_s: float = ...) -> control_pb2.CheckpointsReply: ...
+    async def ask(self, body: Message, timeout_s: float = ASK_S) -> Any:
+        """Ask the topology master; NoMasterError when it does not run, DeadlineError when it does not answer."""
+        location = await asyncio.to_thread(self.session.tmaster_location, self.name)
+        if location is None:
+            raise NoMasterError(f"the topology master of '{self.name}' is not running")
+        keys = await self._own_keys()
+        peer = f"the topology master of '{self.name}'"
+        return await self._link.ask(location.endpoint, keys, peer, body, timeout_s)
+
+    async def launch(self) -> LaunchSpec:
+        """The launch file; HeronError when it cannot be read."""
+        if self._launch is None:
+            self._launch = await asyncio.to_thread(self.session.launch_of, self.record)
+        return self._launch
+
+    async def _own_keys(self) -> Keys | None:
+        if self._keys is None:
+            self._keys = (await asyncio.to_thread(self.session.keys, self.name),)
+        return self._keys[0]
+
+    async def list_files(self, container: int, timeout_s: float = ASK_S) -> control_pb2.ListFilesReply:
+        """The files of a container."""
+        reply: control_pb2.ListFilesReply = await self._at_door(container, control_pb2.ListFiles(), timeout_s)
+        return reply
+
+    async def read_file(
+        self, container: int, request: control_pb2.ReadFile, timeout_s: float = ASK_S
+    ) -> control_pb2.ReadFileReply:
+        """A piece of one of them; RpcError when there is no such file."""
+        reply: control_pb2.ReadFileReply = await self._at_door(container, request, timeout_s)
+        return reply
+
+    async def _at_door(self, container: int, body: Message, timeout_s: float) -> Any:
+        keys = await self._own_keys()
+        endpoint = await self._door(container, keys)
+        link = self._doors.setdefault(container, Link())
+        return await link.ask(endpoint, keys, f"the executor of container {container}", body, timeout_s)
+
+    async def _door(self, container: int, keys: Keys | None) -> str:
+        """Where the executor listens: in the folder of the sockets, or as the topology master says."""
+        if keys is None:
+            # The name is that of heronpy.executor.files_door.door_name.
+            path = f"{(await self.launch()).sockets_dir}/{executor_id(container)}.files"
+            if len(path.encode()) <= PATH_MAX_BYTES:
+                return f"ipc://{path}"
+        status = await self.ask(control_pb2.GetStatus())
+        door = next((one.files_door for one in status.executors if one.container == container), "")
+        if not door:
+            raise ClusterError(f"the executor of container {container} of '{self.name}' is not registered")
+        return door
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in (self._link, *self._doors.values()):
+            link.close()
+        self._doors.clear()

@@ -1,0 +1,59 @@
+"""The folders that hold checkpoints of a topology, and what is in them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from heronpy.ckpt import catalogue
+from heronpy.ckpt.catalogue import Found
+from heronpy.clusters.errors import NotThereError, RequestError
+from heronpy.clusters.known import heron_home
+from heronpy.clusters.records import Records
+from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import plan_pb2
+
+
+def found_of(records: Records, topology: str) -> list[Found]:
+    """Checkpoints of a topology on disk, newest first, in every store that it may have been started with."""
+    return catalogue.of_topology(catalogue.roots_of(_settings(records, topology)), topology)
+
+
+def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
+    """Settings that this topology may have been started with: of the cluster, and of its runs so far."""
+    resolved = records.resolve()
+    records.pin_stores(resolved)
+    launches = _launches(records, topology, records.record(topology))
+    return [
+        *(settings_for(launch, CheckpointSettings) for launch in launches),
+        settings_for(resolved, CheckpointSettings),
+    ]
+
+
+def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState | None) -> list[LaunchSpec]:
+    """Launch files of the topology's runs that are still there: of this run or of the last."""
+    files = [] if record is None else [Path(record.launch_file)]
+    files += heron_home().glob(f"topologies/{records.target.cluster}/*/{topology}/launch.json")
+    found = []
+    for file in dict.fromkeys(files):
+        with suppress(HeronError):  # of another release, or removed since
+            found.append(LaunchSpec.load(file))
+    return found
+
+
+def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
+    """The one checkpoint of this id; a ClusterError when there is none, or several."""
+    matching = [found for found in everything if found.checkpoint == checkpoint]
+    if len(matching) > 1:
+        places = ", ".join(found.location for found in matching)
+        raise RequestError(
+            f"'{name}' has checkpoint {checkpoint} {len(matching)} times; give one of these paths: {places}"
+        )
+    if not matching:
+        ids = list(dict.fromkeys(found.checkpoint for found in everything))  # runs and stores repeat them
+        known = ", ".join(map(str, ids[:20])) or "none"
+        raise NotThereError(f"'{name}' has no checkpoint {checkpoint}; there are: {known}")
+    return matching[0]

@@ -1,0 +1,288 @@
+"""The settings of a cluster, and what its state manager holds of its topologies.
+
+Nothing is opened before it is asked for. Every lookup of a topology ends in its execution state or in a NotThereError
+that names the nearest topology. What the masters themselves have to be asked is in `session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from heronpy.clusters.client_config import ClientConfig
+from heronpy.clusters.errors import ClusterError, NotThereError, RequestError
+from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.target import Common, Target
+from heronpy.common import settings
+from heronpy.common.absolute import absolute
+from heronpy.common.errors import DeadlineError
+from heronpy.common.folders import check_root
+from heronpy.common.nearest import suggestion
+from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
+from heronpy.common.settings import Resolved
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import components_of, plan_pb2, topology_pb2
+from heronpy.statemgr import open_state, paths
+from heronpy.statemgr.base import StateManager
+
+M = TypeVar("M", bound=Message)
+
+
+def _absolute(folder: str) -> str:
+    return str(absolute(folder))
+
+
+def _pinned(store: Any) -> Any:
+    """A store of checkpoints, a folder or a map with one, with its folder absolute."""
+    if isinstance(store, dict):
+        return {**store, "folder": _absolute(str(store["folder"]))} if store.get("folder") else store
+    return _absolute(str(store))
+
+
+class Records:
+    """One command's view of one cluster: its settings, and what the state manager holds of its topologies."""
+
+    def __init__(
+        self,
+        target: Target,
+        common: Common | None = None,
+        lenient: bool = False,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`lenient` leaves out what is wrong with the client's own file and settings, and tells `warn`."""
+        self.common = common or Common()
+        self._warn = warn
+        self._lenient = lenient
+        self._told: set[str] = set()
+        #: The topology whose lock this command holds.
+        self._operating = ""
+        self.client = ClientConfig(target.cluster)
+        if lenient:
+            self._leave_out_broken_client_file()
+        self.target = Target(
+            target.cluster,
+            target.role or self.client.get("role"),
+            target.environ or self.client.get("environ"),
+            target.implied,
+        )
+
+    def _leave_out_broken_client_file(self) -> None:
+        try:
+            _ = self.client.values
+        except ClusterError as error:
+            self._warn(f"left out: {error}")
+            self.client.values = {}
+
+    # ---- settings -------------------------------------------------------------------------
+
+    @property
+    def overrides(self) -> list[str]:
+        """Settings from the client's own file, then those of the command line, which win."""
+        return self.client.properties() + self._command_line()
+
+    def _command_line(self) -> list[str]:
+        """The settings of the command line; a lenient session ignores invalid ones."""
+        given = list(self.common.config_property)
+        if not self._lenient:
+            return given
+        self._tell([f"left out: --config-property {text!r} has no form key=value" for text in given if "=" not in text])
+        return [text for text in given if "=" in text]
+
+    def conf_dirs(self) -> list[Path]:
+        given = self.common.config_path
+        path = given or self.client.get("config-path")
+        if path and not Path(path).expanduser().is_dir():
+            whose = "--config-path" if given else f"config-path in {self.client.path},"
+            text = f"{whose} {path} is not a folder; name one that has {self.target.cluster}/<room>.yaml"
+            if not self._lenient:
+                raise RequestError(text)
+            self._tell([f"left out: {text}"])
+            path = None
+        return list(settings.find_conf(Path(path).expanduser() if path else None))
+
+    def _tell(self, texts: list[str]) -> None:
+        """Warn of each once."""
+        for text in texts:
+            if text not in self._told:
+                self._warn(text)
+        self._told.update(texts)
+
+    def check_cluster(self) -> None:
+        """A ConfigError that names the nearest cluster when this one has no settings."""
+        settings.check_cluster(self.target.cluster, self.conf_dirs())
+
+    def resolve(
+        self, topology_config: dict[str, Any] | None = None, component_configs: dict[str, dict[str, Any]] | None = None
+    ) -> Resolved:
+        """Settings of the cluster, overridden by those of a topology.
+
+        A bad one is a ConfigError; a lenient session leaves it out and says so once.
+        """
+        given = (topology_config or {}, component_configs or {}, self.overrides)
+        given_in = self.client.given_in(settings.split_overrides(self._command_line()))
+        resolved = settings.resolve(
+            self.target.cluster, self.conf_dirs(), *given, lenient=self._lenient, given_in=given_in
+        )
+        if self._lenient:
+            self._tell(resolved.ignored)
+        return resolved
+
+    def state_place(self, resolved: Resolved) -> tuple[str, str]:
+        """Type and root of the state manager."""
+        room = settings.settings_for(resolved, StatemgrSettings)
+        kind, root = room.type or "local", room.root
+        if kind == "local":
+            root = _absolute(root or str(heron_home() / "state" / self.target.cluster))
+        return kind, root
+
+    def pin_stores(self, resolved: Resolved) -> None:
+        """Make the folders of checkpoints absolute: the topology's processes run elsewhere than this command."""
+        room, given = resolved.settings["checkpoint"], settings.settings_for(resolved, CheckpointSettings)
+        room["root"] = _absolute(given.root or str(heron_home() / "checkpoints" / self.target.cluster))
+        room["replica"] = _absolute(given.replica) if given.replica else ""
+        room["stores"] = {name: _pinned(store) for name, store in given.stores.items()}
+
+    # ---- state ----------------------------------------------------------------------------
+
+    @cached_property
+    def state(self) -> StateManager:
+        return self.open_state()
+
+    def open_state(self) -> StateManager:
+        """A state manager of the caller's own, to be closed by it."""
+        # Checked before anything below it is trusted: records name the files that the other verbs act on.
+        check_root(heron_home(), "HERON_HOME")
+        resolved = self.resolve()
+        kind, root = self.state_place(resolved)
+        return open_state(kind, root, settings.settings_for(resolved, StatemgrSettings))
+
+    def names(self) -> list[str]:
+        """Names of the topologies of the cluster (of the role and environ, when given)."""
+        return [record.topology for record in self.topologies()]
+
+    def topologies(self) -> list[plan_pb2.ExecutionState]:
+        folder = paths.execution_state("x").rsplit("/", 1)[0]
+        records = [self.record(name) for name in sorted(self.state.children(folder))]
+        return [record for record in records if record is not None and self._mine(record)]
+
+    def record(self, topology: str) -> plan_pb2.ExecutionState | None:
+        """The execution state of a topology, or None."""
+        return self._stored(plan_pb2.ExecutionState, paths.execution_state(topology))
+
+    def _mine(self, record: plan_pb2.ExecutionState) -> bool:
+        target = self.target
+        return target.role in (None, record.role) and target.environ in (None, record.environ)
+
+    def find(self, topology: str) -> plan_pb2.ExecutionState:
+        """The execution state; a ClusterError (exit code 3) when there is no such topology."""
+        record = self.record(topology)
+        if record is None:
+            cluster = self.target.cluster
+            known = [*self.names(), *(known_clusters() if self.target.implied else ())]
+            hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see what runs")
+            if self.logs_of_ended(topology):
+                hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
+            raise NotThereError(f"cluster {cluster} has no topology '{topology}'{hint}")
+        if not self._mine(record):
+            raise NotThereError(
+                f"topology '{topology}' is not in {self.target} but in"
+                f" {record.cluster}/{record.role}/{record.environ}; name that instead"
+            )
+        return record
+
+    def logs_of_ended(self, topology: str) -> list[Path]:
+        """The log folders left by runs of this name, one per role."""
+        base, role = heron_home() / "topologies" / self.target.cluster, self.target.role
+        roles = [base / role] if role else sorted(base.iterdir()) if base.is_dir() else []
+        return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
+
+    def launch_of(self, record: plan_pb2.ExecutionState) -> LaunchSpec:
+        return LaunchSpec.load(record.launch_file)
+
+    def topology(self, name: str) -> topology_pb2.Topology:
+        return self._must_get(topology_pb2.Topology, paths.topology(name), name, "topology definition")
+
+    def packing_plan(self, name: str) -> plan_pb2.PackingPlan:
+        return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
+
+    def check_component(self, topology: str, component: str | None) -> None:
+        """A ClusterError that names the nearest component when the topology has none of that name."""
+        self.find(topology)
+        known = list(components_of(self.topology(topology))) if component is not None else []
+        if component is not None and component not in known:
+            hint = suggestion(component, known, f"; it has {', '.join(known)}")
+            raise RequestError(f"topology '{topology}' has no component '{component}'{hint}")
+
+    def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:
+        """The update in progress; None when there is none."""
+        found = self.state.get(paths.update_intent(name))
+        # An empty node stands for a removed one.
+        return self._parsed(plan_pb2.UpdateIntent, found[0], name, "update") if found and found[0] else None
+
+    def physical_plan(self, name: str) -> plan_pb2.PhysicalPlan | None:
+        found = self.state.get(paths.physical_plan(name))
+        return self._parsed(plan_pb2.PhysicalPlan, found[0], name, "physical plan") if found else None
+
+    def tmaster_location(self, name: str) -> plan_pb2.TmasterLocation | None:
+        return self._stored(plan_pb2.TmasterLocation, paths.tmaster(name))
+
+    def scheduler_location(self, name: str) -> plan_pb2.SchedulerLocation | None:
+        return self._stored(plan_pb2.SchedulerLocation, paths.scheduler(name))
+
+    @contextmanager
+    def operation(self, name: str, timeout_s: float = 30.0) -> Iterator[None]:
+        """Lock that serializes submits and kills of one topology; it ends with this process.
+
+        Only commands take it: the topology's processes take other locks while a command waits for them.
+        """
+        with self.state.lock(f"operations/{name}", timeout_s):
+            self._operating = name
+            try:
+                yield
+            finally:
+                self._operating = ""
+
+    def under_way(self, name: str) -> ClusterError | None:
+        """The Failure of a request while another command removes the topology; None when none does.
+
+        Raises one when it is gone.
+        """
+        self.find(name)
+        if self._operating == name:
+            return None
+        try:
+            with self.operation(name, 0.0):
+                self.find(name)  # it may have been removed between the two
+        except DeadlineError:
+            return ClusterError(
+                f"another command, such as heron kill, is running on topology '{name}';"
+                f" try again if 'heron list {self.target}' still shows it"
+            )
+        return None
+
+    def _stored(self, kind: type[M], path: str) -> M | None:
+        found = self.state.get(path)
+        return kind.FromString(found[0]) if found else None
+
+    def _must_get(self, kind: type[M], path: str, name: str, what: str) -> M:
+        found = self.state.get(path)
+        if found is None:
+            raise self.under_way(name) or ClusterError(
+                f"the {what} of '{name}' is missing from the state manager, possibly because a submit was interrupted;"
+                f" run 'heron kill {self.target} {name}' and submit again"
+            )
+        return self._parsed(kind, found[0], name, what)
+
+    def _parsed(self, kind: type[M], data: bytes, name: str, what: str) -> M:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            raise ClusterError(
+                f"the {what} of '{name}' in the state manager is damaged;"
+                f" run 'heron kill {self.target} {name}' and submit again"
+            ) from None

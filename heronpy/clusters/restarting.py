@@ -1,0 +1,79 @@
+"""Restarts containers, components and tasks of a topology."""
+
+from __future__ import annotations
+
+import re
+
+from heronpy.clusters.errors import ClusterError, RequestError
+from heronpy.clusters.session import Session
+from heronpy.clusters.update_outcome import moves
+from heronpy.common.nearest import suggestion
+from heronpy.proto import control_pb2, plan_pb2
+
+ALL_CONTAINERS = -1
+
+
+def restart(
+    session: Session, topology: str, what: str | None, task: int | None, component: str | None, timeout_s: float
+) -> str:
+    """Restart what is named, through the topology master or, if there is none, the scheduler; says what was done.
+
+    `what` is the number of a container, an instance or a component; with nothing named it is the whole topology.
+    """
+    record = session.find_begun(topology)
+    container, task_id, component = target_of(session, topology, what, task, component)
+    if session.tmaster_location(topology) is None and container >= 0:
+        return _by_scheduler(session, record, container, timeout_s)
+    request = control_pb2.RestartTarget(container=container, task_id=task_id, component=component or "")
+    with session.tmaster(topology) as client:
+        answer = client.call(request, timeout_s)
+    what = f" ({answer.text.removeprefix('restarted ')})" if answer is not None and answer.text else ""
+    return f"Successfully restarted topology '{topology}'{what}"
+
+
+def target_of(
+    session: Session, topology: str, what: str | None, task: int | None, component: str | None
+) -> tuple[int, int, str | None]:
+    """(container, task, component) of what is named; RequestError when there is no such thing."""
+    if task is not None:
+        _check_task(session, topology, task)
+    session.check_component(topology, component)
+    return (ALL_CONTAINERS, task or 0, component) if what is None else _named(session, topology, what)
+
+
+def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: int, timeout_s: float) -> str:
+    """Without a topology master a container is restarted by the scheduler."""
+    scheduler = session.scheduler(record.topology)
+    if scheduler is None:
+        raise session.under_way(record.topology) or ClusterError(
+            f"no process of topology '{record.topology}' is running;"
+            f" run 'heron kill {session.target} {record.topology}' and submit it again"
+        )
+    with scheduler:
+        scheduler.call(control_pb2.RestartContainer(container=container), timeout_s)
+    return f"The topology master was not running; its scheduler restarts container {container}"
+
+
+def _check_task(session: Session, topology: str, task: int) -> None:
+    if task not in moves(session.packing_plan(topology)):
+        raise RequestError(
+            f"topology '{topology}' has no task {task}; see 'heron plan {session.target} {topology} physical'"
+        )
+
+
+def _named(session: Session, topology: str, what: str) -> tuple[int, int, str | None]:
+    """(container, task, component) of a container's number, an instance's id or a component's name."""
+    plan = session.packing_plan(topology)
+    if re.fullmatch(r"-1|\d{1,9}", what):
+        number, known = int(what), [container.id for container in plan.containers]
+        if number > 0 and number not in known:
+            raise RequestError(f"topology '{topology}' has no container {number}; it has 0 to {max(known, default=0)}")
+        return number, 0, None
+    names = {name: task for task, name in moves(plan).items()}
+    if what in names:
+        return ALL_CONTAINERS, names[what], None
+    components = {instance.component for container in plan.containers for instance in container.instances}
+    if what not in components:
+        hint = suggestion(what, {*names, *components}, f"; see 'heron plan {session.target} {topology} physical'")
+        raise RequestError(f"topology '{topology}' has no container, component or instance '{what}'{hint}")
+    return ALL_CONTAINERS, 0, what

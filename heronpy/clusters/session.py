@@ -1,0 +1,188 @@
+"""What a verb needs of a cluster: `Records`, and requests to the masters of its topologies.
+
+A Session is made per command and knows one cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from google.protobuf.message import Message
+
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.records import Records
+from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.statemgr import paths
+
+if TYPE_CHECKING:
+    from heronpy.net.curve import Keys
+    from heronpy.net.rpc import RpcClient
+
+ASK_CONTAINERS_S = 2.0
+
+#: Requests whose answer says only that they were carried out.
+Order: TypeAlias = (
+    control_pb2.SetState | control_pb2.RuntimeConfig | control_pb2.RestoreCheckpoint | control_pb2.DeleteCheckpoints
+)
+
+
+class Waiting(Enum):
+    """What a topology that is being submitted waits for."""
+
+    SCHEDULER = "its scheduler has not started yet"
+    TMASTER = "its topology master has not started yet"
+
+
+class Session(Records):
+    """One command's view of one cluster, with its masters."""
+
+    def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:
+        """What a topology being submitted waits for while its master cannot be asked; None for others."""
+        name = record.topology
+        if self.scheduler_location(name) is None:
+            return Waiting.SCHEDULER if self.state.exists(paths.submission(name)) else None
+        if not self.state.exists(paths.packing_plan(name)):
+            return None  # The scheduler starts after it is written; it is the first that a kill removes.
+        try:
+            plan = self.physical_plan(name)
+            begun = plan is not None and plan.topology.id == record.topology_id
+        except ClusterError:  # Damaged: a master has run and reports it; `list` must not fail on it.
+            begun = True
+        return None if begun or self.failed_container(name) is not None else Waiting.TMASTER
+
+    def under_way(self, name: str) -> ClusterError | None:
+        """The Failure of a request while the topology is being submitted or removed; None when neither is so.
+
+        Raises one when it is gone.
+        """
+        waits_for = self.starting(self.find(name))
+        if waits_for is not None:
+            return ClusterError(
+                f"topology '{name}' is still being submitted: {waits_for.value};"
+                f" try again when 'heron status {self.target} {name}' says RUNNING"
+            )
+        return super().under_way(name)
+
+    def find_begun(self, name: str) -> plan_pb2.ExecutionState:
+        """`find`, but a ClusterError while it is being submitted or removed and has no topology master."""
+        record = self.find(name)
+        busy = self.under_way(name) if self.tmaster_location(name) is None else None
+        if busy is not None:
+            raise busy
+        return record
+
+    @contextmanager
+    def tmaster(self, name: str) -> Iterator[RpcClient]:
+        """A client of the topology master; a ClusterError when it does not run."""
+        location = self.tmaster_location(name)
+        if location is None:
+            raise self.under_way(name) or ClusterError(self._no_master(name))
+        with self._master_at(location.endpoint, name) as client:
+            yield client
+
+    def _master_at(self, endpoint: str, name: str) -> RpcClient:
+        # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
+        from heronpy.net.rpc import RpcClient
+
+        def registered() -> bool:
+            try:
+                location = self.tmaster_location(name)
+            except HeronError:
+                return True  # unknown
+            return location is not None and location.endpoint == endpoint
+
+        return RpcClient(endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name), registered=registered)
+
+    def keys(self, name: str) -> Keys | None:
+        """The keys of a topology's TCP links; None when they are plain."""
+        record = self.record(name)
+        if record is None or not os.path.exists(record.launch_file):
+            return None
+        from heronpy.net.transport import keys_of
+
+        return keys_of(self.launch_of(record))
+
+    def _no_master(self, name: str) -> str:
+        if self.scheduler_location(name) is None:
+            return (
+                f"no process of topology '{name}' is running;"
+                f" run 'heron kill {self.target} {name}' to remove what is left"
+            )
+        failed = self.failed_container(name)
+        if failed is not None:
+            return f"the topology master of '{name}' is not running: {failed.exit_detail}"
+        return (
+            f"the topology master of '{name}' is not running; it is being restarted,"
+            f" or see 'heron logs {self.target} {name} tmaster' for why it cannot start"
+        )
+
+    def scheduler(self, name: str) -> RpcClient | None:
+        """A client of the topology's scheduler; None when it does not run. ConfigError for a socket of other users."""
+        from heronpy.net.rpc import RpcClient
+
+        location = self.scheduler_location(name)
+        return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'") if location is not None else None
+
+    def failed_container(self, name: str) -> control_pb2.ProcessRecord | None:
+        """A container that the scheduler has given up, such as the topology master's; None when there is none."""
+        try:
+            scheduler = self.scheduler(name)
+            if scheduler is None:
+                return None
+            with scheduler:
+                reply = scheduler.call(control_pb2.GetContainers(), ASK_CONTAINERS_S)
+        except HeronError:
+            return None
+        return next((one for one in reply.containers if one.state == control_pb2.PROC_FAILED), None)
+
+    @overload
+    def ask(self, name: str, body: control_pb2.GetStatus, timeout_s: float = ...) -> control_pb2.StatusReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.GetMetrics, timeout_s: float = ...) -> control_pb2.MetricsReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.GetEvents, timeout_s: float = ...) -> control_pb2.EventsReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.GetLoad, timeout_s: float = ...) -> control_pb2.LoadReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.GetTimeline, timeout_s: float = ...) -> control_pb2.TimelineReply: ...
+    @overload
+    def ask(
+        self, name: str, body: control_pb2.GetExceptions, timeout_s: float = ...
+    ) -> control_pb2.ExceptionsReply: ...
+    @overload
+    def ask(
+        self, name: str, body: control_pb2.GetCheckpoints, timeout_s: float = ...
+    ) -> control_pb2.CheckpointsReply: ...
+    @overload
+    def ask(
+        self, name: str, body: control_pb2.TakeCheckpoint, timeout_s: float = ...
+    ) -> control_pb2.TakeCheckpointReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.UpdateTopology, timeout_s: float = ...) -> control_pb2.UpdateReply: ...
+    @overload
+    def ask(self, name: str, body: Order, timeout_s: float = ...) -> control_pb2.Ok: ...
+    def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
+        """Ask the topology master of a topology that must exist; returns the body of its reply."""
+        self.find(name)
+        with self.tmaster(name) as client:
+            return client.call(body, timeout_s)
+
+    def status(self, name: str, timeout_s: float = 5.0) -> control_pb2.StatusReply:
+        return self.ask(name, control_pb2.GetStatus(), timeout_s)
+
+    def poll(self, name: str, timeout_s: float = 1.0) -> control_pb2.StatusReply | None:
+        """A status, or None while the topology master cannot answer."""
+        location = self.tmaster_location(name)
+        if location is None:
+            return None
+        try:
+            with self._master_at(location.endpoint, name) as client:
+                reply: control_pb2.StatusReply | None = client.call(control_pb2.GetStatus(), timeout_s)
+                return reply
+        except (DeadlineError, RpcError):
+            return None

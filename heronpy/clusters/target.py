@@ -1,0 +1,67 @@
+"""`cluster[/role[/environ]]` and the values of the flags that every verb has."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from dataclasses import dataclass, field
+
+from heronpy.clusters.errors import RequestError
+
+#: Clusters, roles and environs.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
+NAME_RULE = "use 1 to 100 letters, digits, '_', '-' and '.', not starting with '-' or '.'"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a verb acts. role and environ are None when the user named none: then any matches."""
+
+    cluster: str
+    role: str | None = None
+    environ: str | None = None
+    implied: bool = field(default=False, compare=False)
+    """The user left the cluster out, and it is the only one there is."""
+
+    @classmethod
+    def parse(cls, text: str, implied: bool = False) -> Target:
+        """The target that this text names; a ClusterError when it names none."""
+        cluster, *rest = parts = text.split("/")
+        if len(parts) > 3 or not all(NAME.fullmatch(part) for part in parts):
+            raise RequestError(f"'{text}' is not cluster[/role[/environ]]; for example 'local' or 'local/ads/prod'")
+        role, environ = [*rest, None, None][:2]
+        return cls(cluster, role, environ, implied)
+
+    @property
+    def role_or_user(self) -> str:
+        return self.role or unix_user()
+
+    @property
+    def environ_or_default(self) -> str:
+        return self.environ or "default"
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.cluster, self.role, self.environ) if part)
+
+
+def unix_user() -> str:
+    """Name of the user who runs the command, from the system's user database, never from $USER or $LOGNAME.
+
+    It becomes the role, a folder's name and part of commands, so a name that cannot be one of these, and a user
+    without an entry (containers), becomes uid<number>.
+    """
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = ""
+    return name if NAME.fullmatch(name) else f"uid{os.getuid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Values of the flags that every verb has."""
+
+    config_path: str | None = None
+    config_property: tuple[str, ...] = ()
+    verbose: bool = False

@@ -1,0 +1,128 @@
+"""The outcome of an update whose topology master ended before it answered.
+
+It follows from the plans in the state manager: the packing plan has version v before an update, v+1 during it and
+v+2 at its end, with the new places or, after a rollback, the old ones; from the first step to the last an
+intent is stored next to it. A master that takes over continues from there. An update that was never stored never
+began, and because a request names the version that it replaces, sending it again is safe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.session import Session
+from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
+from heronpy.common.ids import instance_id
+from heronpy.proto import control_pb2, plan_pb2
+
+LOOK_S = 0.1
+
+
+class Outcome(Enum):
+    """How far an update got."""
+
+    NOT_BEGUN = "not begun"
+    UNDER_WAY = "under way"
+    DONE = "done"
+    ROLLED_BACK = "rolled back"
+    OVERTAKEN = "overtaken"
+
+
+def moves(plan: plan_pb2.PackingPlan) -> dict[int, str]:
+    """Task to instance id: what an update may change."""
+    return {
+        instance.task_id: instance_id(container.id, instance.component, instance.task_id)
+        for container in plan.containers
+        for instance in container.instances
+    }
+
+
+def outcome_of(
+    old: plan_pb2.PackingPlan,
+    new: plan_pb2.PackingPlan,
+    stored: plan_pb2.PackingPlan,
+    intent: plan_pb2.UpdateIntent | None,
+) -> Outcome:
+    """How far the update from `old` to `new` got, according to what is stored now."""
+    if intent is not None:
+        ours = moves(intent.new_packing_plan) == moves(new) and intent.old_packing_plan.version == old.version
+        return Outcome.UNDER_WAY if ours else Outcome.OVERTAKEN
+    if stored.version == old.version:
+        return Outcome.NOT_BEGUN
+    if stored.version == old.version + 1:
+        return Outcome.UNDER_WAY  # its intent was stored, or removed, between the two reads
+    if stored.version != old.version + 2:
+        return Outcome.OVERTAKEN
+    if moves(stored) == moves(new):
+        return Outcome.DONE
+    return Outcome.ROLLED_BACK if moves(stored) == moves(old) else Outcome.OVERTAKEN
+
+
+def ask(
+    session: Session,
+    name: str,
+    request: control_pb2.UpdateTopology,
+    old: plan_pb2.PackingPlan,
+    timeout_s: float,
+    say: Callable[[str], None],
+) -> control_pb2.UpdateReply | None:
+    """The answer to an update; None when a master that took over completed it without being asked.
+
+    A ClusterError when it was rolled back or overtaken, or when its end cannot be seen before the deadline.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            reply = session.ask(name, request, max(deadline - time.monotonic(), 0.1))
+            return reply
+        except LostReplyError as error:
+            say(f"{error}; looking for the outcome")
+        except RpcError:
+            # It was refused, unless it had begun and a master that stops can only say that it stops.
+            if _look(session, name, old, request.packing_plan) is not Outcome.UNDER_WAY:
+                raise
+            say("the topology master stops; looking for the outcome")
+        if _outcome(session, name, old, request.packing_plan, deadline) is Outcome.DONE:
+            return None
+
+
+def _outcome(
+    session: Session, name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan, deadline: float
+) -> Outcome:
+    """DONE, or NOT_BEGUN when there is a master that can be asked again."""
+    while True:
+        # Ask first: a master that answers has read its state, so it does not begin this update later.
+        alive = _answers(session, name)
+        found = _look(session, name, old, new)
+        if found is Outcome.DONE or (found is Outcome.NOT_BEGUN and alive):
+            return found
+        if found is Outcome.ROLLED_BACK:
+            raise ClusterError(
+                "the update was rolled back and the topology runs as before, after its topology master ended;"
+                f" for why, see 'heron logs {session.target} {name} tmaster'"
+            )
+        if found is Outcome.OVERTAKEN:
+            raise ClusterError(
+                "a later update has replaced this one, so the outcome of this one is unknown; see"
+                f" 'heron plan {session.target} {name} packing'"
+            )
+        if time.monotonic() >= deadline:
+            state = "has not begun" if found is Outcome.NOT_BEGUN else "is still in progress"
+            raise DeadlineError(
+                f"the update {state}, and the topology master that began it has ended; see"
+                f" 'heron status {session.target} {name}'"
+            )
+        time.sleep(LOOK_S)
+
+
+def _answers(session: Session, name: str) -> bool:
+    session.find(name)
+    return session.poll(name) is not None
+
+
+def _look(session: Session, name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Outcome:
+    intent = session.update_intent(name)
+    return outcome_of(old, new, session.packing_plan(name), intent)

@@ -1,0 +1,159 @@
+"""The door to the files of a container: logs and dead letters, by the names that it lists and no others.
+
+Invariants: only regular files directly in two folders are opened, through a descriptor of the folder and never
+through a link, so that no name leads elsewhere; a name that the door does not list is refused; an answer has at most
+`READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder: each door lists what
+its container has written, that of container 0 also what belongs to no container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from heronpy.common.errors import InvalidRpcError, RetryableRpcError
+from heronpy.common.ids import executor_id, stmgr_id
+from heronpy.net.gate import Gate
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.transport import endpoint_of, keys_of
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import control_pb2
+from heronpy.storage.dead_letters import FOLDER as LETTERS
+
+LOGS = "log-files"
+READ_MAX_BYTES = 256 * 1024
+LISTED_MAX = 20_000
+#: Requests at once; further ones are refused.
+ANSWERING_MAX = 8
+#: A log, or a file of dead letters, and the rotated ones: `P.log`, `P.log.1`.
+_FILE = re.compile(r"(?P<process>[^\x00-\x1f/\\.][^\x00-\x1f/\\]*?)\.(?P<kind>log|jsonl)(\.[0-9]{1,4})?")
+_SUFFIXES = {LOGS: "log", LETTERS: "jsonl"}
+
+
+def door_name(container: int) -> str:
+    """The name of the door's socket."""
+    return f"{executor_id(container)}.files"
+
+
+def belongs(process: str, container: int) -> bool:
+    """Whether a process of this name is of this container, or of none and this is container 0."""
+    if process in (stmgr_id(container), executor_id(container)) or process.startswith(f"container_{container}_"):
+        return True
+    return container == 0 and not re.match(r"(stmgr-|executor-|container_)\d+(_|$)", process)
+
+
+class ContainerFiles:
+    """The files of one container below a working folder. Each method opens what it needs and closes it."""
+
+    def __init__(self, working_dir: str | os.PathLike[str], container: int) -> None:
+        self._folder = Path(working_dir)
+        self._container = container
+
+    def listed(self) -> control_pb2.ListFilesReply:
+        """All files, by name."""
+        reply = control_pb2.ListFilesReply()
+        for folder in (LOGS, LETTERS):
+            for name, status in sorted(self._entries(folder), key=lambda entry: entry[0]):
+                if len(reply.files) == LISTED_MAX:
+                    return reply
+                reply.files.add(name=f"{folder}/{name}", bytes=status.st_size, changed_at=status.st_mtime)
+        return reply
+
+    def read(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        """A piece of a file; InvalidRpcError for a name that is not listed."""
+        folder, slash, name = request.name.partition("/")
+        if not slash or folder not in _SUFFIXES or not self._is_ours(folder, name):
+            raise InvalidRpcError(f"container {self._container} has no file {request.name!r}")
+        descriptor = self._open(folder, name)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidRpcError(f"{request.name!r} of container {self._container} is not a file")
+            count = min(request.bytes or READ_MAX_BYTES, READ_MAX_BYTES)
+            offset = max(0, status.st_size - count) if request.from_end else request.offset
+            data = os.pread(descriptor, count, offset) if offset < status.st_size else b""
+        finally:
+            os.close(descriptor)
+        return control_pb2.ReadFileReply(data=data, offset=offset, size=status.st_size, file=status.st_ino)
+
+    def _is_ours(self, folder: str, name: str) -> bool:
+        match = _FILE.fullmatch(name)
+        return match is not None and match["kind"] == _SUFFIXES[folder] and belongs(match["process"], self._container)
+
+    def _open_folder(self, folder: str) -> int:
+        return os.open(self._folder / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def _open(self, folder: str, name: str) -> int:
+        try:
+            above = self._open_folder(folder)
+            try:
+                # O_NONBLOCK: a FIFO in its place must not hold us.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+                return os.open(name, flags, dir_fd=above)
+            finally:
+                os.close(above)
+        except OSError as error:
+            raise InvalidRpcError(
+                f"container {self._container} cannot open {folder}/{name!r}: {error.strerror or error}"
+            ) from None
+
+    def _entries(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        try:
+            above = self._open_folder(folder)
+        except OSError:
+            return  # nothing was written yet
+        try:
+            with os.scandir(above) as entries:
+                for entry in entries:
+                    if self._is_ours(folder, entry.name) and entry.is_file(follow_symlinks=False):
+                        try:
+                            yield entry.name, entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:
+                            continue  # rotated away
+        finally:
+            os.close(above)
+
+
+class FilesDoor:
+    """Answers `ListFiles` and `ReadFile`; needs a running loop. Over TCP only holders of the topology's key get in."""
+
+    def __init__(self, launch: LaunchSpec, container: int) -> None:
+        self._files = ContainerFiles(launch.working_dir, container)
+        keys = keys_of(launch)
+        self._gate = Gate(keys) if keys is not None else None
+        self._server = ControlServer([endpoint_of(launch, door_name(container))], self._on_request, keys=keys)
+        if self._gate is not None:
+            self._gate.watch(self._server.sock)
+        self._answering = 0
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens."""
+        return self._server.endpoints[0]
+
+    async def _on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message:
+        field, body = body_of(envelope)
+        if field not in ("list_files", "read_file"):
+            raise InvalidRpcError(f"the files door of an executor does not answer {field}")
+        if self._answering >= ANSWERING_MAX:
+            raise RetryableRpcError("the executor is reading other files; try again")
+        self._answering += 1
+        try:
+            # A slow disk must not hold up the heartbeats of the container.
+            if field == "list_files":
+                return await asyncio.to_thread(self._files.listed)
+            return await asyncio.to_thread(self._files.read, body)
+        finally:
+            self._answering -= 1
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._gate is not None:
+            self._gate.close()
+        self._server.close()

@@ -1,0 +1,39 @@
+"""`python -m heronpy.tracker`: the tracker as `heron ui` starts it, on loopback and with a log file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from heronpy.clusters.known import heron_home
+from heronpy.clusters.target import Common
+from heronpy.common.errors import HeronError
+from heronpy.common.logs import setup
+from heronpy.procs.child_log import OwnLog
+from heronpy.tracker import place
+from heronpy.tracker.options import Options
+
+LOG_MAX_BYTES, LOGS_MAX = 1 << 20, 3
+
+
+def main() -> int:
+    """Serve until nobody asks any more."""
+    parser = argparse.ArgumentParser(prog="heronpy.tracker", description="The tracker, as 'heron ui' starts it.")
+    parser.add_argument("--idle-exit", type=float, required=True, help="seconds without request after which it ends")
+    parser.add_argument("--config-path", help="folder with <cluster>/<room>.yaml files of settings")
+    arguments = parser.parse_args()
+    own_log = OwnLog(str(place.folder_of(heron_home()) / place.LOG), LOG_MAX_BYTES, LOGS_MAX)
+    own_log.redirect()
+    setup("tracker", "INFO")
+    try:
+        from heronpy.tracker.serve import run
+
+        options = Options(idle_exit_s=arguments.idle_exit, by_ui=True, common=Common(arguments.config_path))
+        return run(options, own_log.rotate_if_large)
+    except (HeronError, OSError) as error:
+        print(f"the tracker cannot start: {error}", file=sys.stderr, flush=True)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

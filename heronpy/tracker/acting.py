@@ -1,0 +1,282 @@
+"""`POST /api/v1/.../actions/...`: the same changes as the command makes, with the same code.
+
+Each can be asked for with `dry_run`, which says what it would do, and with If-Match, which refuses when the plan has
+changed since the asker saw it. One change of a topology at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from heronpy.clusters import restarting, scaling
+from heronpy.clusters.errors import RequestError
+from heronpy.clusters.killing import remove
+from heronpy.clusters.rewinding import rewind
+from heronpy.clusters.session import Session
+from heronpy.clusters.update_outcome import moves
+from heronpy.common.ids import parse_instance_id
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
+from heronpy.common.units import counted, format_bytes, format_duration
+from heronpy.plan.component_config import reliability_mode
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.tracker.calls import Call, Table
+from heronpy.tracker.guard import Scope
+from heronpy.tracker.problems import Problem
+from heronpy.tracker.reading import EFFECTIVELY_ONCE, TOPOLOGY
+from heronpy.tracker.tracker import CHANGES_MAX
+from heronpy.views.advice import ActionBody, ActionResult, Change
+
+ACTIONS = TOPOLOGY + "/actions/"
+TIMEOUT_S, KILL_S = 90.0, 30.0
+TIMEOUT_MAX_S = 3600.0
+ANSWER_S = 10.0
+
+table = Table()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A change that somebody has asked for."""
+
+    session: Session
+    record: plan_pb2.ExecutionState
+    body: ActionBody
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self.record.topology
+
+    def timeout_s(self, default: float = TIMEOUT_S) -> float:
+        """How long it may take; a Problem for a time that makes no sense."""
+        wanted = self.body.timeout_s if self.body.timeout_s is not None else default
+        if not 0.1 <= wanted <= TIMEOUT_MAX_S:
+            raise Problem(400, "bad-request", f"timeout_s is {wanted:g}; it must be from 0.1 to {TIMEOUT_MAX_S:g}")
+        return wanted
+
+
+#: What was done or would be, in one sentence, and the parts of it.
+Done = tuple[str, list[str]]
+
+
+async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable[[Order], Done]) -> ActionResult:
+    """Check, do it in a thread, write the audit."""
+    body: ActionBody = call.body
+    given = {
+        name: value for name, value in msgspec.structs.asdict(body).items() if value is not None and value is not False
+    }
+    unused = sorted(given.keys() - fields - {"dry_run", "timeout_s"})
+    if unused:
+        raise Problem(400, "bad-request", f"{action} takes no {unused[0]}", "leave it out")
+    watched, changing = call.watched, call.tracker.changing
+    if not body.dry_run:
+        if watched.record.topology_id in changing:
+            text = f"topology '{watched.name}' is being changed by another request"
+            raise Problem(409, "busy", text, "wait for its end")
+        if len(changing) >= CHANGES_MAX:
+            raise Problem(503, "busy", f"{CHANGES_MAX} topologies are being changed now", "try again in a few seconds")
+        changing.add(watched.record.topology_id)
+    outcome, ok = "was interrupted", False
+    try:
+        version, text, changes = await asyncio.to_thread(_do, call, body, do)
+        outcome, ok = text, True
+    except Exception as error:
+        outcome = str(error) or type(error).__name__
+        raise
+    finally:
+        if not body.dry_run:
+            changing.discard(watched.record.topology_id)
+            record = watched.record
+            place = f"{record.cluster}/{record.role}/{record.environ}/{record.topology}"
+            call.tracker.audit.change(call.asker.who, action, place, given, outcome, ok)
+    return ActionResult(
+        action=action, dry_run=body.dry_run, text=text, changes=[Change(text=one) for one in changes],
+        plan_version=version if action != "kill" or body.dry_run else None,
+    )  # fmt: skip
+
+
+def _do(call: Call, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int, str, list[str]]:
+    """Plan version, sentence and parts; blocking."""
+    with call.source.own_session() as session:
+        order = Order(session, call.watched.record, body)
+        version = _check_version(order, call.headers.get("if-match"))
+        return version, *do(order)
+
+
+def _check_version(order: Order, if_match: str | None) -> int:
+    """The version of the plan; a Problem if it is not the one that the asker has seen. Blocking."""
+    version = order.session.packing_plan(order.name).version
+    wanted = if_match.strip().strip('"') if if_match is not None else "*"
+    if wanted not in ("*", str(version)):
+        raise Problem(
+            412, "stale-plan", f"the plan of '{order.name}' has version {version} now, not {wanted[:40]}",
+            "look at what has changed, and ask again",
+        )  # fmt: skip
+    return version
+
+
+def _spouts(order: Order) -> tuple[list[str], int]:
+    """The spouts, and how many tasks they have."""
+    names = [spout.comp.name for spout in order.session.topology(order.name).spouts]
+    plan = order.session.packing_plan(order.name)
+    return names, sum(task.component in names for container in plan.containers for task in container.instances)
+
+
+def _set_state(order: Order, active: bool) -> Done:
+    names, count = _spouts(order)
+    tasks = f"{counted(count, 'spout task')} of {', '.join(names)}"
+    if order.body.dry_run:
+        return f"would {'let' if active else 'pause'} {tasks}{' emit' if active else ''}", names
+    order.session.ask(order.name, control_pb2.SetState(active=active), order.timeout_s())
+    return f"{'activated' if active else 'deactivated'} topology '{order.name}': {tasks}", names
+
+
+@table.route("POST", ACTIONS + "activate", Scope.OPERATE, takes=ActionBody, returns=ActionResult)
+async def activate(call: Call) -> ActionResult:
+    """Let the spouts emit."""
+    return await _perform(call, "activate", frozenset(), lambda order: _set_state(order, True))
+
+
+@table.route("POST", ACTIONS + "deactivate", Scope.OPERATE, takes=ActionBody, returns=ActionResult)
+async def deactivate(call: Call) -> ActionResult:
+    """Pause the spouts."""
+    return await _perform(call, "deactivate", frozenset(), lambda order: _set_state(order, False))
+
+
+def _restart(order: Order) -> Done:
+    body = order.body
+    if sum(one is not None for one in (body.container, body.task, body.component)) > 1:
+        raise RequestError("name a container, a task or a component, not two of them")
+    what = str(body.container) if body.container is not None else None
+    container, task, component = restarting.target_of(order.session, order.name, what, body.task, body.component)
+    if order.body.dry_run:
+        places = moves(order.session.packing_plan(order.name))
+        if task:
+            names = [places[task]]
+        elif component:
+            names = [name for name in places.values() if parse_instance_id(name)[1] == component]
+        elif container >= 0:
+            names = [name for name in places.values() if name.startswith(f"container_{container}_")]
+        else:
+            names = list(places.values())
+        return f"would restart {counted(len(names), 'task')}", names
+    return restarting.restart(order.session, order.name, what, body.task, body.component, order.timeout_s()), []
+
+
+@table.route("POST", ACTIONS + "restart", Scope.OPERATE, takes=ActionBody, returns=ActionResult)
+async def restart(call: Call) -> ActionResult:
+    """Restart a `container`, a `task`, a `component`, or the whole topology."""
+    return await _perform(call, "restart", frozenset({"container", "task", "component"}), _restart)
+
+
+def _update(order: Order) -> Done:
+    body, session = order.body, order.session
+    if bool(body.parallelism) == bool(body.settings):
+        raise RequestError("an update changes either parallelism or settings; give one of them")
+    if body.settings:
+        texts = tuple(f"{key}:{value}" for key, value in body.settings.items())
+        changes = scaling.check_runtime_config(session.topology(order.name), texts)
+        shown = [f"{component + ': ' if component else ''}{key} = {value}" for component, key, value in changes]
+        if body.dry_run:
+            return f"would set {counted(len(shown), 'setting')}", shown
+        session.ask(order.name, control_pb2.RuntimeConfig(settings=list(texts)), order.timeout_s())
+        return f"set {counted(len(shown), 'setting')} of topology '{order.name}'", shown
+    old = session.packing_plan(order.name)
+    wanted = tuple(f"{component}:{count}" for component, count in (body.parallelism or {}).items())
+    topology, new = scaling.replan(session, order.name, old, wanted, None)
+    if body.dry_run:
+        return _scaled(("would add", "remove", "move"), scaling.differences(old, new))
+    said: list[str] = []
+    done = scaling.scale(session, order.name, old, topology, new, 0.0, order.timeout_s(), said.append)
+    text, changes_made = _scaled(("added", "removed", "moved"), done)
+    return text, [*changes_made, *said]
+
+
+def _scaled(verbs: tuple[str, str, str], done: scaling.Scaled) -> Done:
+    if not done:
+        return "nothing changes: the topology is as requested", []
+    add, remove_, move = verbs
+    counts = f"{add} {counted(len(done.added), 'task')}, {remove_} {len(done.removed)}, {move} {len(done.moved)}"
+    lost = f"; {counted(done.discarded, 'tuple')} of removed tasks discarded" if done.discarded else ""
+    signs = (("+", done.added), ("-", done.removed), (">", done.moved))
+    return counts + lost, [f"{sign} {name}" for sign, names in signs for name in names]
+
+
+@table.route("POST", ACTIONS + "update", Scope.ADMIN, takes=ActionBody, returns=ActionResult)
+async def update(call: Call) -> ActionResult:
+    """Change the `parallelism` of components, or `settings` that can change at run time; needs If-Match."""
+    if call.headers.get("if-match") is None:
+        raise Problem(428, "no-version", "an update needs the header If-Match", "give it the version of GET .../plan")
+    return await _perform(call, "update", frozenset({"parallelism", "settings"}), _update)
+
+
+def _check_stateful(order: Order) -> None:
+    mode = reliability_mode(order.session.topology(order.name))
+    if mode != EFFECTIVELY_ONCE:
+        raise RequestError(f"topology '{order.name}' is {mode} and has no checkpoints")
+
+
+def _savepoint(order: Order) -> Done:
+    _check_stateful(order)
+    if order.body.dry_run:
+        return f"would take a savepoint of topology '{order.name}'", []
+    settings = settings_for(order.session.launch_of(order.record), CheckpointSettings)
+    limit_s = settings.timeout_s + settings.savepoint_timeout_s + ANSWER_S
+    request = control_pb2.TakeCheckpoint(savepoint=True)
+    record = order.session.ask(order.name, request, order.timeout_s(min(limit_s, TIMEOUT_MAX_S))).record
+    text = f"{format_bytes(record.total_bytes)} in {format_duration(record.duration_s)}, at {record.location}"
+    return f"savepoint {record.checkpoint} is complete: {text}", []
+
+
+@table.route("POST", ACTIONS + "savepoint", Scope.OPERATE, takes=ActionBody, returns=ActionResult)
+async def savepoint(call: Call) -> ActionResult:
+    """Take a savepoint and wait until it is complete."""
+    return await _perform(call, "savepoint", frozenset(), _savepoint)
+
+
+def _restore(order: Order) -> Done:
+    _check_stateful(order)
+    number = order.body.checkpoint or 0
+    if order.body.dry_run:
+        known = order.session.ask(order.name, control_pb2.GetCheckpoints())
+        whole = [one.checkpoint for one in known.complete if not one.damaged]
+        if number and number not in whole:
+            raise RequestError(f"'{order.name}' has no whole checkpoint {number}; there are: {_known(whole)}")
+        start = number or max(whole, default=0)
+        return f"would go back to {f'checkpoint {start}' if start else 'empty state'}; all tasks restart", []
+    return rewind(order.session, order.name, number, order.timeout_s()), []
+
+
+def _known(numbers: list[int]) -> str:
+    return ", ".join(str(one) for one in sorted(numbers, reverse=True)[:10]) or "none"
+
+
+@table.route("POST", ACTIONS + "restore", Scope.ADMIN, takes=ActionBody, returns=ActionResult)
+async def restore(call: Call) -> ActionResult:
+    """Go back to a `checkpoint`, or the newest that is whole."""
+    return await _perform(call, "restore", frozenset({"checkpoint"}), _restore)
+
+
+def _kill(order: Order) -> Done:
+    if order.body.dry_run:
+        plan = order.session.packing_plan(order.name)
+        tasks = sum(len(container.instances) for container in plan.containers)
+        return f"would stop {counted(tasks, 'task')} and remove topology '{order.name}'; logs and checkpoints stay", []
+    record, outcome, newest = remove(order.session, order.name, order.timeout_s(KILL_S), order.record.topology_id)
+    kept = [f"logs stay in {record.working_dir}/log-files"]
+    if newest:
+        kept.append(f"the newest checkpoint is {newest}")
+    if not outcome.by_scheduler:
+        kept.append(f"its scheduler was gone; {outcome.processes_killed} left processes were stopped")
+    return f"killed topology '{order.name}'", kept
+
+
+@table.route("POST", ACTIONS + "kill", Scope.ADMIN, takes=ActionBody, returns=ActionResult)
+async def kill(call: Call) -> ActionResult:
+    """Stop the topology and remove it; its logs and checkpoints stay."""
+    return await _perform(call, "kill", frozenset(), _kill)

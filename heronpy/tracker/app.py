@@ -1,0 +1,297 @@
+"""HTTP: every request passes the guard first, and every answer carries the same headers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import compile_path
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from heronpy.clusters.errors import NotThereError, RequestError
+from heronpy.clusters.masters import NoMasterError
+from heronpy.common.errors import (
+    ConfigError,
+    DeadlineError,
+    HeronError,
+    InvalidRpcError,
+    RetryableError,
+    RpcError,
+    TopologyError,
+)
+from heronpy.tracker import acting, heron, peer, reading, reading_files, streaming
+from heronpy.tracker.calls import Call, Route
+from heronpy.tracker.guard import SAFE, Asker, Facts, Refusal, Scope, bearer, decide
+from heronpy.tracker.openapi import document
+from heronpy.tracker.pages import INDEX, Page, load
+from heronpy.tracker.problems import Problem
+from heronpy.tracker.tracker import Tracker
+from heronpy.views.overview import Problem as ProblemShape
+
+log = logging.getLogger("heronpy.tracker")
+
+BODY_MAX_BYTES = 64 * 1024
+QUERY_MAX_BYTES = 16 * 1024
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self';"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+        " require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+#: The class of an error decides its status; the first that fits.
+_STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
+    (NotThereError, 404, "not-found"),
+    (RequestError, 400, "bad-request"),
+    (TopologyError, 400, "bad-request"),
+    (InvalidRpcError, 400, "bad-request"),
+    (NoMasterError, 503, "no-answer"),
+    (DeadlineError, 503, "no-answer"),
+    (RetryableError, 503, "no-answer"),
+    (RpcError, 409, "refused"),
+    (ConfigError, 500, "config"),
+)
+
+
+def routes() -> list[Route]:
+    """All routes with a declared scope; two with the same method and path are a mistake."""
+    found = [
+        *reading.table.routes,
+        *reading_files.table.routes,
+        *streaming.table.routes,
+        *acting.table.routes,
+        *heron.table.routes,
+    ]
+    places = [(route.method, route.path) for route in found]
+    if len(set(places)) != len(places):
+        raise TypeError("two routes have the same method and path")
+    return found
+
+
+class App:
+    """The ASGI application of one tracker."""
+
+    def __init__(self, tracker: Tracker, pages: Mapping[str, Page] | None = None) -> None:
+        self._tracker = tracker
+        self._pages = pages if pages is not None else load()
+        self.routes: Sequence[Route] = routes()
+        self._compiled = [(compile_path(route.path)[0], route) for route in self.routes]
+        self._openapi = msgspec.json.encode(document([one for one in self.routes if one.path.startswith(reading.V1)]))
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return  # no WebSockets: the server closes the connection
+        request = Request(scope, receive)
+        self._tracker.asked_at = time.monotonic()
+        try:
+            response = await self._respond(request)
+        except ClientDisconnect:
+            return
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        try:
+            found = self._find(request.method, _path(request))
+            asker = self._let_in(request, found.scope if found is not None else Scope.VIEW)
+            if found is None:
+                return self._unknown(request)
+            return await found.respond(self, request, asker)
+        except Problem as problem:
+            return problem_response(problem)
+        except HeronError as error:
+            return problem_response(problem_of(error))
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            log.exception("%s %s failed", request.method, _path(request))
+            text = f"the tracker itself failed: {type(error).__name__}"
+            return problem_response(Problem(500, "bug", text, "its log says more"))
+
+    def _let_in(self, request: Request, scope: Scope) -> Asker:
+        facts = facts_of(request)
+        secret = bearer(facts.headers)
+        holder = self._tracker.tokens.holder(secret, time.time()) if secret is not None else None
+        decided = decide(scope, facts, self._tracker.house, holder)
+        if isinstance(decided, Refusal):
+            who = holder.who if holder is not None else f"uid {facts.uid}" if facts.uid is not None else "unknown"
+            self._tracker.audit.refused(who, request.method, _path(request), decided.title)
+            raise Problem(decided.status, decided.type, decided.title, decided.detail)
+        return decided
+
+    def _find(self, method: str, path: str) -> _Found | None:
+        if path == "/health":
+            return _Health() if method in SAFE else None
+        page = path.removeprefix("/static/") if path.startswith("/static/") else INDEX if path == "/" else None
+        if page is not None:
+            return _Static(page) if method in SAFE else None
+        if path == reading.V1 + "/openapi.json":
+            return _Document() if method in SAFE else None
+        wanted = "GET" if method == "HEAD" else method
+        for pattern, route in self._compiled:
+            match = pattern.match(path) if route.method == wanted else None
+            if match is not None:
+                return _Routed(route, match.groupdict())
+        return None
+
+    def _unknown(self, request: Request) -> Response:
+        methods = sorted({route.method for pattern, route in self._compiled if pattern.match(_path(request))})
+        if methods:
+            text = f"{request.method} is not a method of {_path(request)}"
+            return problem_response(Problem(405, "bad-method", text, f"use {' or '.join(methods)}"))
+        text = f"there is nothing at {_path(request)[:200]!r}"
+        return problem_response(Problem(404, "not-found", text, f"{reading.V1}/openapi.json lists what there is"))
+
+    async def answer(self, route: Route, path: dict[str, str], request: Request, asker: Asker) -> Response:
+        """Check what was given, look up the topology, call the route's function."""
+        query = request.scope["query_string"].decode("latin-1")
+        if len(query) > QUERY_MAX_BYTES:
+            raise Problem(414, "too-large", f"the query has more than {QUERY_MAX_BYTES} bytes", "ask for less")
+        parsed = route.parsed(parse_qsl(query, keep_blank_values=True, max_num_fields=1000))
+        call = Call(self._tracker, asker, path, parsed, request.headers)
+        if route.takes is not None:
+            call.body = _decoded(await _body(request), route.takes)
+        if route.is_of_topology:
+            place = path["cluster"], path["role"], path["environ"], path["name"]
+            call.topology = await self._tracker.topology(*place, asker)
+            call.cluster = self._tracker.clusters[path["cluster"]]
+        found = await route.answer(call)
+        if isinstance(found, AsyncIterator):
+            return StreamingResponse(found, media_type=route.media)
+        return Response(msgspec.json.encode(found), media_type=route.media)
+
+    def page(self, name: str, request: Request) -> Response:
+        """A file of the pages."""
+        page = self._pages.get(name)
+        if page is None:
+            raise Problem(404, "not-found", f"there is no page {name[:200]!r}", "go to /")
+        headers = {"ETag": page.etag, "Cache-Control": "no-cache"}
+        if page.etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
+            return Response(status_code=304, headers=headers)
+        return Response(page.content, headers=headers, media_type=page.media)
+
+    def openapi(self) -> Response:
+        """The OpenAPI document."""
+        return Response(self._openapi, media_type="application/json")
+
+
+def _path(request: Request) -> str:
+    """The path as it was sent: `request.url` is made with the Host header, which anybody can write."""
+    path: str = request.scope["path"]
+    return path
+
+
+class _Found:
+    """What a path leads to."""
+
+    scope = Scope.OPEN
+
+    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
+        raise NotImplementedError
+
+
+class _Health(_Found):
+    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
+        return Response(b'{"status":"ok"}\n', media_type="application/json")
+
+
+class _Static(_Found):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
+        return app.page(self.name, request)
+
+
+class _Document(_Found):
+    scope = Scope.VIEW
+
+    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
+        return app.openapi()
+
+
+class _Routed(_Found):
+    def __init__(self, route: Route, path: dict[str, str]) -> None:
+        self.scope = route.scope
+        self._route, self._path = route, path
+
+    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
+        return await app.answer(self._route, self._path, request, asker)
+
+
+def facts_of(request: Request) -> Facts:
+    """What the guard decides from. The kernel is asked only when no token is given."""
+    names = [name for name, _ in request.headers.items()]
+    headers = dict(request.headers.items())
+    client, server = request.scope.get("client"), request.scope.get("server")
+    uid = None
+    if "authorization" not in headers and client is not None and server is not None and server[1] is not None:
+        uid = peer.uid_of((client[0], client[1]), (server[0], server[1]))
+    repeated = frozenset(name for name in names if names.count(name) > 1)
+    return Facts(request.method, headers, repeated, uid, request.scope["scheme"] == "https")
+
+
+def problem_of(error: HeronError) -> Problem:
+    """An error of another room as a problem."""
+    status, word = next(((status, word) for kind, status, word in _STATUS if isinstance(error, kind)), (409, "failed"))
+    return Problem(status, word, str(error) or type(error).__name__)
+
+
+def problem_response(problem: Problem) -> Response:
+    """A problem as `application/problem+json`."""
+    shape = ProblemShape(
+        status=problem.status, type=problem.type, title=str(problem), detail=problem.detail, nearest=problem.nearest
+    )
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+    return Response(msgspec.json.encode(shape), problem.status, headers=headers, media_type="application/problem+json")
+
+
+async def _body(request: Request) -> bytes:
+    """The body, of which no more is read than may come."""
+    too_large = Problem(413, "too-large", f"the body has more than {BODY_MAX_BYTES} bytes", "send less")
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length) > BODY_MAX_BYTES:
+        raise too_large
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > BODY_MAX_BYTES:
+            raise too_large
+    return data
+
+
+def _decoded(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    try:
+        found: msgspec.Struct = msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Problem(400, "bad-request", f"the body does not fit: {error}", "see /api/v1/openapi.json") from None
+    return found
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message: Any = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await send({"type": "lifespan.shutdown.complete"})
+            return

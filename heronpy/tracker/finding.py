@@ -1,0 +1,132 @@
+"""Finds the tracker of a HERON_HOME, or starts it: what `heron ui` does."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+
+from heronpy.common.errors import ConfigError, DeadlineError, HeronError
+from heronpy.common.folders import check_root
+from heronpy.tracker import place
+from heronpy.tracker.place import Running
+
+#: What `heron ui` started ends after this time without request.
+IDLE_EXIT_S = 1800.0
+START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.05
+
+
+def find(home: Path) -> Running | None:
+    """The tracker that runs and answers; None when there is none."""
+    check_root(home, "HERON_HOME")
+    running = place.read(place.folder_of(home))
+    return running if running is not None and answers(running) else None
+
+
+def answers(running: Running) -> bool:
+    """Whether it takes requests. With TLS or behind a proxy only that it listens is looked at."""
+    address = urlsplit(running.address)
+    host, port = address.hostname or "127.0.0.1", address.port or 80
+    connection = http.client.HTTPConnection(host, port, timeout=2.0)
+    try:
+        if address.scheme == "https":
+            connection.connect()
+            return True
+        connection.request("GET", "/health")
+        return connection.getresponse().status in (200, 421)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def find_or_start(home: Path, config_path: str | None) -> Running:
+    """The tracker that runs, or a new one on loopback; HeronError when it does not start."""
+    found = find(home)
+    if found is not None:
+        return found
+    folder = place.folder_of(home)
+    with _one_at_a_time(folder):
+        return find(home) or _start(folder, config_path)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Two commands at once start one tracker."""
+    descriptor = os.open(folder / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _start(folder: Path, config_path: str | None) -> Running:
+    words = [sys.executable, "-m", "heronpy.tracker", "--idle-exit", f"{IDLE_EXIT_S:g}"]
+    if config_path is not None:
+        words += ["--config-path", str(Path(config_path).absolute())]
+    child = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        running = place.read(folder)
+        if running is not None and answers(running):
+            return running
+        if child.poll() is not None:
+            raise HeronError(f"the tracker did not start: {_last_line(folder / place.LOG)}")
+        time.sleep(LOOK_S)
+    child.terminate()
+    raise DeadlineError(f"the tracker did not answer within {START_S:g} s; see {folder / place.LOG}")
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else f"see {path}"
+
+
+def _ended(running: Running) -> bool:
+    """Wait for its end; a process that nobody has waited for has ended, too."""
+    deadline = time.monotonic() + STOP_S
+    while running.process is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def stop(home: Path) -> Running | None:
+    """End the tracker that runs; None when there was none. ConfigError for one that `heron ui` did not start."""
+    check_root(home, "HERON_HOME")
+    folder = place.folder_of(home)
+    running = place.read(folder)
+    process = running.process if running is not None else None
+    if running is None or process is None:
+        return None
+    if not running.by_ui:
+        raise ConfigError(
+            f"the tracker at {running.address} (pid {running.pid}) was started by 'heron tracker'; stop it there"
+        )
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.terminate()
+        if not _ended(running):
+            process.kill()
+            _ended(running)
+    place.remove(folder, running)
+    return running

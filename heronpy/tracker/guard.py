@@ -1,0 +1,181 @@
+"""Who may ask for what: one decision for every request, before anything else happens (pure).
+
+Default deny: a route has a scope or is open, and nothing else is served. Who asks is told by the uid of the asking
+socket on loopback, or by a token; there are no cookies, so another web site has nothing to borrow. Requests of a
+foreign host name (DNS rebinding) or from another site are refused whatever they ask for, and what changes something
+needs a header that a form cannot send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Scope(Enum):
+    """What a route needs."""
+
+    #: Anybody who can connect: health and the pages themselves, which hold no data.
+    OPEN = "open"
+    VIEW = "view"
+    #: Logs, values of tuples, settings.
+    DATA = "data"
+    #: Pause, restart, savepoint.
+    OPERATE = "operate"
+    #: Update, restore, kill.
+    ADMIN = "admin"
+
+
+#: What a token of a scope may do.
+GRANTS: Mapping[str, frozenset[Scope]] = {
+    "view": frozenset({Scope.VIEW}),
+    "data": frozenset({Scope.VIEW, Scope.DATA}),
+    "operate": frozenset({Scope.VIEW, Scope.OPERATE}),
+    "admin": frozenset({Scope.VIEW, Scope.DATA, Scope.OPERATE, Scope.ADMIN}),
+}
+ALL = GRANTS["admin"]
+#: Methods that change nothing.
+SAFE = frozenset({"GET", "HEAD"})
+_HERE = frozenset({"same-origin", "none"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, and what it may."""
+
+    who: str
+    scopes: frozenset[Scope]
+    #: `cluster[/role[/environ]]` that it may see; empty: everything.
+    where: str = ""
+    #: Until when its token is valid, seconds since 1970; None: for ever, or no token.
+    expires_at: float | None = None
+
+    def sees(self, cluster: str, role: str | None = None, environ: str | None = None) -> bool:
+        """Whether a topology there is within what it may see; with a role of None, whether one may be."""
+        for wanted, here in zip(self.where.split("/") if self.where else (), (cluster, role, environ)):
+            if here is not None and wanted != here:
+                return False
+        return True
+
+
+#: Who asks for something open.
+NOBODY = Asker("nobody", frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is refused: HTTP status, word for programs, sentence, fix."""
+
+    status: int
+    type: str
+    title: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a request; names of headers in lower case."""
+
+    method: str
+    headers: Mapping[str, str]
+    #: Headers that were sent more than once.
+    repeated: frozenset[str] = frozenset()
+    #: uid of the asking socket, if both ends are on loopback and the kernel names it; else None.
+    uid: int | None = None
+    tls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """The tracker's own side of the decision."""
+
+    #: uid of the tracker.
+    uid: int
+    #: Values of the Host header that it answers to, in lower case.
+    hosts: frozenset[str]
+    #: `http` or `https`, as browsers see it.
+    scheme: str
+    #: A proxy asks for others, so the uid of the socket says nothing.
+    behind_proxy: bool = False
+
+
+def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> Asker | Refusal:
+    """The asker, or why it is refused. `holder` is the one whose valid token the request has."""
+    foreign = _foreign(facts, house)
+    if foreign is not None:
+        return foreign
+    if facts.method not in SAFE and (unsafe := _unproven(facts)) is not None:
+        return unsafe
+    if scope is Scope.OPEN:
+        return NOBODY
+    asker = holder if _has_token(facts) else _by_uid(facts, house)
+    if asker is None:
+        return _unknown(facts, house)
+    if scope not in asker.scopes:
+        return Refusal(
+            403, "forbidden", f"{asker.who} lacks the scope {scope.value}",
+            f"use a token of this scope: heron ui token create NAME --scope {scope.value}",
+        )  # fmt: skip
+    return asker
+
+
+def _foreign(facts: Facts, house: House) -> Refusal | None:
+    host = facts.headers.get("host", "").lower()
+    if "host" in facts.repeated or host not in house.hosts:
+        names = ", ".join(sorted(house.hosts)[:4])
+        return Refusal(
+            421, "foreign-host", f"this tracker does not answer to the name {host[:200]!r}",
+            f"use one of {names}; a proxy is named by --behind-proxy",
+        )  # fmt: skip
+    origin = facts.headers.get("origin")
+    if origin is not None and origin.lower() != f"{house.scheme}://{host}":
+        return _cross_site("a page of another site asks")
+    site = facts.headers.get("sec-fetch-site")
+    if site is not None and site.lower() not in _HERE:
+        return _cross_site("another site leads here")
+    return None
+
+
+def _cross_site(why: str) -> Refusal:
+    return Refusal(403, "cross-site", f"refused because {why}", "open the tracker's address in a tab of its own")
+
+
+def _unproven(facts: Facts) -> Refusal | None:
+    """A change must come from code that could set a header, which a form or a link of another site cannot."""
+    if facts.headers.get("x-heron") != "1":
+        return Refusal(403, "no-header", "a change needs the header X-Heron: 1", "send it with the request")
+    if facts.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return Refusal(415, "no-json", "the body of a change is JSON", "send Content-Type: application/json")
+    return None
+
+
+def _has_token(facts: Facts) -> bool:
+    return "authorization" in facts.headers
+
+
+def is_forwarded(names: Iterable[str]) -> bool:
+    """Whether a proxy says that it asks for somebody else."""
+    return any(name in ("forwarded", "via") or name.startswith("x-forwarded-") for name in names)
+
+
+def _by_uid(facts: Facts, house: House) -> Asker | None:
+    if house.behind_proxy or facts.uid is None or facts.uid != house.uid or is_forwarded(facts.headers):
+        return None
+    return Asker(f"uid {facts.uid}", ALL)
+
+
+def _unknown(facts: Facts, house: House) -> Refusal:
+    fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token create NAME"
+    if _has_token(facts):
+        return Refusal(401, "bad-token", "this token is unknown or has expired", fix)
+    if house.behind_proxy or is_forwarded(facts.headers):
+        return Refusal(401, "no-token", "a request through a proxy needs a token", fix)
+    who = f"uid {facts.uid}" if facts.uid is not None else "an unknown user"
+    return Refusal(401, "no-token", f"{who} needs a token here", fix)
+
+
+def bearer(headers: Mapping[str, str]) -> str | None:
+    """The token of an Authorization header; None when there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None

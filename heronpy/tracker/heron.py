@@ -1,0 +1,221 @@
+"""Addresses and JSON of Apache Heron's tracker, for programs that were written for it.
+
+Of Heron's list those are missing whose figures heronpy keeps in another form (minutes per instance and the query
+language on them) and those that were proxied to a heron-shell (files, pid, jstack, jmap): see `/api/v1`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from heronpy.clusters.session import Session
+from heronpy.common.errors import HeronError
+from heronpy.common.nearest import nearest
+from heronpy.proto import control_pb2
+from heronpy.tracker.calls import Call, Param, Table
+from heronpy.tracker.guard import Scope
+from heronpy.tracker.problems import Problem
+from heronpy.tracker.sources import Watched
+from heronpy.views import heron_info
+from heronpy.views.heron_info import Json, Parts
+
+table = Table()
+_CLUSTERS, _ENVIRONS = (
+    Param("cluster", "only this cluster; may be repeated", list),
+    Param("environ", "only this environ; may be repeated", list),
+)
+_ROLE = Param("role", "only this role")
+_FILTERS = (_CLUSTERS, _ENVIRONS, _ROLE)
+_NAMED = (
+    Param("cluster", "its cluster", required=True),
+    Param("environ", "its environ", required=True),
+    Param("topology", "its name", required=True),
+    _ROLE,
+)
+_COMPONENT = Param("component", "the component", required=True)
+_INSTANCES = Param("instance", "only this instance; may be repeated", list)
+
+
+async def _chosen(call: Call) -> list[Watched]:
+    """The topologies that fit the filters and that the asker may see."""
+    tracker, wanted = call.tracker, call.query
+    clusters = [one for one in tracker.clusters.values() if call.asker.sees(one.name)]
+    clusters = [one for one in clusters if not wanted["cluster"] or one.name in wanted["cluster"]]
+    await asyncio.gather(*(cluster.refresh() for cluster in clusters))
+    found = [one for cluster in clusters for one in cluster.topologies.values() if tracker.sees(call.asker, one)]
+    return [
+        one
+        for one in sorted(found, key=lambda one: one.name)
+        if (not wanted["environ"] or one.record.environ in wanted["environ"])
+        and wanted["role"] in (None, one.record.role)
+    ]
+
+
+async def _named(call: Call) -> Watched:
+    """The topology that the query names."""
+    wanted = call.query
+    source = await call.tracker.cluster(wanted["cluster"], call.asker)
+    known = {one.name: one for one in source.topologies.values() if call.tracker.sees(call.asker, one)}
+    found = known.get(wanted["topology"])
+    if found is None or found.record.environ != wanted["environ"] or wanted["role"] not in (None, found.record.role):
+        where = f"{wanted['cluster']}/{wanted['environ']}"
+        text = f"there is no topology '{wanted['topology']}' in {where}"
+        raise Problem(404, "not-found", text, "GET /topologies lists them", nearest(wanted["topology"], list(known)))
+    return found
+
+
+def _read(session: Session, watched: Watched) -> Parts:
+    """Everything that the state manager holds; blocking."""
+    name, definition, packing = watched.name, None, None
+    with suppress(HeronError):  # being submitted, or damaged: then it is shown as missing
+        definition, packing = session.topology(name), session.packing_plan(name)
+    return Parts(
+        watched.record, definition, packing, session.physical_plan(name), session.scheduler_location(name),
+        session.tmaster_location(name),
+    )  # fmt: skip
+
+
+async def _parts(call: Call) -> Parts:
+    watched = await _named(call)
+    return await asyncio.to_thread(_read, watched.session, watched)
+
+
+@table.route("GET", "/clusters", Scope.VIEW, returns=list[str])
+async def clusters(call: Call) -> list[str]:
+    """Names of the clusters."""
+    return [name for name in call.tracker.clusters if call.asker.sees(name)]
+
+
+@table.route("GET", "/topologies", Scope.VIEW, *_FILTERS, returns=dict[str, dict[str, dict[str, list[str]]]])
+async def topologies(call: Call) -> Json:
+    """Names of the topologies, by cluster, role and environ."""
+    found: Json = {}
+    for one in await _chosen(call):
+        record = one.record
+        environs = found.setdefault(record.cluster, {}).setdefault(record.role, {})
+        environs.setdefault(record.environ, []).append(one.name)
+    return found
+
+
+@table.route("GET", "/topologies/states", Scope.VIEW, *_FILTERS, returns=dict[str, dict[str, dict[str, Any]]])
+async def states(call: Call) -> Json:
+    """The execution states, by cluster, environ and name."""
+    found: Json = {}
+    for one in await _chosen(call):
+        parts = await asyncio.to_thread(_read, one.session, one)
+        environs = found.setdefault(one.record.cluster, {})
+        environs.setdefault(one.record.environ, {})[one.name] = heron_info.execution_state(parts)
+    return found
+
+
+@table.route("GET", "/machines", Scope.VIEW, *_FILTERS, returns=dict[str, dict[str, dict[str, list[str]]]])
+async def machines(call: Call) -> Json:
+    """The hosts of each topology, by cluster, environ and name."""
+    found: Json = {}
+    for one in await _chosen(call):
+        plan = await asyncio.to_thread(one.session.physical_plan, one.name)
+        environs = found.setdefault(one.record.cluster, {}).setdefault(one.record.environ, {})
+        environs[one.name] = [stmgr.host for stmgr in plan.stmgrs] if plan is not None else []
+    return found
+
+
+@table.route("GET", "/topologies/info", Scope.DATA, *_NAMED, returns=dict[str, Any])
+async def info(call: Call) -> Json:
+    """Everything that is known of a topology, in one document."""
+    return heron_info.info(await _parts(call))
+
+
+@table.route("GET", "/topologies/config", Scope.DATA, *_NAMED, returns=dict[str, str])
+async def config(call: Call) -> Json:
+    """The configuration of a topology; values that may be secrets are hidden."""
+    parts = await _parts(call)
+    found: Json = heron_info.physical_plan(parts.physical, parts.record.working_dir)["config"]
+    return found
+
+
+@table.route("GET", "/topologies/packingplan", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+async def packing_plan(call: Call) -> Json:
+    """Which task runs in which container."""
+    return heron_info.packing_plan((await _parts(call)).packing)
+
+
+@table.route("GET", "/topologies/physicalplan", Scope.DATA, *_NAMED, returns=dict[str, Any])
+async def physical_plan(call: Call) -> Json:
+    """Where each task is now, with the configuration."""
+    parts = await _parts(call)
+    return heron_info.physical_plan(parts.physical, parts.record.working_dir)
+
+
+@table.route("GET", "/topologies/logicalplan", Scope.DATA, *_NAMED, returns=dict[str, Any])
+async def logical_plan(call: Call) -> Json:
+    """Spouts, bolts and streams, with the configuration."""
+    return heron_info.logical_plan((await _parts(call)).definition)
+
+
+@table.route("GET", "/topologies/executionstate", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+async def execution_state(call: Call) -> Json:
+    """Who submitted a topology, when, and its status."""
+    return heron_info.execution_state(await _parts(call))
+
+
+@table.route("GET", "/topologies/metadata", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+async def metadata(call: Call) -> Json:
+    """Who submitted a topology, and when."""
+    return heron_info.metadata(await _parts(call))
+
+
+@table.route("GET", "/topologies/schedulerlocation", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+async def scheduler_location(call: Call) -> Json:
+    """Where the scheduler of a topology listens."""
+    return heron_info.scheduler_location((await _parts(call)).scheduler)
+
+
+@table.route("GET", "/topologies/runtimestate", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+async def runtime_state(call: Call) -> Json:
+    """Which stream managers have registered."""
+    watched = await _named(call)
+    parts = await asyncio.to_thread(_read, watched.session, watched)
+    status = await watched.master.ask(control_pb2.GetStatus())
+    known = {stmgr.stmgr_id for stmgr in status.stmgrs}
+    planned = [f"stmgr-{container.id}" for container in parts.packing.containers] if parts.packing is not None else []
+    return heron_info.runtime_state(parts, {name: name in known for name in planned})
+
+
+@table.route(
+    "GET", "/topologies/metrics", Scope.VIEW, *_NAMED, _COMPONENT, _INSTANCES,
+    Param("metricname", "only this metric; may be repeated", list),
+    Param("interval", "seconds that counters are over; -1: since the start", int, -1, low=-1, high=86400),
+    returns=dict[str, Any],
+)  # fmt: skip
+async def metrics(call: Call) -> Json:
+    """Metrics of a component by instance."""
+    watched, wanted = await _named(call), call.query
+    request = control_pb2.GetMetrics(
+        component=wanted["component"], names=wanted["metricname"], instances=wanted["instance"],
+        interval_s=max(0, wanted["interval"]),
+    )  # fmt: skip
+    return heron_info.metrics(await watched.master.ask(request), wanted["component"])
+
+
+async def _exceptions(call: Call) -> tuple[Watched, list[control_pb2.ExceptionReport]]:
+    watched, wanted = await _named(call), call.query
+    reply = await watched.master.ask(control_pb2.GetExceptions(component=wanted["component"]))
+    return watched, [one for one in reply.exceptions if not wanted["instance"] or one.instance_id in wanted["instance"]]
+
+
+@table.route("GET", "/topologies/exceptions", Scope.DATA, *_NAMED, _COMPONENT, _INSTANCES, returns=list[dict[str, str]])
+async def exceptions(call: Call) -> list[Json]:
+    """The exceptions of a component's tasks, with their stack traces."""
+    watched, found = await _exceptions(call)
+    plan = await watched.plan()
+    return heron_info.exceptions(found, {one.container: one.host for one in plan.containers if one.host})
+
+
+@table.route(
+    "GET", "/topologies/exceptionsummary", Scope.DATA, *_NAMED, _COMPONENT, _INSTANCES, returns=list[dict[str, Any]]
+)
+async def exception_summary(call: Call) -> list[Json]:
+    """How often each class of exception was raised by a component."""
+    return heron_info.exception_summary((await _exceptions(call))[1])

@@ -1,0 +1,97 @@
+"""The OpenAPI 3.1 document of `/api/v1`, made from the routes and the structs (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from heronpy.common.version import VERSION
+from heronpy.tracker.calls import Param, Route
+from heronpy.tracker.guard import SAFE, Scope
+from heronpy.views.overview import Problem
+
+_TYPES = {int: "integer", float: "number", str: "string"}
+_REFERENCES = "#/components/schemas/{name}"
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """The document of these routes."""
+    types = [kind for route in routes for kind in (route.returns, route.takes) if kind is not None]
+    shapes, schemas = msgspec.json.schema_components([*types, Problem], ref_template=_REFERENCES)
+    schema_of = {str(kind): shape for kind, shape in zip([*types, Problem], shapes, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "heronpy tracker",
+            "version": VERSION,
+            "description": "Topologies of some clusters. null is unknown; times of day are seconds since 1970.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "heron ui token create"},
+            },
+        },
+    }
+
+
+def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "operationId": route.answer.__name__,
+        "summary": route.summary,
+        "x-scope": route.scope.value,
+        # Without a token only the tracker's own user is let in.
+        "security": [] if route.scope is Scope.OPEN else [{"token": []}, {}],
+        "parameters": [*_path_parameters(route.path), *map(_parameter, route.params)],
+        "responses": {"200": _response(route, schema_of), "default": _problem(schema_of)},
+    }
+    if route.takes is not None:
+        found["requestBody"] = {"content": {"application/json": {"schema": schema_of[str(route.takes)]}}}
+    if route.method not in SAFE:
+        found["parameters"] += [
+            {"name": "X-Heron", "in": "header", "required": True, "schema": {"const": "1"}},
+            {
+                "name": "If-Match", "in": "header", "required": False, "schema": {"type": "string"},
+                "description": "the version of the plan that the asker has seen",
+            },
+        ]  # fmt: skip
+    return found
+
+
+def _response(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
+    schema = schema_of[str(route.returns)] if route.returns is not None else {}
+    return {"description": route.summary, "content": {route.media: {"schema": schema}}}
+
+
+def _problem(schema_of: dict[str, Any]) -> dict[str, Any]:
+    content = {"application/problem+json": {"schema": schema_of[str(Problem)]}}
+    return {"description": "one sentence, and the fix", "content": content}
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    names = re.findall(r"\{(\w+)\}", path)
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _parameter(param: Param) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": _TYPES.get(param.kind, "string")}
+    if param.choices:
+        schema["enum"] = list(param.choices)
+    if param.low is not None:
+        schema["minimum"] = param.low
+    if param.high is not None:
+        schema["maximum"] = param.high
+    if param.default is not None and param.kind is not list:
+        schema["default"] = param.default
+    if param.kind is list:
+        schema = {"type": "array", "items": {"type": "string"}}
+    return {
+        "name": param.name, "in": "query", "required": param.required, "description": param.help, "schema": schema,
+    }  # fmt: skip

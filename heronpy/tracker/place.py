@@ -1,0 +1,82 @@
+"""Where the tracker of a HERON_HOME is: a private folder with its record, tokens and audit.
+
+The record names a process by pid and start time together, so a reused pid is never taken for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import make_folders, read_own
+from heronpy.net.private import check_private
+
+RECORD = "tracker.json"
+LOG = "tracker.log"
+_MAX_BYTES = 64 * 1024
+
+
+class Running(msgspec.Struct, kw_only=True):
+    """A tracker that runs, or did."""
+
+    pid: int
+    #: Start of the process as psutil gives it: seconds since 1970.
+    started_at: float
+    #: `http://127.0.0.1:8889`
+    address: str
+    release: str
+    #: `heron ui` started it, so `heron ui stop` may end it.
+    by_ui: bool = False
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """The process; None when it has ended."""
+        try:
+            process = psutil.Process(self.pid)
+            ours = abs(process.create_time() - self.started_at) < 0.05 and process.uids().real == os.getuid()
+            return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return None
+
+
+def folder_of(home: Path) -> Path:
+    """The tracker's folder, made if need be; ConfigError when other users may enter it."""
+    folder = home / "tracker"
+    make_folders(folder)
+    check_private(folder)
+    return folder
+
+
+def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:
+    """Record this process as the tracker."""
+    own = psutil.Process()
+    running = Running(pid=own.pid, started_at=own.create_time(), address=address, release=release, by_ui=by_ui)
+    # mkstemp creates with mode 0600.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{RECORD}.", dir=folder)
+    with open(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(running) + b"\n")
+    os.replace(temporary, folder / RECORD)
+    return running
+
+
+def read(folder: Path) -> Running | None:
+    """The tracker that runs; None when there is none. A damaged record counts as none."""
+    try:
+        found = msgspec.json.decode(read_own(folder / RECORD, _MAX_BYTES), type=Running)
+    except (OSError, msgspec.DecodeError, ConfigError):
+        return None
+    return found if found.process is not None else None
+
+
+def remove(folder: Path, running: Running) -> None:
+    """Remove the record, unless another tracker has written its own."""
+    now = read(folder)
+    if now is None or (now.pid, now.started_at) == (running.pid, running.started_at):
+        with contextlib.suppress(FileNotFoundError):
+            (folder / RECORD).unlink()

@@ -1,0 +1,212 @@
+"""`GET /api/v1/...` of topologies: their figures and their past."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from heronpy.ckpt.catalogue import Found
+from heronpy.clusters.places import found_of
+from heronpy.common.setting_types import CheckpointSettings, SparkSettings
+from heronpy.common.settings import settings_for
+from heronpy.common.version import VERSION
+from heronpy.proto import control_pb2
+from heronpy.tracker.calls import Call, Param, Table
+from heronpy.tracker.guard import Scope
+from heronpy.tracker.problems import Problem
+from heronpy.views.advice import Doctor
+from heronpy.views.build_advice import doctor_of
+from heronpy.views.build_past import events_of, exceptions_of, series_name, timeline_of
+from heronpy.views.build_saved import BATCH_METRICS, GATEWAY, batches_of, checkpoints_of, detail_of
+from heronpy.views.load import Load, Tasks
+from heronpy.views.overview import Me, Topologies, Topology
+from heronpy.views.past import Events, Exceptions, Timeline
+from heronpy.views.plan import Plan
+from heronpy.views.saved import Batches, CheckpointDetail, Checkpoints
+
+V1 = "/api/v1"
+TOPOLOGY = V1 + "/topologies/{cluster}/{role}/{environ}/{name}"
+PAGE_MAX = 200
+EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
+
+table = Table()
+_COMPONENT = Param("component", "only this component")
+
+
+def no_answer(call: Call) -> Problem:
+    """That the topology master has never answered."""
+    shown = call.watched.summary()
+    cause = f": {shown.cause}" if shown.cause else ""
+    return Problem(503, "no-answer", f"topology '{shown.name}' is {shown.state}{cause}", "try again in a few seconds")
+
+
+@table.route("GET", V1 + "/me", Scope.VIEW, returns=Me)
+async def me(call: Call) -> Me:
+    """Who asks, and what it may do."""
+    asker = call.asker
+    return Me(
+        who=asker.who,
+        scopes=sorted(scope.value for scope in asker.scopes),
+        expires_at=asker.expires_at,
+        release=VERSION,
+    )
+
+
+@table.route(
+    "GET", V1 + "/topologies", Scope.VIEW,
+    Param("cluster", "only this cluster"), Param("role", "only this role"), Param("environ", "only this environ"),
+    Param("state", "only topologies in this state, as RUNNING"), Param("after", "the page after this"),
+    returns=Topologies,
+)  # fmt: skip
+async def topologies(call: Call) -> Topologies:
+    """The topologies, the worst first."""
+    tracker, wanted = call.tracker, call.query
+    clusters = [one for one in tracker.clusters.values() if call.asker.sees(one.name)]
+    if wanted["cluster"] is not None:
+        clusters = [await tracker.cluster(wanted["cluster"], call.asker)]
+    await asyncio.gather(*(cluster.refresh() for cluster in clusters))
+    mine = [one for cluster in clusters for one in cluster.topologies.values() if tracker.sees(call.asker, one)]
+    await asyncio.gather(*(one.refresh() for one in mine))
+    found = [one.summary() for one in mine]
+    for field in ("role", "environ", "state"):
+        if wanted[field] is not None:
+            found = [one for one in found if getattr(one, field) == wanted[field]]
+    found.sort(key=lambda one: (-one.rank, one.cluster, one.role, one.environ, one.name))
+    ids = [one.id for one in found]
+    begin = ids.index(wanted["after"]) + 1 if wanted["after"] in ids else 0
+    page = found[begin : begin + PAGE_MAX]
+    return Topologies(
+        topologies=page,
+        next=page[-1].id if begin + PAGE_MAX < len(found) else None,
+        total=len(found),
+        clusters=[one.name for one in clusters],
+        unreachable={one.name: one.trouble for one in clusters if one.trouble},
+    )
+
+
+@table.route("GET", TOPOLOGY, Scope.VIEW, returns=Topology)
+async def topology(call: Call) -> Topology:
+    """One topology: its state, the doctor's sentence, totals."""
+    await call.watched.refresh()
+    return call.watched.summary()
+
+
+@table.route("GET", TOPOLOGY + "/plan", Scope.VIEW, returns=Plan)
+async def plan(call: Call) -> Plan:
+    """The graph, and where the tasks run; its version is what actions are given as If-Match."""
+    await call.watched.refresh()
+    return await call.watched.read_plan()
+
+
+@table.route("GET", TOPOLOGY + "/load", Scope.VIEW, returns=Load)
+async def load(call: Call) -> Load:
+    """The figures of now, by component and stream."""
+    await call.watched.refresh()
+    found = call.watched.load()
+    if found is None:
+        raise no_answer(call)
+    return found
+
+
+@table.route("GET", TOPOLOGY + "/tasks", Scope.VIEW, _COMPONENT, returns=Tasks)
+async def tasks(call: Call) -> Tasks:
+    """The figures of each task, and the other processes."""
+    found = await call.watched.tasks()
+    component = call.query["component"]
+    if component is None:
+        return found
+    chosen = [one for one in found.tasks if one.component == component]
+    return Tasks(
+        plan_version=found.plan_version, at=found.at, window_s=found.window_s, tasks=chosen, processes=found.processes
+    )
+
+
+@table.route("GET", TOPOLOGY + "/doctor", Scope.VIEW, returns=Doctor)
+async def doctor(call: Call) -> Doctor:
+    """What holds the topology back, and what to do next."""
+    signals, findings = await call.watched.diagnosis()
+    return doctor_of(signals, findings, call.watched.record.cluster)
+
+
+@table.route(
+    "GET", TOPOLOGY + "/timeline", Scope.VIEW,
+    Param("since", "from this time on, seconds since 1970; negative: seconds before now", float, 0.0),
+    Param("until", "up to this time", float, 0.0, low=0),
+    Param("points", "at most this many; minutes are summed up", int, 0, low=0, high=1000),
+    Param("component", "only this component; may be repeated", list),
+    Param("metric", "only this series; may be repeated", list),
+    returns=Timeline,
+)  # fmt: skip
+async def timeline(call: Call) -> Timeline:
+    """Series of the last day, one point a minute or more."""
+    wanted = call.query
+    since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
+    request = control_pb2.GetTimeline(
+        components=wanted["component"], since=since, until=wanted["until"], points=wanted["points"],
+        names=[series_name(name) for name in wanted["metric"]],
+    )  # fmt: skip
+    return timeline_of(await call.watched.master.ask(request))
+
+
+@table.route(
+    "GET", TOPOLOGY + "/events", Scope.VIEW,
+    Param("after", "only events with a higher number", int, 0, low=0, high=(1 << 63) - 1),
+    Param("limit", "the newest of them", int, 1000, low=1, high=1000),
+    returns=Events,
+)  # fmt: skip
+async def events(call: Call) -> Events:
+    """What happened: restarts, backpressure, checkpoints, updates; the oldest first."""
+    request = control_pb2.GetEvents(after=call.query["after"], limit=call.query["limit"])
+    return events_of(await call.watched.master.ask(request))
+
+
+@table.route(
+    "GET", TOPOLOGY + "/exceptions", Scope.DATA, _COMPONENT,
+    Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32) - 1), returns=Exceptions,
+)  # fmt: skip
+async def exceptions(call: Call) -> Exceptions:
+    """The exceptions of user code, grouped by type and line."""
+    request = control_pb2.GetExceptions(component=call.query["component"] or "", task_id=call.query["task"])
+    return exceptions_of(await call.watched.master.ask(request))
+
+
+@table.route("GET", TOPOLOGY + "/checkpoints", Scope.VIEW, returns=Checkpoints)
+async def checkpoints(call: Call) -> Checkpoints:
+    """The checkpoints, and what the one under way waits for."""
+    watched = call.watched
+    plan = await watched.plan()
+    count = sum(len(container.tasks) for container in plan.containers)
+    if plan.mode != EFFECTIVELY_ONCE:
+        return checkpoints_of(None, plan.mode, None, count)
+    interval_s = settings_for(await watched.master.launch(), CheckpointSettings).interval_s
+    return checkpoints_of(await watched.master.ask(control_pb2.GetCheckpoints()), plan.mode, interval_s or None, count)
+
+
+@table.route("GET", TOPOLOGY + "/checkpoints/{number}", Scope.VIEW, returns=CheckpointDetail)
+async def checkpoint(call: Call) -> CheckpointDetail:
+    """One checkpoint of this run: which task took how long, and how much it wrote."""
+    watched, text = call.watched, call.path["number"]
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+    found = await asyncio.to_thread(found_of, watched.session, watched.name)
+    mine = [one for one in found if one.folder.name == watched.record.topology_id]
+    chosen: Found | None = next((one for one in mine if one.checkpoint == number), None)
+    if chosen is None:
+        known = ", ".join(str(one.checkpoint) for one in mine[:10]) or "none"
+        raise Problem(404, "not-found", f"'{watched.name}' has no checkpoint {text[:40]}", f"there are: {known}")
+    if chosen.metadata is None:
+        raise Problem(500, "damaged", f"checkpoint {number} cannot be read: {chosen.damage[0]}")
+    return detail_of(chosen.metadata, chosen.total_bytes, chosen.uploaded_bytes)
+
+
+@table.route("GET", TOPOLOGY + "/batches", Scope.VIEW, returns=Batches)
+async def batches(call: Call) -> Batches:
+    """The micro-batches of the Spark sinks."""
+    watched = call.watched
+    launch = await watched.master.launch()
+    if not launch.needs_spark:
+        return Batches(sinks=[], spark_ui=None)
+    reply = await watched.master.ask(control_pb2.GetMetrics(names=BATCH_METRICS, instances=[GATEWAY]))
+    plan = await watched.plan()
+    local = settings_for(launch, SparkSettings).master.startswith("local")
+    hosts = [one.host for one in plan.containers if one.container == 0 and one.host]
+    return batches_of(reply, "127.0.0.1" if local or not hosts else hosts[0])

@@ -1,0 +1,213 @@
+"""`GET /api/v1/.../logs`, `/letters` and `/config`: what lies in files, read through the doors of the executors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from heronpy.common.errors import HeronError, InvalidRpcError
+from heronpy.common.ids import parse_instance_id
+from heronpy.common.nearest import nearest
+from heronpy.common.redaction import redacted
+from heronpy.proto import components_of, control_pb2
+from heronpy.tracker.calls import Call, Param, Table
+from heronpy.tracker.guard import Scope
+from heronpy.tracker.log_pieces import cut, lines_of
+from heronpy.tracker.problems import Problem
+from heronpy.tracker.reading import TOPOLOGY
+from heronpy.tracker.sources import Watched
+from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, Logs, Setting
+from heronpy.views.heron_plans import config_as_json
+
+PIECE_BYTES = 64 * 1024
+PIECE_MAX_BYTES = 256 * 1024
+LETTERS_MAX = 200
+_LOG = re.compile(r"log-files/(?P<process>.+)\.log")
+_LETTERS = re.compile(r"dead-letters/.+\.jsonl(\.1)?")
+_OF_CONTAINER = re.compile(r"(?:stmgr|executor)-(\d{1,9})")
+
+table = Table()
+
+
+async def _containers(watched: Watched) -> list[int]:
+    plan = await watched.plan()
+    return [0, *(one.container for one in plan.containers)]
+
+
+async def _listed(watched: Watched) -> tuple[dict[int, control_pb2.ListFilesReply], dict[str, str]]:
+    """What each container lists, and why others do not."""
+
+    async def of(container: int) -> control_pb2.ListFilesReply | str:
+        try:
+            return await watched.master.list_files(container)
+        except HeronError as error:
+            return str(error)
+
+    numbers = await _containers(watched)
+    answers = dict(zip(numbers, await asyncio.gather(*map(of, numbers)), strict=True))
+    found = {number: answer for number, answer in answers.items() if not isinstance(answer, str)}
+    return found, {str(number): answer for number, answer in answers.items() if isinstance(answer, str)}
+
+
+def container_of(process: str) -> int:
+    """The container whose door lists the log of a process; 0 for what belongs to none."""
+    match = _OF_CONTAINER.fullmatch(process)
+    if match is not None:
+        return int(match[1])
+    try:
+        return int(parse_instance_id(process)[0])
+    except ValueError:
+        return 0
+
+
+@table.route("GET", TOPOLOGY + "/logs", Scope.DATA, returns=LogFiles)
+async def logs(call: Call) -> LogFiles:
+    """The processes that have a log."""
+    found, unreachable = await _listed(call.watched)
+    files = [
+        LogFile(process=match["process"], container=container, bytes=file.bytes, changed_at=file.changed_at)
+        for container, reply in sorted(found.items())
+        for file in reply.files
+        if (match := _LOG.fullmatch(file.name)) is not None
+    ]
+    return LogFiles(files=files, unreachable=unreachable)
+
+
+@table.route(
+    "GET", TOPOLOGY + "/logs/{process}", Scope.DATA,
+    Param("offset", "read from here on", int, low=0, high=(1 << 63) - 1),
+    Param("until", "read what ends here", int, low=0, high=(1 << 63) - 1),
+    Param("bytes", "at most this much", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
+    Param("file", "the file that the offset is of"),
+    Param("back", "the rotated file with this number; 0 is the newest", int, 0, low=0, high=9999),
+    returns=Logs,
+)  # fmt: skip
+async def log(call: Call) -> Logs:
+    """A piece of one log; without an offset its end."""
+    process, wanted = call.path["process"], call.query
+    name = f"log-files/{process}.log" + (f".{wanted['back']}" if wanted["back"] else "")
+    begin, count = wanted["offset"], wanted["bytes"]
+    if begin is None and wanted["until"] is not None:
+        begin = max(0, wanted["until"] - count)
+        count = wanted["until"] - begin
+    reply = await _read(call, process, name, begin, count)
+    rotated = wanted["file"] is not None and wanted["file"] != str(reply.file)
+    if rotated and begin is not None:
+        reply = await _read(call, process, name, None, wanted["bytes"])
+    known_begin = wanted["offset"] is not None and not rotated
+    data, first, last = cut(reply.data, reply.offset, reply.size, known_begin)
+    return Logs(
+        process=process, lines=lines_of(data), begin=first, end=last, size=reply.size, file=str(reply.file),
+        rotated=rotated,
+    )  # fmt: skip
+
+
+async def _read(call: Call, process: str, name: str, offset: int | None, count: int) -> control_pb2.ReadFileReply:
+    request = control_pb2.ReadFile(name=name, offset=offset or 0, bytes=count, from_end=offset is None)
+    if count == 0:
+        request.bytes, request.offset = 1, (1 << 63) - 1  # nothing, but its size
+    try:
+        return await call.watched.master.read_file(container_of(process), request)
+    except InvalidRpcError:
+        known = [one.process for one in (await logs(call)).files]
+        raise Problem(
+            404, "not-found", f"topology '{call.watched.name}' has no log of {process[:200]!r}",
+            "GET .../logs lists those that there are", nearest(process, known),
+        ) from None  # fmt: skip
+
+
+@table.route(
+    "GET", TOPOLOGY + "/letters", Scope.DATA, Param("component", "only this component"),
+    Param("limit", "the newest of them", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
+)  # fmt: skip
+async def letters(call: Call) -> Letters:
+    """The tuples that were given up, the newest first."""
+    listed, unreachable = await _listed(call.watched)
+    names = [
+        (file.changed_at, container, file.name)
+        for container, reply in listed.items()
+        for file in reply.files
+        if _LETTERS.fullmatch(file.name)
+    ]
+    limit, component = call.query["limit"], call.query["component"]
+    found: list[Letter] = []
+    for changed_at, container, name in sorted(names, reverse=True):
+        if len(found) >= limit and min(letter.at for letter in found) > changed_at:
+            break  # nothing in the files that are left is newer
+        request = control_pb2.ReadFile(name=name, bytes=PIECE_MAX_BYTES, from_end=True)
+        try:
+            reply = await call.watched.master.read_file(container, request)
+        except HeronError as error:
+            unreachable[str(container)] = str(error)
+            continue
+        data, _, _ = cut(reply.data, reply.offset, reply.size, False)
+        found += [one for one in _parsed(data, call.watched.record.topology_id) if component in (None, one.component)]
+        found = sorted(found, key=lambda letter: -letter.at)[:limit]
+    return Letters(letters=found, unreachable=unreachable)
+
+
+def _parsed(data: bytes, topology_id: str) -> list[Letter]:
+    """The letters of this run; lines that are no letters are left out."""
+    found = []
+    for line in data.splitlines():
+        try:
+            letter = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(letter, dict) and letter.get("topology_id") in (None, topology_id):
+            found.append(_letter(letter))
+    return found
+
+
+def _letter(letter: Mapping[str, Any]) -> Letter:
+    at, tries = letter.get("at"), letter.get("tries")
+    return Letter(
+        at=float(at) if isinstance(at, int | float) else 0.0,
+        component=str(letter.get("component", "")),
+        instance=str(letter.get("instance", "")),
+        source=str(letter.get("source_component", "")),
+        stream=str(letter.get("source_stream", "")),
+        tries=tries if isinstance(tries, int) else 0,
+        payload=letter.get("payload"),
+        traceback=str(letter.get("traceback", "")),
+    )
+
+
+@table.route("GET", TOPOLOGY + "/config", Scope.DATA, returns=Config)
+async def config(call: Call) -> Config:
+    """Every setting with its origin; values that may be secrets are hidden."""
+    watched = call.watched
+    launch = await watched.master.launch()
+    found = [
+        _setting(f"heron.{room}.{field}", "", value, launch.origins.get(f"{room}.{field}", "default"))
+        for room, fields in launch.settings.items()
+        for field, value in fields.items()
+    ]
+    for component, fields in launch.component_settings.items():
+        found += [_setting(f"heron.instance.{key}", component, value, "component") for key, value in fields.items()]
+    definition = watched.definition
+    if definition is None:
+        await watched.read_plan()
+        definition = watched.definition
+    if definition is not None:
+        found += [
+            _setting(key, "", value, "topology") for key, value in config_as_json(definition.topology_config).items()
+        ]
+        for name, part in components_of(definition).items():
+            own = config_as_json(part.comp.config)
+            found += [_setting(key, name, value, "component") for key, value in own.items()]
+    return Config(
+        settings=sorted(found, key=lambda one: (one.component, one.key)),
+        package=launch.source,
+        python=launch.python,
+        release=launch.release,
+    )
+
+
+def _setting(key: str, component: str, value: Any, origin: str) -> Setting:
+    text = value if isinstance(value, str) else json.dumps(value)
+    shown = str(redacted(text, key))
+    return Setting(key=key, component=component, value=shown, origin=origin, redacted=shown != text)

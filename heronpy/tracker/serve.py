@@ -1,0 +1,237 @@
+"""Runs the tracker: its socket, its limits, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import check_root
+from heronpy.common.version import VERSION
+from heronpy.procs.loop import run_loop
+from heronpy.tracker import place
+from heronpy.tracker.app import App
+from heronpy.tracker.guard import House
+from heronpy.tracker.options import DEFAULT_PORT, Options
+from heronpy.tracker.peer import is_loopback
+from heronpy.tracker.tokens import Tokens
+from heronpy.tracker.tracker import Tracker
+
+log = logging.getLogger("heronpy.tracker")
+
+#: So many ports after the wanted one are tried.
+PORTS_TRIED = 50
+CONNECTIONS_MAX = 256
+#: A request has arrived in full within this, or its connection is closed.
+REQUEST_MAX_S = 10.0
+HEAD_MAX_BYTES = 32 * 1024
+KEEP_ALIVE_S = 30
+LOOK_S = 1.0
+
+
+class Protocol(H11Protocol):
+    """uvicorn's, with two limits that it lacks: connections, and the time for a request to arrive."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A connection too many is closed at once."""
+        if len(self.connections) >= CONNECTIONS_MAX:
+            transport.abort()
+            self.transport = transport
+            return
+        super().connection_made(transport)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        """Start, or end, the time for the request that is arriving."""
+        super().data_received(data)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            if self._timer is None and self.timeout_keep_alive_task is None:
+                self._arm()
+        else:
+            self._disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer."""
+        self._disarm()
+        if self.flow is not None:
+            super().connection_lost(exc)
+
+    def _arm(self) -> None:
+        self._timer = self.loop.call_later(REQUEST_MAX_S, self._too_late)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_late(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, whose signals are ours."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def check(options: Options, tokens: Tokens) -> None:
+    """ConfigError for a tracker that others could reach without a token or in the clear."""
+    if is_loopback(_address(options.host)) and not options.behind_proxy:
+        return
+    if options.tls is None and not options.behind_proxy:
+        raise ConfigError(
+            f"the tracker would listen on {options.host}, which others can reach, in the clear; give --tls CERT KEY, or"
+            " --behind-proxy NAME if a proxy with TLS is the only one that can reach it"
+        )
+    if not tokens.any_valid():
+        raise ConfigError(
+            "others reach the tracker with a token only, and there is none; make one: heron ui token create NAME"
+        )
+
+
+def _address(host: str) -> str:
+    return "127.0.0.1" if host == "localhost" else host
+
+
+def listen(host: str, wanted: int | None) -> socket.socket:
+    """A listening socket on this port; None: on the usual one, or the next that is free. ConfigError if none is."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    port = DEFAULT_PORT if wanted is None else wanted
+    reason = ""
+    for number in range(port, port + PORTS_TRIED) if wanted is None else [port]:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((_address(host), number))
+            sock.listen(CONNECTIONS_MAX)
+            return sock
+        except OSError as error:
+            sock.close()
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            if error.errno != errno.EADDRINUSE:
+                break
+    raise ConfigError(f"the tracker cannot listen on {host}:{port} ({reason}); choose another --host or --port")
+
+
+def hosts_of(options: Options, port: int) -> frozenset[str]:
+    """Values of the Host header that the tracker answers to."""
+    if options.behind_proxy:
+        return frozenset({options.behind_proxy.lower()})
+    bare = options.host.lower()
+    names = {f"[{bare}]" if ":" in bare else bare}
+    if is_loopback(_address(options.host)):
+        names |= {"localhost", "127.0.0.1", "[::1]"}
+    elif options.tls is not None:
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+    implied = 443 if options.tls is not None else 80
+    return frozenset({f"{name}:{port}" for name in names} | (names if port == implied else set()))
+
+
+def run(options: Options, each_second: Callable[[], None] = lambda: None, say: Callable[[str], None] = log.info) -> int:
+    """Serve until a signal, or the idle time; returns the exit code. ConfigError when it cannot begin.
+
+    `say` is told the address.
+    """
+    return run_loop(lambda: _run(options, each_second, say))
+
+
+async def _run(options: Options, each_second: Callable[[], None], say: Callable[[str], None]) -> int:
+    home = heron_home()
+    check_root(home, "HERON_HOME")
+    folder = place.folder_of(home)
+    check(options, Tokens(folder))
+    context = _tls(options)
+    sock = listen(options.host, options.port)
+    port = sock.getsockname()[1]
+    scheme = "https" if options.tls is not None else "http"
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    address = f"{scheme}://{shown}:{port}"
+    public = "https" if options.behind_proxy else scheme
+    house = House(os.getuid(), hosts_of(options, port), public, bool(options.behind_proxy))
+    clusters = options.clusters or tuple(known_clusters(options.common.config_path))
+    tracker = Tracker(clusters, options.common, house, folder)
+    server = _Server(_config(App(tracker), context))
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, _end, server)
+    running = place.write(folder, address, VERSION, options.by_ui)
+    say(f"the tracker of {', '.join(clusters)} answers at {address}")
+    watch = asyncio.create_task(_watch(server, tracker, options.idle_exit_s, each_second))
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        watch.cancel()
+        tracker.close()
+        sock.close()
+        place.remove(folder, running)
+    return 0
+
+
+def _config(app: App, context: ssl.SSLContext | None) -> uvicorn.Config:
+    given: dict[str, Any] = {"ssl_context_factory": lambda config, default: context} if context is not None else {}
+    return uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        # uvicorn would take the client's address from X-Forwarded-For.
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=HEAD_MAX_BYTES,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+        **given,
+    )
+
+
+def _tls(options: Options) -> ssl.SSLContext | None:
+    """The context for TLS 1.2 and later; ConfigError when the certificate or key cannot be used."""
+    if options.tls is None:
+        return None
+    certificate, key = (str(Path(one).expanduser()) for one in options.tls)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"--tls {certificate} {key} cannot be used: {error}") from None
+    return context
+
+
+def _end(server: uvicorn.Server) -> None:
+    server.should_exit = True
+
+
+async def _watch(server: uvicorn.Server, tracker: Tracker, idle_s: float, each_second: Callable[[], None]) -> None:
+    """End the server once nobody has asked or watched for that long."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        each_second()
+        if tracker.feeds.streams:
+            tracker.asked_at = time.monotonic()
+        elif idle_s and time.monotonic() - tracker.asked_at >= idle_s:
+            log.info("nobody has asked for %g s; the tracker ends", idle_s)
+            _end(server)
+            return

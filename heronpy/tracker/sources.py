@@ -1,0 +1,287 @@
+"""What the tracker knows of its clusters: asked for only when somebody looks, once for all who look.
+
+A topology master that does not answer is asked less and less often, at last every 10 s, and nothing waits for it longer
+than one question takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from heronpy.clusters.examining import look
+from heronpy.clusters.masters import Master, NoMasterError
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.health.findings import Finding
+from heronpy.health.signals import Signals
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.statemgr import paths
+from heronpy.views.build_load import TASK_METRICS, load_of, tasks_of
+from heronpy.views.build_overview import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
+from heronpy.views.build_plan import plan_of
+from heronpy.views.load import Load, Tasks
+from heronpy.views.overview import Topology
+from heronpy.views.plan import Plan
+
+T = TypeVar("T")
+Diagnosis = tuple[Signals, list[Finding]]
+
+#: How old an answer may be that is given to somebody else.
+FRESH_S = 1.9
+ASK_S = 2.0
+#: The longest pause between two questions to a master that does not answer.
+PAUSE_MAX_S = 10.0
+#: Rates and quantiles of single tasks are over this time.
+TASK_WINDOW_S = 10.0
+#: As `heron doctor`.
+DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
+#: Distance of the points of `recent_per_s`, and how many are kept.
+RECENT_S, RECENT_MAX = 10.0, 30
+
+
+class Shared(Generic[T]):
+    """A question that several ask: one is on its way at a time, and its answer serves all for a while."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]], fresh_s: float = FRESH_S) -> None:
+        self._ask = ask
+        self._fresh_s = fresh_s
+        self._under_way: asyncio.Task[T] | None = None
+        self._answer: tuple[float, T] | None = None
+
+    async def get(self) -> T:
+        """The answer, at most `fresh_s` old; raises what the question raises."""
+        if self._answer is not None and time.monotonic() - self._answer[0] < self._fresh_s:
+            return self._answer[1]
+        if self._under_way is None or self._under_way.done():
+            self._under_way = asyncio.ensure_future(self._do())
+        # One who goes away must not cancel it for the others.
+        return await asyncio.shield(self._under_way)
+
+    async def _do(self) -> T:
+        answer = await self._ask()
+        self._answer = (time.monotonic(), answer)
+        return answer
+
+
+class Watched:
+    """One topology, from its submit to its kill."""
+
+    def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
+        self.session = session
+        self.record = record
+        self.master = Master(session, record)
+        #: Why it is no longer there; empty while it is.
+        self.gone = ""
+        self.reply: control_pb2.LoadReply | None = None
+        self.definition: topology_pb2.Topology | None = None
+        self.packing: plan_pb2.PackingPlan | None = None
+        self.physical: plan_pb2.PhysicalPlan | None = None
+        self._plan: Plan | None = None
+        self._node = 0
+        self._absent, self._cause = STARTING, ""
+        self._heard_at: float | None = None
+        self._ask_at = self._pause_s = 0.0
+        self._recent: deque[float | None] = deque(maxlen=RECENT_MAX)
+        self._recent_at = 0.0
+        self._load: Shared[None] = Shared(self._ask_load)
+        self._tasks: Shared[Tasks] = Shared(self._ask_tasks)
+        self._diagnosis: Shared[Diagnosis] = Shared(self._examine, DIAGNOSIS_FRESH_S)
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self.record.topology
+
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since the topology master answered, 0 while it does; None: it never did."""
+        if self._heard_at is None:
+            return None
+        age_s = time.monotonic() - self._heard_at
+        return 0.0 if age_s < 2 * ASK_S + FRESH_S else float(round(age_s))
+
+    # ---- figures ----------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Ask the topology master for its figures, unless that was done just now or it is better left alone."""
+        await self._load.get()
+
+    async def _ask_load(self) -> None:
+        if time.monotonic() < self._ask_at:
+            return
+        known = self.physical.version if self.physical is not None else 0
+        try:
+            reply = await self.master.ask(control_pb2.GetLoad(plan_version=known), ASK_S)
+        except (DeadlineError, RpcError) as error:
+            self._away(NO_ANSWER, str(error))
+            return
+        except NoMasterError as error:
+            self._away(*await asyncio.to_thread(self._why_no_master, str(error)))
+            return
+        except HeronError as error:
+            self._away(NO_ANSWER, str(error))
+            return
+        if reply.topology_id not in ("", self.record.topology_id):
+            self._away(NO_ANSWER, "another topology of this name answers")
+            return
+        if reply.HasField("plan"):
+            self.physical = reply.plan
+        await self._follow_plan(reply.HasField("plan"))
+        self.reply, self._absent, self._cause = reply, "", ""
+        self._heard_at, self._ask_at, self._pause_s = time.monotonic(), 0.0, 0.0
+        self._note_rate()
+
+    def _away(self, state: str, cause: str) -> None:
+        self._absent, self._cause = state, cause
+        self._pause_s = min(max(ASK_S, 2 * self._pause_s), PAUSE_MAX_S)
+        self._ask_at = time.monotonic() + self._pause_s
+
+    def _why_no_master(self, text: str) -> tuple[str, str]:
+        """State and cause of a topology without master; blocking."""
+        try:
+            waits_for = self.session.starting(self.record)
+            if waits_for is not None:
+                return STARTING, waits_for.value
+            runs = self.session.scheduler_location(self.name) is not None
+        except HeronError as error:
+            return NO_MASTER, str(error)
+        return (NO_MASTER, text) if runs else (DEAD, f"nothing of topology '{self.name}' runs any more")
+
+    async def _follow_plan(self, newer: bool) -> None:
+        """Read the plan if it has changed: the end of an update changes its version, and no place."""
+        try:
+            node = await asyncio.to_thread(self._plan_node)
+            if newer or self._plan is None or node != self._node:
+                await self.read_plan()
+                self._node = node
+        except HeronError:
+            return  # the figures stand without it; it is read again with the next answer
+
+    def _plan_node(self) -> int:
+        """The version of the packing plan's node; 0 when there is none. Blocking."""
+        found = self.session.state.get(paths.packing_plan(self.name))
+        return found[1] if found is not None else 0
+
+    async def read_plan(self) -> Plan:
+        """The plan as the state manager has it now."""
+        definition = await asyncio.to_thread(self.session.topology, self.name)
+        packing = await asyncio.to_thread(self.session.packing_plan, self.name)
+        self.definition, self.packing = definition, packing
+        stmgrs = self.physical.stmgrs if self.physical is not None else ()
+        hosts = {stmgr.container: stmgr.host for stmgr in stmgrs if stmgr.host}
+        self._plan = plan_of(definition, packing, self.physical, hosts)
+        return self._plan
+
+    def _note_rate(self) -> None:
+        now = time.monotonic()
+        if now - self._recent_at >= RECENT_S:
+            missed = min(int((now - self._recent_at) / RECENT_S) - 1, RECENT_MAX) if self._recent_at else 0
+            self._recent.extend([None] * missed)
+            self._recent.append(self.summary().emitted_per_s)
+            self._recent_at = now
+
+    # ---- what is shown ----------------------------------------------------------------------
+
+    def summary(self) -> Topology:
+        """As far as it is known now."""
+        return topology_of(
+            self.record, self.reply, self.definition, self.packing,
+            absent=self._absent, cause=self._cause, recent=list(self._recent),
+        )  # fmt: skip
+
+    async def plan(self) -> Plan:
+        """The plan; HeronError when the state manager cannot be read."""
+        return self._plan if self._plan is not None else await self.read_plan()
+
+    def known_plan(self) -> Plan | None:
+        """The plan, if it has been read."""
+        return self._plan
+
+    def load(self) -> Load | None:
+        """The newest figures; None before the first."""
+        version = self.packing.version if self.packing is not None else 0
+        return load_of(self.reply, version) if self.reply is not None else None
+
+    async def tasks(self) -> Tasks:
+        """The figures of all tasks; HeronError when the topology master does not answer."""
+        return await self._tasks.get()
+
+    async def _ask_tasks(self) -> Tasks:
+        metrics = control_pb2.GetMetrics(names=TASK_METRICS, interval_s=TASK_WINDOW_S)
+        status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
+        version = self.packing.version if self.packing is not None else 0
+        return tasks_of(status, report, version, time.time())
+
+    async def diagnosis(self) -> Diagnosis:
+        """What the doctor says; HeronError when the topology master does not answer."""
+        return await self._diagnosis.get()
+
+    async def _examine(self) -> Diagnosis:
+        # It asks a dozen things, one after the other, as the command does.
+        return await asyncio.to_thread(look, self.session, self.name, DIAGNOSIS_WINDOW_S)
+
+    def close(self, why: str) -> None:
+        """It is no longer there."""
+        self.gone = why
+        self.master.close()
+
+
+class ClusterSource:
+    """The topologies of one cluster."""
+
+    def __init__(self, name: str, common: Common) -> None:
+        self.name = name
+        self._common = common
+        self.session = Session(Target(name), common)
+        self.topologies: dict[str, Watched] = {}
+        #: Why the cluster cannot be read now; empty when it can.
+        self.trouble = ""
+        self._records: Shared[None] = Shared(self._read)
+
+    @contextmanager
+    def own_session(self) -> Iterator[Session]:
+        """A session for one change, which may hold locks that no other may see as its own; blocking."""
+        session = Session(Target(self.name), self._common)
+        try:
+            yield session
+        finally:
+            if "state" in session.__dict__:
+                session.state.close()
+
+    async def refresh(self) -> None:
+        """Read which topologies there are, unless that was done just now."""
+        await self._records.get()
+
+    async def _read(self) -> None:
+        try:
+            records = await asyncio.to_thread(self.session.topologies)
+        except (HeronError, OSError) as error:
+            self.trouble = str(error)
+            return
+        self.trouble = ""
+        found = {record.topology: record for record in records}
+        for name, watched in list(self.topologies.items()):
+            record = found.get(name)
+            if record is None:
+                self._forget(name, f"topology '{name}' was killed")
+            elif record.topology_id != watched.record.topology_id:
+                self._forget(name, f"topology '{name}' was killed and submitted again")
+        for name, record in found.items():
+            if name not in self.topologies:
+                self.topologies[name] = Watched(self.session, record)
+
+    def _forget(self, name: str, why: str) -> None:
+        self.topologies.pop(name).close(why)
+
+    def close(self) -> None:
+        """Close all connections and the state manager."""
+        for name in list(self.topologies):
+            self._forget(name, "the tracker ends")
+        if "state" in self.session.__dict__:
+            self.session.state.close()

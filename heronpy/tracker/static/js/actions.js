@@ -1,0 +1,98 @@
+/** Changes of a topology: a dialog shows what would happen before it is done; the plan's version goes along. */
+
+import { get, pathOf, post, Problem } from './api.js';
+import { Trouble } from './parts.js';
+import { html, useEffect, useRef, useState } from './ui.js';
+
+/** Name, title, scope, what it takes. */
+const ACTIONS = [
+  { name: 'deactivate', title: 'pause', scope: 'operate', when: (topology) => topology.state !== 'PAUSED' },
+  { name: 'activate', title: 'activate', scope: 'operate', when: (topology) => topology.state === 'PAUSED' },
+  { name: 'restart', title: 'restart', scope: 'operate', choose: 'component' },
+  { name: 'update', title: 'update', scope: 'admin', choose: 'parallelism' },
+  { name: 'savepoint', title: 'savepoint', scope: 'operate', when: (topology) => topology.mode === 'EFFECTIVELY_ONCE' },
+  { name: 'kill', title: 'kill', scope: 'admin', typed: true },
+];
+
+/** @type {Promise<any>|null} */
+let me = null;
+
+/** Who asks; asked once. */
+export function whoAmI() {
+  me ??= get('me').catch((problem) => {
+    me = null;
+    throw problem;
+  });
+  return me;
+}
+
+/** @param {{place: any, topology: any, plan: any, ended: boolean}} props */
+export function Actions({ place, topology, plan, ended }) {
+  const [scopes, setScopes] = useState([]);
+  const [open, setOpen] = useState(null);
+  useEffect(() => {
+    whoAmI().then((found) => setScopes(found.scopes), () => setScopes([]));
+  }, []);
+  const allowed = ACTIONS.filter((action) => scopes.includes(action.scope) && (!action.when || action.when(topology)));
+  if (ended) return null;
+  return html`<span class="actions">${allowed.map((action) => html`<button key=${action.name} onClick=${() => setOpen(action)}>${action.title} …</button>`)}
+    ${open && html`<${Ask} key=${open.name} place=${place} action=${open} plan=${plan} onClose=${() => setOpen(null)} />`}</span>`;
+}
+
+/** @param {{place: any, action: any, plan: any, onClose: () => void}} props */
+function Ask({ place, action, plan, onClose }) {
+  const dialog = useRef(null);
+  const [component, setComponent] = useState('');
+  const [counts, setCounts] = useState({});
+  const [typed, setTyped] = useState('');
+  const [result, setResult] = useState({ found: null, problem: null, busy: false });
+  // The version that was seen when the dialog opened: a change meanwhile is refused, not overwritten.
+  const [version] = useState(plan?.version);
+  useEffect(() => {
+    dialog.current.showModal();
+  }, []);
+  const body = () => {
+    if (action.choose === 'component') return component ? { component } : {};
+    if (action.choose === 'parallelism') return { parallelism: counts };
+    return {};
+  };
+  const key = JSON.stringify(body());
+  const run = async (dryRun) => {
+    setResult({ found: null, problem: null, busy: true });
+    try {
+      const headers = version === undefined ? {} : { 'If-Match': `"${version}"` };
+      const found = await post(pathOf(place, 'actions', action.name), { ...body(), dry_run: dryRun }, headers);
+      setResult({ found: { ...found, key }, problem: null, busy: false });
+    } catch (problem) {
+      setResult({ found: null, problem: problem instanceof Problem ? problem : new Problem({ status: 0, title: String(problem) }), busy: false });
+    }
+  };
+  const shown = result.found;
+  const tried = shown?.dry_run && shown.key === key;
+  const done = shown && !shown.dry_run;
+  const ready = tried && (!action.typed || typed === place.name) && !result.busy;
+  return html`<dialog ref=${dialog} aria-label=${`${action.title} ${place.name}`} onClose=${onClose}>
+    <h2>${action.title} ${place.name}</h2>
+    ${!done && action.choose === 'component' && html`<label>what <select value=${component} onChange=${(event) => setComponent(event.target.value)}>
+      <option value="">the whole topology</option>${(plan?.nodes ?? []).map((node) => html`<option key=${node.name} value=${node.name}>${node.name}</option>`)}</select></label>`}
+    ${!done && action.choose === 'parallelism' && html`<${Counts} plan=${plan} counts=${counts} onCounts=${setCounts} />`}
+    ${shown && html`<p role="status"><b>${shown.text}</b></p>${shown.changes.length > 0 && html`<ul class="changes">${shown.changes.map((change, number) => html`<li key=${number}>${change.text}</li>`)}</ul>`}`}
+    <${Trouble} problem=${result.problem} />
+    ${tried && action.typed && html`<label>type ${place.name} to confirm <input value=${typed} onInput=${(event) => setTyped(event.target.value)} autocomplete="off" /></label>`}
+    <div class="buttons">
+      ${!done && html`<button onClick=${() => run(true)} disabled=${result.busy}>show what would happen</button>
+        <button class="do" onClick=${() => run(false)} disabled=${!ready}>${result.busy ? 'working …' : action.title}</button>`}
+      <button onClick=${() => dialog.current.close()}>close</button>
+    </div>
+  </dialog>`;
+}
+
+/** @param {{plan: any, counts: Record<string, number>, onCounts: (counts: Record<string, number>) => void}} props */
+function Counts({ plan, counts, onCounts }) {
+  const change = (name, was, value) => {
+    const { [name]: _, ...rest } = counts;
+    onCounts(value === was || !(value > 0) ? rest : { ...rest, [name]: value });
+  };
+  return html`<div class="counts">${(plan?.nodes ?? []).map((node) => html`<label key=${node.name}>${node.name}
+    <input type="number" min="1" max="10000" value=${counts[node.name] ?? node.parallelism} onInput=${(event) => change(node.name, node.parallelism, event.target.valueAsNumber)} /></label>`)}</div>`;
+}

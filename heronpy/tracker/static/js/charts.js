@@ -1,0 +1,195 @@
+/** Charts over time, from the timeline: uPlot draws, a table beside it has the same figures. */
+
+import { bytes, count, day, duration, rate, share, time } from './format.js';
+import { html, useDark, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
+
+/** Spans by the keys 1 to 5: name and seconds. */
+export const SPANS = [['10m', 600], ['1h', 3600], ['3h', 10_800], ['24h', 86_400], ['14d', 1_209_600]];
+const LINES_MAX = 8;
+const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+const HEIGHT = 150;
+
+/**
+ * A chart: title, how a value is shown, title of a line by its metric (`%`: the component), the highest value there is.
+ * @typedef {{title: string, shown: (value: any) => string, lines: Record<string, string>, top?: number}} Kind
+ */
+const END_TO_END = { title: 'end to end', shown: duration, lines: { end_to_end_p50_s: '% p50', end_to_end_p99_s: '% p99', complete_p50_s: '% acked p50', complete_p99_s: '% acked p99' } };
+
+/** Of all components together. @type {Kind[]} */
+export const OF_TOPOLOGY = [
+  { title: 'rates', shown: rate, lines: { emitted_per_s: '% out', executed_per_s: '% in' } },
+  END_TO_END,
+  { title: 'busy, the busiest task', shown: share, lines: { busy_max: '%' }, top: 1 },
+  { title: 'blocked, and spouts held', shown: share, lines: { blocked: '%', held: 'spouts held' }, top: 1 },
+  { title: 'queues', shown: bytes, lines: { queue_bytes: '%' } },
+  { title: 'memory', shown: bytes, lines: { memory_bytes: '%' } },
+  { title: 'time per tuple, p99', shown: duration, lines: { latency_p99_s: '%' } },
+  { title: 'CPU, cores', shown: count, lines: { cpu: '%' } },
+];
+/** Of one component. @type {Kind[]} */
+export const OF_COMPONENT = [
+  { title: 'rates', shown: rate, lines: { emitted_per_s: 'out', executed_per_s: 'in', failed_per_s: 'failed' } },
+  { title: 'busy, blocked, idle', shown: share, lines: { busy: 'busy', blocked: 'blocked', idle: 'idle', busy_max: 'busiest task' }, top: 1 },
+  { title: 'time per tuple', shown: duration, lines: { latency_p50_s: 'p50', latency_p99_s: 'p99' } },
+  { ...END_TO_END, lines: { end_to_end_p50_s: 'p50', end_to_end_p99_s: 'p99', complete_p50_s: 'acked p50', complete_p99_s: 'acked p99' } },
+  { title: 'queue', shown: bytes, lines: { queue_bytes: 'queue' } },
+  { title: 'memory', shown: bytes, lines: { memory_bytes: 'memory' } },
+  { title: 'CPU, cores', shown: count, lines: { cpu: 'CPU' } },
+];
+
+/** Of the Spark sinks together. @type {Kind[]} */
+export const OF_SPARK = [
+  { title: 'batches that wait', shown: count, lines: { spark_waiting: 'waiting' } },
+  { title: 'lag, the oldest batch', shown: duration, lines: { spark_lag_s: 'lag' } },
+  { title: 'a batch takes', shown: duration, lines: { spark_batch_s: 'time per batch' } },
+  { title: 'batches done', shown: rate, lines: { spark_done: 'done' } },
+];
+
+/** @param {Kind} chart @param {any} timeline @param {Set<string>} spouts of which only what goes out is of interest */
+function linesOf(chart, timeline, spouts) {
+  const both = 'emitted_per_s' in chart.lines && chart.lines.emitted_per_s.includes('%');
+  const found = timeline.series
+    .filter((series) => series.metric in chart.lines && series.values.some((value) => value !== null))
+    .filter((series) => !both || spouts.has(series.component) === (series.metric === 'emitted_per_s'))
+    .map((series) => ({
+      name: chart.lines[series.metric].replace('%', series.component),
+      values: series.values,
+      top: most(series.values),
+    }));
+  const shown = found.length > LINES_MAX ? [...found].sort((one, other) => other.top - one.top).slice(0, LINES_MAX) : found;
+  return { lines: shown, all: found.length };
+}
+
+/**
+ * One chart, or nothing when there are no figures for it.
+ * @param {{chart: Kind, timeline: any, events: any[], spouts: Set<string>, dark: boolean}} props
+ */
+function Chart({ chart, timeline, events, spouts, dark }) {
+  const { lines, all } = useMemo(() => linesOf(chart, timeline, spouts), [timeline, spouts]);
+  const names = lines.map((line) => line.name).join('\n');
+  const box = useRef(null);
+  const plot = useRef(null);
+  const marks = useRef([]);
+  const [at, setAt] = useState(null);
+  marks.current = events;
+  const data = useMemo(() => [timeline.times, ...lines.map((line) => line.values)], [lines]);
+  useLayoutEffect(() => {
+    if (!box.current || !lines.length) return undefined;
+    const made = new uPlot(options(chart, lines, box.current, marks, setAt), data, box.current);
+    plot.current = made;
+    const watch = new ResizeObserver(([entry]) => made.setSize({ width: Math.floor(entry.contentRect.width), height: HEIGHT }));
+    watch.observe(box.current);
+    return () => {
+      watch.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [names, dark]);
+  useEffect(() => plot.current?.setData(data), [data, events.length]);
+  if (!lines.length) return null;
+  const last = timeline.times.length - 1;
+  const position = at ?? last;
+  return html`<figure class="chart">
+    <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}</figcaption>
+    <div ref=${box} role="img" aria-label=${`${chart.title} over time; the table below has the figures`}></div>
+    <table class="legend">
+      <caption class="unseen">${chart.title}, least, most and value at ${time(timeline.times[position])}</caption>
+      <thead class="unseen"><tr><th scope="col">line</th><th scope="col">value</th><th scope="col">least</th><th scope="col">most</th></tr></thead>
+      <tbody>${lines.map((line, number) => html`<tr key=${line.name}>
+        <th scope="row"><svg width="26" height="8" aria-hidden="true" class=${`line s${number % 8}`}><path d="M0 4H26" stroke-dasharray=${DASHES[Math.floor(number / 2) % 4].join(' ')} /></svg>${line.name}</th>
+        <td class="num"><b>${chart.shown(line.values[position])}</b></td>
+        <td class="num quiet">${chart.shown(least(line.values))}</td><td class="num quiet">${chart.shown(most(line.values))}</td>
+      </tr>`)}</tbody>
+    </table>
+  </figure>`;
+}
+
+const known = (values) => values.filter((value) => value !== null);
+const least = (values) => Math.min(...known(values));
+const most = (values) => Math.max(...known(values));
+
+/** @param {any} chart @param {any[]} lines @param {HTMLElement} box @param {{current: any[]}} marks @param {(at: number|null) => void} setAt */
+function options(chart, lines, box, marks, setAt) {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const axis = { stroke: colour('--quiet'), grid: { stroke: colour('--line'), width: 1 }, ticks: { stroke: colour('--line'), width: 1 }, font: '11px system-ui' };
+  return {
+    width: Math.max(200, Math.floor(box.clientWidth)),
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { sync: { key: 'charts' }, drag: { x: false, y: false }, points: { size: 5 } },
+    scales: { x: { time: true }, y: { range: (_, low, high) => [0, chart.top ?? (high > 0 ? high * 1.05 : 1)] } },
+    axes: [
+      { ...axis, size: 28, space: 80, values: (plot, ticks) => ticks.map((tick) => clock(tick, plot.scales.x.max - plot.scales.x.min)) },
+      { ...axis, size: 74, ...(chart.shown === bytes && { incrs: POWERS }), values: (_, ticks) => ticks.map((tick) => chart.shown(tick)) },
+    ],
+    series: [
+      {},
+      ...lines.map((line, number) => ({
+        label: line.name,
+        stroke: colour(`--s${number % 8}`),
+        width: 1.5,
+        dash: DASHES[Math.floor(number / 2) % 4],
+        points: { show: known(line.values).length < 3 },
+      })),
+    ],
+    hooks: {
+      drawClear: [(plot) => drawMarks(plot, marks.current, colour)],
+      setCursor: [(plot) => setAt(plot.cursor.left >= 0 && plot.cursor.idx !== null ? plot.cursor.idx : null)],
+    },
+  };
+}
+
+/** Round amounts of bytes are powers of two. */
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
+/** Time of day under a chart, the date where days are shown. @param {number} at @param {number} span seconds */
+function clock(at, span) {
+  const text = new Date(at * 1000).toTimeString();
+  if (span > 2 * 86_400) return day(at).slice(5);
+  return span > 300 ? text.slice(0, 5) : text.slice(0, 8);
+}
+
+/** Episodes as bands, other warnings as lines, with a letter at the top. */
+function drawMarks(plot, events, colour) {
+  const { ctx, bbox } = plot;
+  const [from, to] = [plot.scales.x.min, plot.scales.x.max];
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.font = `${10 * devicePixelRatio}px system-ui`;
+  for (const event of events) {
+    const begin = event.at - (event.lasted_s ?? 0);
+    const letter = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', restore: 'Z', master: 'T' }[event.kind];
+    if (letter === undefined || event.at < from || begin > to) continue;
+    const left = plot.valToPos(begin, 'x', true);
+    const right = Math.max(left + devicePixelRatio, plot.valToPos(event.at, 'x', true));
+    ctx.fillStyle = colour(event.kind === 'update' ? '--mark-calm' : '--mark');
+    ctx.fillRect(left, bbox.top, right - left, bbox.height);
+    ctx.fillStyle = colour('--quiet');
+    ctx.fillText(letter, left + 2, bbox.top + 10 * devicePixelRatio);
+  }
+  ctx.restore();
+}
+
+/**
+ * @param {{charts: Kind[], timeline: any, events: any[], spouts: Set<string>}} props
+ */
+export function Charts({ charts, timeline, events, spouts }) {
+  const dark = useDark();
+  if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded yet; the first points come in a few seconds.</p>`;
+  return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} spouts=${spouts} dark=${dark} />`)}</div>
+    <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;
+}
+
+/** Buttons for the span. @param {{span: string, keptFrom: number|null, onSpan: (span: string) => void}} props */
+export function Spans({ span, keptFrom, onSpan }) {
+  return html`<div class="spans" role="group" aria-label="time span">${SPANS.map(([name, seconds], number) => {
+    const reaches = number === 0 || reachable(number, keptFrom);
+    return html`<button key=${name} aria-pressed=${name === span} disabled=${!reaches && name !== span} title=${reaches ? `key ${number + 1}` : 'nothing is kept from so long ago'} onClick=${() => onSpan(name)}>${name}</button>`;
+  })}</div>`;
+}
+
+/** Whether a span shows more than the next shorter one. @param {number} number @param {number|null} keptFrom */
+export const reachable = (number, keptFrom) => number === 0 || (keptFrom !== null && keptFrom < Date.now() / 1000 - SPANS[number - 1][1]);

@@ -1,0 +1,44 @@
+/** The head of every page of a topology: what it is, what the doctor says, where else to go. */
+
+import { duration, of, rate, share, text } from './format.js';
+import { Actions } from './actions.js';
+import { Flow, Sentence, State, Trouble } from './parts.js';
+import { to } from './route.js';
+import { html } from './ui.js';
+
+/** Pages of a topology: address, title, whether it has one. */
+export const PAGES = [
+  ['', 'overview'],
+  ['doctor', 'doctor'],
+  ['tasks', 'tasks'],
+  ['checkpoints', 'checkpoints', (topology) => topology.mode === 'EFFECTIVELY_ONCE'],
+  ['batches', 'Spark batches'],
+  ['exceptions', 'exceptions'],
+  ['letters', 'dead letters'],
+  ['logs', 'logs'],
+  ['config', 'config'],
+];
+
+/**
+ * @param {{route: import('./route.js').Route, state: any, children: any}} props
+ */
+export function TopologyFrame({ route, state, children }) {
+  const { place } = route;
+  const topology = state.snapshot?.topology;
+  const pages = PAGES.filter(([, , has]) => !has || !topology || has(topology));
+  return html`<main>
+    <nav class="crumbs" aria-label="where you are"><a href="#/">topologies</a> / <span>${place.cluster}/${place.role}/${place.environ}</span></nav>
+    <header class="head">
+      <h1>${place.name}</h1>
+      ${topology && html`<${State} state=${topology.state} />
+        <span>up ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>plan ${text(topology.plan_version)}</span>
+        <span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${rate(topology.emitted_per_s)}</span><span>p99 ${duration(topology.latency_p99_s)}</span><span>held ${share(topology.held)}</span>
+        <${Actions} place=${place} topology=${topology} plan=${state.snapshot.plan} ended=${state.status === 'gone'} />`}
+    </header>
+    <${Flow} state=${state} />
+    ${state.status === 'refused' && html`<${Trouble} problem=${state.problem} />`}
+    ${topology ? html`<${Sentence} topology=${topology}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
+    <nav class="pages" aria-label="pages of the topology">${pages.map(([page, title]) => html`<a key=${page} href=${to(place, page)} aria-current=${route.page === page ? 'page' : undefined}>${title}</a>`)}</nav>
+    ${children}
+  </main>`;
+}

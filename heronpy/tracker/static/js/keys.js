@@ -1,0 +1,80 @@
+/** The keyboard: what each key does on every page. Pages mark rows with data-row and the filter with data-filter. */
+
+import { frozen } from './ui.js';
+
+/** For the help: keys and what they do. */
+export const KEYS = [
+  ['/', 'go to the filter'],
+  ['j  k', 'next, previous row'],
+  ['Enter', 'open what is marked'],
+  ['← →  ↑ ↓', 'in the graph: along the edges'],
+  ['Esc', 'leave a field, or go one page up'],
+  ['1 … 5', 'time span of the charts: 10 min to 14 days'],
+  ['Space', 'freeze the page, and let it go on'],
+  ['g d', 'doctor'],
+  ['g g', 'graph'],
+  ['g t', 'tasks'],
+  ['g l', 'list of topologies'],
+  ['g c', 'checkpoints'],
+  ['g e', 'exceptions'],
+  ['g o', 'logs'],
+  ['?', 'this help'],
+];
+
+/** Spans by the handler of the page. @type {{span: ((number: number) => void)|null}} */
+export const onPage = { span: null };
+
+const TYPED = new Set(['INPUT', 'TEXTAREA', 'SELECT']);
+const PRESSED = new Set(['BUTTON', 'SUMMARY']);
+/** After g the next key counts for this long. */
+const PREFIX_MS = 1500;
+
+/** @param {(page: string) => void} go @param {() => void} up @param {() => void} help */
+export function install(go, up, help) {
+  let prefixAt = 0;
+  addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (TYPED.has(target.tagName)) {
+      if (event.key === 'Escape') target.blur();
+      return;
+    }
+    if (document.querySelector('dialog[open]')) return;
+    const prefixed = Date.now() - prefixAt < PREFIX_MS;
+    prefixAt = 0;
+    if (prefixed && go(event.key)) event.preventDefault();
+    else if (event.key === 'g') prefixAt = Date.now();
+    else if (handled(event, target, up, help)) event.preventDefault();
+  });
+}
+
+/** @param {KeyboardEvent} event @param {HTMLElement} target @param {() => void} up @param {() => void} help */
+function handled(event, target, up, help) {
+  if (event.key === '/') return focused(document.querySelector('[data-filter]'));
+  if (event.key === 'j') return row(1);
+  if (event.key === 'k') return row(-1);
+  if (event.key === '?') help();
+  else if (event.key === 'Escape') up();
+  else if (event.key === ' ' && !PRESSED.has(target.tagName)) frozen.set(!frozen.value);
+  else if (/^[1-5]$/.test(event.key) && onPage.span) onPage.span(Number(event.key) - 1);
+  else return false;
+  return true;
+}
+
+/** @param {HTMLElement|null} element */
+function focused(element) {
+  element?.focus();
+  return element !== null;
+}
+
+/** To the next or previous row from the marked one. @param {1|-1} step */
+function row(step) {
+  const rows = [...document.querySelectorAll('[data-row]')];
+  const here = rows.findIndex((one) => one.contains(document.activeElement));
+  const next = rows[here < 0 ? (step > 0 ? 0 : rows.length - 1) : here + step];
+  if (!next) return rows.length > 0;
+  const goal = /** @type {HTMLElement} */ (next.querySelector('summary, a, button') ?? next);
+  goal.focus();
+  goal.scrollIntoView({ block: 'nearest' });
+  return true;
+}

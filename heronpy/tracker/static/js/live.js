@@ -1,0 +1,144 @@
+/** Live streams: server-sent events read with fetch, only while the tab is visible, opened again when they end. */
+
+import { Problem, ask, url } from './api.js';
+import { Parser, after, initial } from './live_state.js';
+
+const FIRST_WAIT_MS = 1000;
+const LONGEST_WAIT_MS = 10_000;
+/** The server says something every 15 s; without a word for this long the stream counts as lost. */
+const SILENCE_MS = 40_000;
+/** Answers that another try does not change. */
+const FINAL = new Set([400, 401, 403, 404]);
+
+/** @param {Error} error */
+const broken = (error) => (error.name === 'AbortError' ? 'the tracker has sent nothing for 40 s' : 'the live stream was cut');
+
+/** One stream. It runs while it has listeners. */
+export class Live {
+  /** @param {Record<string, any>} query of /live @param {any} [snapshot] what is shown until the first one of its own */
+  constructor(query, snapshot = null) {
+    this.query = query;
+    this.state = { ...initial(), snapshot };
+    /** @type {Set<() => void>} */
+    this.listeners = new Set();
+    this.lastId = '';
+    this.waitMs = FIRST_WAIT_MS;
+    this.onVisibility = () => (document.hidden ? this.#pause() : this.#open());
+  }
+
+  /** @param {() => void} listener @returns {() => void} ends the subscription */
+  listen(listener) {
+    this.listeners.add(listener);
+    if (this.listeners.size === 1) {
+      document.addEventListener('visibilitychange', this.onVisibility);
+      this.onVisibility();
+    }
+    return () => {
+      this.listeners.delete(listener);
+      if (this.listeners.size === 0) {
+        document.removeEventListener('visibilitychange', this.onVisibility);
+        this.#stop();
+      }
+    };
+  }
+
+  /** Events from elsewhere, as those before the stream. @param {(state: any) => any} change */
+  change(change) {
+    this.#set(change(this.state));
+  }
+
+  #set(change) {
+    const status = change.status ?? this.state.status;
+    const since = status === this.state.status ? this.state.since : Date.now();
+    this.state = { ...this.state, ...change, since };
+    for (const listener of [...this.listeners]) listener();
+  }
+
+  #stop() {
+    clearTimeout(this.timer);
+    clearTimeout(this.watchdog);
+    this.abort?.abort();
+    this.abort = undefined;
+  }
+
+  #pause() {
+    this.#stop();
+    if (!this.state.gone) this.#set({ status: 'hidden' });
+  }
+
+  async #open() {
+    this.#stop();
+    if (this.state.gone) return;
+    const abort = new AbortController();
+    this.abort = abort;
+    try {
+      this.#heard(abort);
+      const headers = { Accept: 'text/event-stream', ...(this.lastId && { 'Last-Event-ID': this.lastId }) };
+      const answer = await ask(url('live', this.query), { signal: abort.signal, headers });
+      this.#set({ status: 'live', problem: null });
+      await this.#read(answer.body, abort);
+      if (this.abort === abort) this.#ended(new Problem({ status: 0, title: 'the live stream has ended' }));
+    } catch (error) {
+      // Another stream, or none, has taken the place of one that was ended here.
+      if (this.abort === abort) this.#ended(error instanceof Problem ? error : new Problem({ status: 0, title: broken(error) }));
+    }
+  }
+
+  /** @param {ReadableStream<Uint8Array>} body @param {AbortController} abort */
+  async #read(body, abort) {
+    const parser = new Parser();
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done || this.abort !== abort) return;
+      this.#heard(abort);
+      let state = this.state;
+      for (const message of parser.feed(value)) {
+        state = after(state, message);
+        if (message.id) this.lastId = message.id;
+        this.waitMs = FIRST_WAIT_MS;
+      }
+      if (state !== this.state) this.#set(state.gone ? { ...state, status: 'gone' } : state);
+    }
+  }
+
+  #heard(abort) {
+    clearTimeout(this.watchdog);
+    this.watchdog = setTimeout(() => {
+      if (this.abort !== abort) return;
+      abort.abort();
+    }, SILENCE_MS);
+  }
+
+  /** @param {Problem} told */
+  #ended(told) {
+    this.#stop();
+    if (this.state.gone) return;
+    if (FINAL.has(told.status)) {
+      // A topology that is not there any more: what was seen stays.
+      const gone = told.status === 404 && this.state.snapshot ? told.title : '';
+      this.#set({ status: gone ? 'gone' : 'refused', problem: told, gone });
+      return;
+    }
+    this.#set({ status: 'waiting', problem: told });
+    const wait = this.waitMs * (0.75 + Math.random() / 2);
+    this.waitMs = Math.min(LONGEST_WAIT_MS, this.waitMs * 2);
+    this.timer = setTimeout(() => this.#open(), wait);
+  }
+}
+
+/** @type {Live|null} */
+let latest = null;
+
+/** The stream that is looked at: pages of one topology share it. */
+export const current = () => latest;
+
+/** @param {Record<string, any>} query */
+export function liveOf(query) {
+  if (JSON.stringify(latest?.query) !== JSON.stringify(query)) {
+    // Another level of the same topology: what is known stays on the page.
+    const same = latest?.query.topology !== undefined && latest.query.topology === query.topology;
+    latest = new Live(query, same ? latest.state.snapshot : null);
+  }
+  return latest;
+}

@@ -1,0 +1,115 @@
+/** The page that fits the address, the keyboard, and what all pages have. */
+
+import { token } from './api.js';
+import { whoAmI } from './actions.js';
+import { KEYS, install } from './keys.js';
+import { BatchesPage } from './pages/batches.js';
+import { CheckpointsPage } from './pages/checkpoints.js';
+import { ComponentPage } from './pages/component.js';
+import { ConfigPage } from './pages/config.js';
+import { DoctorPage } from './pages/doctor.js';
+import { ExceptionsPage } from './pages/exceptions.js';
+import { LettersPage } from './pages/letters.js';
+import { ListPage } from './pages/list.js';
+import { LogsPage } from './pages/logs.js';
+import { TaskPage } from './pages/task.js';
+import { TasksPage, TopologyPage } from './pages/topology.js';
+import { parsed, to } from './route.js';
+import { Cell, frozen, html, render, useCell, useEffect, useRef, useState } from './ui.js';
+
+/** A page is a module and a line here. */
+const PAGES = {
+  '': TopologyPage,
+  tasks: TasksPage,
+  component: ComponentPage,
+  task: TaskPage,
+  doctor: DoctorPage,
+  checkpoints: CheckpointsPage,
+  batches: BatchesPage,
+  exceptions: ExceptionsPage,
+  letters: LettersPage,
+  logs: LogsPage,
+  config: ConfigPage,
+};
+/** The second key after g, and the page it leads to. */
+const GO = { g: '', d: 'doctor', c: 'checkpoints', e: 'exceptions', o: 'logs', t: 'tasks', l: null };
+
+const route = new Cell(parsed(location.hash));
+const helping = new Cell(false);
+addEventListener('hashchange', () => {
+  const [before, now] = [route.value, parsed(location.hash)];
+  route.set(now);
+  const same = JSON.stringify([before.place, before.page, before.arg]) === JSON.stringify([now.place, now.page, now.arg]);
+  if (!same) scrollTo(0, 0);
+});
+
+/** @param {string} key @returns {boolean} whether the key leads anywhere */
+function go(key) {
+  if (!(key in GO)) return false;
+  const { place } = route.value;
+  if (GO[key] === null) location.hash = '#/';
+  else if (place) location.hash = to(place, GO[key]);
+  return true;
+}
+
+/** One page up: from an argument to its page, to the topology, to the list. */
+function up() {
+  const { place, page, arg } = route.value;
+  if (!place || !page) location.hash = '#/';
+  else if (arg && (page === 'logs' || page === 'checkpoints')) location.hash = to(place, page);
+  else location.hash = to(place);
+}
+
+function Help() {
+  const dialog = useRef(null);
+  useEffect(() => dialog.current.showModal(), []);
+  return html`<dialog ref=${dialog} aria-label="keys" onClose=${() => helping.set(false)}>
+    <h2>keys</h2>
+    <table><caption class="unseen">keys</caption><thead class="unseen"><tr><th scope="col">key</th><th scope="col">what it does</th></tr></thead>
+      <tbody>${KEYS.map(([keys, does]) => html`<tr key=${keys}><th scope="row"><kbd>${keys}</kbd></th><td>${does}</td></tr>`)}</tbody></table>
+    <div class="buttons"><button onClick=${() => dialog.current.close()}>close</button></div>
+  </dialog>`;
+}
+
+/** Asks for a token when the tracker does not know who asks. */
+function Login({ problem }) {
+  const [given, setGiven] = useState('');
+  const enter = (event) => {
+    event.preventDefault();
+    token.set(given.trim());
+    location.reload();
+  };
+  return html`<main><h1>Who asks?</h1>
+    <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p>
+    <form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
+    <button disabled=${!given.trim()}>enter</button></form>
+    <p class="quiet">It is kept for this tab only, and forgotten when the tab is closed.</p></main>`;
+}
+
+function App() {
+  const here = useCell(route);
+  const still = useCell(frozen);
+  const help = useCell(helping);
+  const [who, setWho] = useState({ me: null, problem: null });
+  useEffect(() => {
+    whoAmI().then((me) => setWho({ me, problem: null }), (problem) => setWho({ me: null, problem }));
+  }, []);
+  useEffect(() => {
+    document.title = here.place ? `${here.place.name}${here.page ? ` ${here.page}` : ''} · heron` : 'heron';
+  }, [here]);
+  const Page = here.place ? PAGES[here.page] : here.page === '' ? ListPage : undefined;
+  const refused = who.problem?.status === 401;
+  return html`
+    <header class="top"><a href="#/" class="brand">heron</a>${still && html`<span class="frozen" role="status">frozen: Space lets it go on</span>`}
+      <span class="who">${who.me && `${who.me.who}, release ${who.me.release}`}${token.get() && html` <button onClick=${() => { token.set(''); location.reload(); }}>forget the token</button>`}</span>
+      <button onClick=${() => helping.set(true)} aria-label="keys">?</button></header>
+    ${refused ? html`<${Login} problem=${who.problem} />`
+      : Page ? html`<${Page} key=${JSON.stringify([here.place, here.page, here.arg])} route=${here} />`
+      : html`<main><h1>There is no such page</h1><p><a href="#/">all topologies</a></p></main>`}
+    ${help && html`<${Help} />`}`;
+}
+
+install(go, up, () => helping.set(true));
+const box = document.getElementById('app');
+box.replaceChildren();
+render(html`<${App} />`, box);

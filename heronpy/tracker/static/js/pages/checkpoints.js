@@ -1,0 +1,92 @@
+/** Checkpoints: the one under way and whom it waits for, those that are complete, and the tasks of one. */
+
+import { pathOf } from '../api.js';
+import { bytes, count, duration, taskName, text } from '../format.js';
+import { TopologyFrame } from '../head.js';
+import { Facts, Section, Table, Trouble, When } from '../parts.js';
+import { to } from '../route.js';
+import { html, useGet } from '../ui.js';
+import { useTopology } from './topology.js';
+
+/** @param {any} place */
+const completeColumns = (place) => [
+  { key: 'number', title: 'number', by: (row) => row.number, cell: (row) => html`<a href=${to(place, 'checkpoints', String(row.number))}>${row.number}</a>` },
+  { key: 'kind', title: 'kind', by: (row) => row.kind, cell: (row) => row.kind },
+  { key: 'taken', title: 'complete', num: true, by: (row) => row.taken_at, cell: (row) => html`<${When} at=${row.taken_at} />` },
+  { key: 'took', title: 'took', num: true, by: (row) => row.duration_s, cell: (row) => duration(row.duration_s) },
+  { key: 'total', title: 'size', num: true, by: (row) => row.total_bytes, cell: (row) => bytes(row.total_bytes) },
+  { key: 'new', title: 'new', num: true, by: (row) => row.written_bytes, cell: (row) => bytes(row.written_bytes), help: 'written for this one; the rest is shared with earlier ones' },
+  { key: 'state', title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned: an older one was restored since' : 'whole') },
+];
+
+/** @param {any} place @param {any} plan */
+function partColumns(place, plan) {
+  const instances = new Map((plan?.containers ?? []).flatMap((container) => container.tasks.map((task) => [task.task_id, task.instance_id])));
+  const named = (row) => (instances.has(row.task_id) ? html`<a href=${to(place, 'task', instances.get(row.task_id))}>${row.component}-${row.task_id}</a>` : `${row.component}-${row.task_id}`);
+  return [
+    { key: 'name', title: 'task', by: (row) => `${row.component}-${row.task_id}`, cell: named },
+    { key: 'align', title: 'align', num: true, by: (row) => row.align_s, cell: (row) => duration(row.align_s), help: 'from the first barrier to the cut' },
+    { key: 'sync', title: 'sync', num: true, by: (row) => row.sync_s, cell: (row) => duration(row.sync_s), help: 'the pause of the task' },
+    { key: 'async', title: 'async', num: true, by: (row) => row.async_s, cell: (row) => duration(row.async_s), help: 'writing behind its back' },
+    { key: 'total', title: 'size', num: true, by: (row) => row.total_bytes, cell: (row) => bytes(row.total_bytes) },
+    { key: 'new', title: 'new', num: true, by: (row) => row.written_bytes, cell: (row) => bytes(row.written_bytes) },
+    { key: 'channel', title: 'tuples on their way', num: true, by: (row) => row.channel_tuples, cell: (row) => count(row.channel_tuples) },
+  ];
+}
+
+/** @param {{route: any}} props */
+export function CheckpointsPage({ route }) {
+  const state = useTopology(route.place);
+  return html`<${TopologyFrame} route=${route} state=${state}>
+    ${route.arg ? html`<${One} key=${route.arg} place=${route.place} number=${route.arg} plan=${state.snapshot?.plan} />` : html`<${All} place=${route.place} plan=${state.snapshot?.plan} />`}
+  <//>`;
+}
+
+function All({ place, plan }) {
+  const { data, problem } = useGet(pathOf(place, 'checkpoints'), {}, 2);
+  if (!data) return html`<${Trouble} problem=${problem} />`;
+  if (data.interval_s === null && !data.complete.length && !data.pending) {
+    return html`<p class="quiet">The topology takes no checkpoints by itself: its mode is ${data.mode}${data.mode === 'EFFECTIVELY_ONCE' ? ' and no interval is set' : ''}.</p>`;
+  }
+  return html`<${Section} title="checkpoints">
+    <${Trouble} problem=${problem} />
+    <${Pending} place=${place} plan=${plan} pending=${data.pending} />
+    <${Facts} items=${[
+      ['due every', duration(data.interval_s)],
+      ['completed', count(data.completed)],
+      ['aborted', count(data.aborted)],
+      ['failed', count(data.failed)],
+      ['restores', count(data.restores)],
+      ['last failure', text(data.last_failure)],
+      ['last restore', data.last_restore ? `${data.last_restore}, ${duration(data.last_restore_s)}` : '-'],
+    ]} />
+    <${Table} columns=${completeColumns(place)} rows=${data.complete} name=${(row) => row.number} caption="complete checkpoints, the newest first" empty="None is complete yet." />
+    ${data.regions.length > 0 && html`<h3>regions that are restored together</h3><ul>${data.regions.map((region, number) => html`<li key=${number}>${region.components.join(', ')}: attempt ${region.attempt} ${region.started ? 'runs' : 'is starting'} from ${region.checkpoint ? `checkpoint ${region.checkpoint}` : 'empty state'}</li>`)}</ul>`}
+  <//>`;
+}
+
+function Pending({ place, plan, pending }) {
+  if (!pending) return html`<p class="quiet">None is under way.</p>`;
+  const known = new Map((plan?.containers ?? []).flatMap((container) => container.tasks.map((task) => [task.instance_id, task])));
+  const waits = pending.waits_for;
+  return html`<div class="flow warn" role="status"><p><b>${pending.number} is under way for ${duration(pending.for_s)}: ${pending.tasks - pending.missing} of ${pending.tasks} tasks</b></p>
+    ${waits.length > 0 && html`<p>it waits for ${waits.map((name, number) => html`${number ? ', ' : ''}${known.has(name) ? html`<a href=${to(place, 'task', name)}>${taskName(name)}</a>` : taskName(name)}`)}${pending.missing > waits.length ? ` and ${pending.missing - waits.length} more` : ''}</p>`}</div>`;
+}
+
+function One({ place, number, plan }) {
+  const { data, problem } = useGet(pathOf(place, 'checkpoints', number));
+  const checkpoint = data?.checkpoint;
+  return html`<${Section} title=${`checkpoint ${number}`}>
+    <${Trouble} problem=${problem} />
+    ${checkpoint && html`<${Facts} items=${[
+      ['kind', checkpoint.kind],
+      ['complete', html`<${When} at=${checkpoint.taken_at} />`],
+      ['took', duration(checkpoint.duration_s)],
+      ['size', bytes(checkpoint.total_bytes)],
+      ['new', bytes(checkpoint.written_bytes)],
+      ['barriers', data.unaligned ? 'unaligned' : 'aligned'],
+      ['plan', text(data.plan_version)],
+    ]} /><${Table} columns=${partColumns(place, plan)} rows=${data.tasks} name=${(row) => row.task_id} caption="tasks, the slowest first" empty="No task has state in it." />`}
+    <p><a href=${to(place, 'checkpoints')}>all checkpoints</a></p>
+  <//>`;
+}

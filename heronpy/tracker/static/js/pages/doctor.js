@@ -1,0 +1,51 @@
+/** What holds the topology back: every finding that fits, its figures, and what the doctor has seen of each task. */
+
+import { pathOf } from '../api.js';
+import { bytes, count, duration, rate, share, taskName } from '../format.js';
+import { TopologyFrame } from '../head.js';
+import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
+import { to } from '../route.js';
+import { html, useGet, useState } from '../ui.js';
+import { useTopology } from './topology.js';
+
+/** @param {any} place */
+const columns = (place) => [
+  { key: 'name', title: 'task', by: (row) => row.instance_id, cell: (row) => html`<a href=${to(place, 'task', row.instance_id)}>${taskName(row.instance_id)}</a>` },
+  { key: 'up', title: 'up', cell: (row) => (row.up ? 'up' : html`<b class="alarm">✗ down</b>`) },
+  { key: 'in', title: 'in', num: true, by: (row) => row.executed_per_s, cell: (row) => rate(row.executed_per_s) },
+  { key: 'out', title: 'out', num: true, by: (row) => row.emitted_per_s, cell: (row) => rate(row.emitted_per_s) },
+  { key: 'busy', title: 'busy', num: true, by: (row) => row.busy, cell: (row) => share(row.busy) },
+  { key: 'cpu', title: 'CPU', num: true, by: (row) => row.cpu, cell: (row) => count(row.cpu) },
+  { key: 'queue', title: 'queue', num: true, by: (row) => row.queue_bytes, cell: (row) => bytes(row.queue_bytes) },
+  { key: 'lag', title: 'queue takes', num: true, by: (row) => row.lag_s, cell: (row) => duration(row.lag_s), help: 'how long its queue takes at the present rate' },
+  { key: 'silent', title: 'silent', num: true, by: (row) => row.silent_s, cell: (row) => duration(row.silent_s), help: 'since its loop made a turn' },
+];
+
+/** @param {{place: any, finding: any, leads: boolean}} props */
+function FindingView({ place, finding, leads }) {
+  const figures = Object.entries(finding.figures).map(([name, value]) => [name, count(value)]);
+  return html`<article class="exception" data-row tabindex="-1" aria-label=${finding.verdict}>
+    <p><span class=${`rank ${finding.calm ? 'ok' : 'bad'}`}>${finding.calm ? '✓' : '!'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
+    ${finding.next && html`<p class="next"><b>next</b> ${finding.next}</p>`}
+    ${(finding.task || finding.component) && html`<p>see ${finding.task ? html`<a href=${to(place, 'task', finding.task)}>${taskName(finding.task)}</a>` : html`<a href=${to(place, 'component', finding.component)}>${finding.component}</a>`}</p>`}
+    ${figures.length > 0 && html`<${Facts} items=${figures} />`}
+  </article>`;
+}
+
+/** @param {{route: any}} props */
+export function DoctorPage({ route }) {
+  const { place } = route;
+  const state = useTopology(place);
+  const [filter, setFilter] = useState('');
+  const { data, problem } = useGet(pathOf(place, 'doctor'), {}, 5);
+  const rows = (data?.tasks ?? []).filter((row) => fits(filter, row.instance_id));
+  return html`<${TopologyFrame} route=${route} state=${state}>
+    <${Section} title="findings">
+      <${Trouble} problem=${problem} />
+      ${data?.findings.map((finding, number) => html`<${FindingView} key=${number} place=${place} finding=${finding} leads=${number === 0} />`)}
+      ${data && html`<p class="quiet">Over the last ${duration(data.window_s)}: ${rate(data.emitted_per_s)} emitted, spouts held ${share(data.held)} of the time.${data.events_known ? '' : ' Restarts and changes of the past are not known.'}</p>`}
+    <//>
+    ${data && html`<${Section} title="what was seen of each task" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
+      <${Table} columns=${columns(place)} rows=${rows} name=${(row) => row.instance_id} caption="tasks" order="busy" down=${true} mark=${(row) => (row.up ? '' : 'down')} empty="No task." /><//>`}
+  <//>`;
+}

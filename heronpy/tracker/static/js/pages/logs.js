@@ -1,0 +1,41 @@
+/** The logs of a topology's processes, and one of them. */
+
+import { pathOf } from '../api.js';
+import { bytes, taskName } from '../format.js';
+import { TopologyFrame } from '../head.js';
+import { LogView } from '../log_view.js';
+import { Filter, Section, Table, Trouble, When, fits } from '../parts.js';
+import { to } from '../route.js';
+import { html, useGet, useState } from '../ui.js';
+import { useTopology } from './topology.js';
+
+/** @param {any} place */
+const columns = (place) => [
+  { key: 'process', title: 'process', by: (row) => row.process, cell: (row) => html`<a href=${to(place, /^container_/.test(row.process) ? 'task' : 'logs', row.process)}>${taskName(row.process)}</a>` },
+  { key: 'container', title: 'container', num: true, by: (row) => row.container, cell: (row) => `c${row.container}` },
+  { key: 'bytes', title: 'size', num: true, by: (row) => row.bytes, cell: (row) => bytes(row.bytes) },
+  { key: 'changed', title: 'last line', num: true, by: (row) => row.changed_at, cell: (row) => html`<${When} at=${row.changed_at} />` },
+];
+
+/** @param {{route: any}} props */
+export function LogsPage({ route }) {
+  const { place, arg: process } = route;
+  const state = useTopology(place);
+  const [filter, setFilter] = useState('');
+  const { data, problem } = useGet(process ? null : pathOf(place, 'logs'), {}, 5);
+  const rows = (data?.files ?? []).filter((row) => fits(filter, row.process, `c${row.container}`));
+  if (process) {
+    return html`<${TopologyFrame} route=${route} state=${state}><${Section} title=${`log of ${process}`}>
+      <${LogView} key=${process} place=${place} process=${process} follow=${state.status !== 'gone'} /><//><//>`;
+  }
+  return html`<${TopologyFrame} route=${route} state=${state}><${Section} title="logs" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter processes" />`}>
+    <${Trouble} problem=${problem} />
+    <${Unreachable} what="logs" found=${data?.unreachable} />
+    ${data && html`<${Table} columns=${columns(place)} rows=${rows} name=${(row) => row.process} caption="processes that have a log" empty="No log fits the filter." />`}
+  <//><//>`;
+}
+
+/** Containers whose files cannot be read now. @param {{what: string, found: Record<string, string>|undefined}} props */
+export function Unreachable({ what, found }) {
+  return Object.entries(found ?? {}).map(([container, why]) => html`<p class="trouble" key=${container}><b>the ${what} of container ${container} cannot be read now</b><span>${why}</span></p>`);
+}

@@ -1,0 +1,95 @@
+/** A topology: graph, containers, charts, events, and tables of what they show. */
+
+import { componentColumns, edgeColumns, processColumns, taskColumns } from '../columns.js';
+import { Containers } from '../containers.js';
+import { bytes, count, duration, taskName } from '../format.js';
+import { GraphView } from '../graph.js';
+import { TopologyFrame } from '../head.js';
+import { MEASURES, measure } from '../levels.js';
+import { Facts, Filter, Section, Table, fits } from '../parts.js';
+import { ChartsOf, Events, useEvents, useRecorder } from '../past.js';
+import { replaceQuery, to } from '../route.js';
+import { html, useLive, useMemo, useState } from '../ui.js';
+
+/** Above so many tasks their figures come only where they are asked for. */
+const TASKS_MAX = 600;
+const levels = new Map();
+
+/** The live query of a topology: with tasks, unless there are too many. @param {any} place @param {boolean} [needed] */
+export function useTopology(place, needed = false) {
+  const topology = [place.cluster, place.role, place.environ, place.name].join('/');
+  const level = needed ? 'tasks' : (levels.get(topology) ?? 'component');
+  const state = useLive({ topology, level });
+  const tasks = state.snapshot?.topology?.tasks;
+  if (tasks) levels.set(topology, tasks <= TASKS_MAX ? 'tasks' : 'component');
+  useRecorder(state);
+  return state;
+}
+
+/** @param {{route: any}} props */
+export function TopologyPage({ route }) {
+  const { place } = route;
+  const state = useTopology(place);
+  const events = useEvents(place, state);
+  const [marked, setMarked] = useState('');
+  const [filter, setFilter] = useState('');
+  const { plan, load, topology, tasks } = state.snapshot ?? {};
+  const by = measure(route.query.by ?? 'busy').name;
+  const rates = useMemo(() => new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s])), [load?.edges]);
+  const columns = useMemo(() => componentColumns(place), [state.live]);
+  const edges = useMemo(() => edgeColumns(place, rates), [rates]);
+  const mark = (row) => (row.name === marked ? 'marked' : '');
+  if (!plan) return html`<${TopologyFrame} route=${route} state=${state}><${Events} events=${events} /><//>`;
+  const choose = html`<label>colour by <select value=${by} onChange=${(event) => replaceQuery(route, { by: event.target.value === 'busy' ? '' : event.target.value })}>
+    ${Object.entries(MEASURES).map(([name, one]) => html`<option key=${name} value=${name}>${one.title}</option>`)}</select></label>`;
+  return html`<${TopologyFrame} route=${route} state=${state}>
+    ${(load?.culprits ?? []).length > 0 && html`<p class="flow warn" role="status">Spouts are held by ${load.culprits.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
+    <${Section} title="graph" aside=${choose}>
+      <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
+      <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
+      <p class="quiet">A component has the colour of its worst task: low, medium (.4), high (.7, +), full (.9, #). Double lines are keyed. ✗ is down, ! holds the spouts back.</p>
+    <//>
+    <${ChartsOf} route=${route} state=${state} events=${events} />
+    <${Events} events=${events} />
+    <${Section} title="components" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter components" />`}>
+      <${Table} columns=${columns} rows=${(load?.components ?? []).filter((row) => fits(filter, row.name, row.kind))} name=${(row) => row.name} caption="components"
+        mark=${mark} onHover=${(row) => setMarked(row?.name ?? '')} empty="No figures yet." />
+    <//>
+    <${Section} title="streams"><${Table} columns=${edges} rows=${plan.edges} name=${(row) => row.id} caption="streams between components" /><//>
+    ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} /><//>`}
+  <//>`;
+}
+
+function CulpritView({ place, one, tasks }) {
+  const instance = (tasks?.tasks ?? []).find((task) => task.task_id === one.task_id)?.instance_id ?? (/^container_/.test(one.name) ? one.name : null);
+  const shown = instance ? html`<a href=${to(place, 'task', instance)}>${taskName(instance)}</a>` : one.component ? html`<a href=${to(place, 'component', one.component)}>${one.name}</a>` : one.name;
+  return html`${shown} for ${duration(one.since_s)} (${bytes(one.queued_bytes)} queued)`;
+}
+
+function Totals({ totals }) {
+  return html`<${Facts} items=${[
+    ['acked', count(totals.acked)],
+    ['failed', count(totals.failed)],
+    ['not sent again', count(totals.not_resent)],
+    ['sent again, at most', count(totals.replayed)],
+    ['dead letters', count(totals.dead_letters)],
+    ['lost', `${totals.lost_estimated ? '≥ ' : ''}${count(totals.lost)}`],
+    ['restores', count(totals.restores)],
+  ]} />`;
+}
+
+/** All tasks and the other processes. @param {{route: any}} props */
+export function TasksPage({ route }) {
+  const { place } = route;
+  const state = useTopology(place, true);
+  const [filter, setFilter] = useState('');
+  const columns = useMemo(() => ({ tasks: taskColumns(place), processes: processColumns(place) }), [state.live]);
+  const tasks = state.snapshot?.tasks;
+  const rows = (tasks?.tasks ?? []).filter((row) => fits(filter, taskName(row.instance_id), row.state, row.host, row.error, row.exit_reason, `c${row.container}`));
+  return html`<${TopologyFrame} route=${route} state=${state}>
+    <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
+      <${Table} columns=${columns.tasks} rows=${rows} name=${(row) => row.task_id} caption="tasks" mark=${(row) => (row.up ? '' : 'down')} empty=${tasks ? 'No task fits the filter.' : 'No figures yet.'} />
+    <//>
+    <${Section} title="other processes"><${Table} columns=${columns.processes} rows=${tasks?.processes ?? []} name=${(row) => `${row.container}/${row.name}`} caption="other processes" empty="No figures yet." /><//>
+  <//>`;
+}

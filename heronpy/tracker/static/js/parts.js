@@ -1,0 +1,155 @@
+/** Parts of several pages: tables, sentences, states, sparklines. */
+
+import { UNKNOWN, duration, text, time } from './format.js';
+import { html, rarely, useClock, useState } from './ui.js';
+
+/** How urgent it is, by rank: a sign and a word beside each colour. */
+const RANKS = [
+  ['ok', '✓', 'ok'],
+  ['info', '~', 'changing'],
+  ['warn', '!', 'slow'],
+  ['bad', '!!', 'bad'],
+  ['bad', '✗', 'failed'],
+];
+
+/** @param {{rank: number}} props */
+export function Rank({ rank }) {
+  const [style, sign, word] = RANKS[Math.min(rank, RANKS.length - 1)];
+  return html`<span class=${`rank ${style}`} role="img" aria-label=${word} title=${word}>${sign}</span>`;
+}
+
+const GOOD = new Set(['RUNNING', 'FINISHED']);
+const CHANGING = new Set(['STARTING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED']);
+
+/** A state as a badge. @param {{state: string}} props */
+export function State({ state }) {
+  const style = GOOD.has(state) ? 'ok' : CHANGING.has(state) ? 'info' : 'bad';
+  return html`<span class=${`state ${style}`}>${state}</span>`;
+}
+
+/** The doctor's sentence. @param {{topology: any, children?: any}} props */
+export function Sentence({ topology, children }) {
+  const said = topology.sentence ?? (topology.cause || unsaid(topology));
+  return html`<div class="sentence">
+    <${Rank} rank=${topology.rank} />
+    <p><strong>${said}</strong>${topology.next && html`<span class="next"><b>next</b> ${topology.next}</span>`}</p>
+    ${children}
+  </div>`;
+}
+
+/** @param {any} topology */
+const unsaid = (topology) =>
+  topology.asked_at === null ? `${topology.state}: its topology master has not answered yet` : `${topology.state}: nothing to say yet`;
+
+/** A problem as the tracker tells it. @param {{problem: any}} props */
+export function Trouble({ problem }) {
+  if (!problem) return null;
+  const nearest = problem.nearest ? `; the nearest name is ${problem.nearest}` : '';
+  return html`<p class="trouble" role="alert"><b>${problem.title}${nearest}</b>${problem.detail && html`<span>${problem.detail}</span>`}</p>`;
+}
+
+/** What the live stream does when it does not flow. @param {{state: import('./live_state.js').LiveState}} props */
+export function Flow({ state }) {
+  const now = useClock(1);
+  const silent = state.snapshot?.silent_s ?? 0;
+  if (state.status === 'gone') {
+    return html`<p class="flow warn" role="status">${state.gone}; this page shows what was seen last.</p>`;
+  }
+  if (state.status === 'waiting') {
+    const ago = state.since ? ` for ${duration(Math.max(0, Math.round((now - state.since) / 1000)))}` : '';
+    return html`<p class="flow bad" role="status">No news${ago}: ${state.problem?.title}. Trying again.</p>`;
+  }
+  if (silent > 10) {
+    return html`<p class="flow bad" role="status">The topology master has not answered for ${duration(Math.round(silent))}; figures are older.</p>`;
+  }
+  return null;
+}
+
+/** @typedef {{key: string, title: string, num?: boolean, help?: string, cell: (row: any) => any, by?: (row: any) => any}} Column */
+
+const STEP = 100;
+
+/**
+ * A table that sorts by a click on a title and shows a hundred rows at first.
+ * @param {{columns: Column[], rows: any[], name: (row: any) => string, caption: string, order?: string, down?: boolean, mark?: (row: any) => string, onHover?: (row: any) => void, empty?: string}} props
+ */
+export function Table({ columns, rows, name, caption, order = '', down = false, mark, onHover, empty = 'Nothing here.' }) {
+  const [sorting, setSorting] = useState({ key: order, down });
+  const [limit, setLimit] = useState(STEP);
+  const by = columns.find((column) => column.key === sorting.key)?.by;
+  const sorted = by ? [...rows].sort((one, other) => (sorting.down ? -1 : 1) * compared(by(one), by(other))) : rows;
+  if (!rows.length) return html`<p class="quiet">${empty}</p>`;
+  const title = (column) =>
+    column.by
+      ? html`<button class="sort" onClick=${() => setSorting({ key: column.key, down: sorting.key === column.key ? !sorting.down : Boolean(column.num) })}>${column.title}<span aria-hidden="true">${sorting.key === column.key ? (sorting.down ? ' ▾' : ' ▴') : ''}</span></button>`
+      : column.title;
+  const sortOf = (column) => (column.by && sorting.key === column.key ? (sorting.down ? 'descending' : 'ascending') : undefined);
+  return html`<div class="scroll" tabindex="0" role="group" aria-label=${caption}>
+    <table>
+      <caption class="unseen">${caption}</caption>
+      <thead><tr>${columns.map((column) => html`<th key=${column.key} scope="col" class=${column.num ? 'num' : ''} title=${column.help} aria-sort=${sortOf(column)}>${title(column)}</th>`)}</tr></thead>
+      <tbody>${sorted.slice(0, limit).map((row) => html`<${Row} key=${name(row)} row=${row} columns=${columns} style=${mark?.(row) ?? ''} onHover=${onHover} />`)}</tbody>
+    </table>
+    ${sorted.length > limit && html`<button onClick=${() => setLimit(limit + STEP)}>show ${Math.min(STEP, sorted.length - limit)} of ${sorted.length - limit} more</button>`}
+  </div>`;
+}
+
+/** A delta keeps the rows that it does not change: they need no new look. */
+const Row = rarely(({ row, columns, style, onHover }) => html`<tr data-row class=${style}
+  onMouseEnter=${onHover && (() => onHover(row))} onMouseLeave=${onHover && (() => onHover(null))} onFocusIn=${onHover && (() => onHover(row))}>
+  ${columns.map((column, number) => number === 0
+    ? html`<th scope="row" key=${column.key}>${column.cell(row)}</th>`
+    : html`<td key=${column.key} class=${column.num ? 'num' : ''}>${column.cell(row)}</td>`)}
+</tr>`, ['row', 'columns', 'style']);
+
+/** Unknown values are the least. @param {any} one @param {any} other */
+function compared(one, other) {
+  if (one === other) return 0;
+  if (one === null || one === undefined) return -1;
+  if (other === null || other === undefined) return 1;
+  return typeof one === 'string' ? one.localeCompare(other, undefined, { numeric: true }) : one - other;
+}
+
+/** A line over the last minutes; the text beside it has the figure. @param {{values: (number|null)[], label: string}} props */
+export function Spark({ values, label }) {
+  const known = values.filter((value) => value !== null);
+  if (known.length < 2) return UNKNOWN;
+  const top = Math.max(...known) || 1;
+  const step = 80 / Math.max(1, values.length - 1);
+  let drawing = '';
+  let pen = 'M';
+  values.forEach((value, number) => {
+    if (value === null) pen = 'M';
+    else {
+      drawing += `${pen}${(number * step).toFixed(1)} ${(17 - (15 * value) / top).toFixed(1)}`;
+      pen = 'L';
+    }
+  });
+  return html`<svg class="spark" viewBox="0 0 80 18" width="80" height="18" role="img" aria-label=${label}><path d=${drawing} /></svg>`;
+}
+
+/** Name and value pairs. @param {{items: [string, any, string?][]}} props */
+export function Facts({ items }) {
+  return html`<dl class="facts">${items.map(([name, value, help]) => html`<div key=${name} title=${help}><dt>${name}</dt><dd>${value ?? UNKNOWN}</dd></div>`)}</dl>`;
+}
+
+/** A time of day. @param {{at: number|null}} props */
+export function When({ at }) {
+  return at ? html`<time datetime=${new Date(at * 1000).toISOString()}>${time(at)}</time>` : UNKNOWN;
+}
+
+/** A field that filters. @param {{value: string, onChange: (value: string) => void, label: string}} props */
+export function Filter({ value, onChange, label }) {
+  return html`<input type="search" data-filter value=${value} placeholder=${`${label}  ( / )`} aria-label=${label} onInput=${(event) => onChange(event.target.value)} />`;
+}
+
+/** Whether all words of the filter are in the text. @param {string} filter @param {...any} texts */
+export function fits(filter, ...texts) {
+  const whole = texts.map(text).join(' ').toLowerCase();
+  return filter.toLowerCase().split(/\s+/).every((word) => whole.includes(word));
+}
+
+/** A section with a heading that can be linked to. @param {{title: string, children: any, aside?: any}} props */
+export function Section({ title, children, aside }) {
+  return html`<section aria-label=${title}><header><h2>${title}</h2>${aside}</header>${children}</section>`;
+}

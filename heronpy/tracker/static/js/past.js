@@ -1,0 +1,70 @@
+/** Charts and events of a topology or of one component. */
+
+import { pathOf } from './api.js';
+import { Charts, OF_COMPONENT, OF_SPARK, OF_TOPOLOGY, SPANS, Spans, reachable } from './charts.js';
+import { duration } from './format.js';
+import { onPage } from './keys.js';
+import { merged } from './live_state.js';
+import { Section, Trouble, When } from './parts.js';
+import { replaceQuery } from './route.js';
+import { METRICS, Recorder, SPARK_METRICS, joined } from './series.js';
+import { html, useEffect, useGet, useMemo } from './ui.js';
+
+const POINTS = 300;
+const SHOWN = 40;
+const NOTHING = { times: [], series: [], kept_from: null };
+/** Of the topology that is looked at; pages of one topology share it. */
+const recorder = new Recorder();
+
+/** Remember what the live stream says. @param {any} state */
+export function useRecorder(state) {
+  const snapshot = state.snapshot;
+  if (snapshot?.load && snapshot.topology) recorder.see(snapshot.topology.id, snapshot.load);
+}
+
+/** All events that are known, the newest last. @param {any} place @param {any} state */
+export function useEvents(place, state) {
+  // Asked again after each opening of the stream: it tells only what is new since then.
+  const asked = useGet(pathOf(place, 'events'), { limit: 300 }, 0);
+  const status = state.status;
+  useEffect(() => {
+    if (status === 'live') asked.again();
+  }, [status]);
+  return useMemo(() => merged(asked.data?.events ?? [], state.events), [asked.data, state.events]);
+}
+
+/** @param {{route: any, state: any, events: any[], component?: string, spark?: boolean}} props */
+export function ChartsOf({ route, state, events, component = '', spark = false }) {
+  const span = SPANS.some(([name]) => name === route.query.span) ? route.query.span : '10m';
+  const seconds = SPANS.find(([name]) => name === span)[1];
+  const query = { since: -seconds, points: POINTS, metric: spark ? SPARK_METRICS : METRICS, ...((component || spark) && { component: component ? [component, ''] : [''] }) };
+  const ended = state.status === 'gone';
+  const asked = useGet(pathOf(route.place, 'timeline'), query, ended ? 0 : 30);
+  const load = state.snapshot?.load;
+  const timeline = useMemo(() => (spark ? (asked.data ?? NOTHING) : joined(asked.data, recorder, seconds, component)), [asked.data, load?.at, seconds, component]);
+  const keptFrom = asked.data?.kept_from ?? null;
+  const choose = (name) => replaceQuery(route, { span: name === '10m' ? '' : name });
+  useEffect(() => {
+    onPage.span = (number) => reachable(number, keptFrom) && choose(SPANS[number][0]);
+    return () => {
+      onPage.span = null;
+    };
+  });
+  const nodes = state.snapshot?.plan?.nodes;
+  const spouts = useMemo(() => new Set((nodes ?? []).filter((node) => node.kind === 'spout').map((node) => node.name)), [nodes]);
+  return html`<${Section} title="charts" aside=${html`<${Spans} span=${span} keptFrom=${keptFrom} onSpan=${choose} />`}>
+    ${!timeline.times.length && html`<${Trouble} problem=${asked.problem} />`}
+    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} spouts=${spouts} />
+  <//>`;
+}
+
+/** What happened, the newest first. @param {{events: any[]}} props */
+export function Events({ events }) {
+  const newest = events.slice(-SHOWN).reverse();
+  return html`<${Section} title="events">
+    ${newest.length === 0 ? html`<p class="quiet">Nothing has happened yet.</p>` : html`<ol class="events" tabindex="0" aria-label="events, the newest first">${newest.map((event) => html`<li key=${event.number} class=${event.warning ? 'warn' : ''}>
+      <${When} at=${event.at} /> <span class="kind">${event.warning ? '! ' : ''}${event.kind}</span>
+      <span>${event.text}${event.times > 1 ? ` (${event.times} times)` : ''}${event.lasted_s ? `, ${duration(event.lasted_s)}` : ''}${event.detail && html`<code>${event.detail}</code>`}</span>
+    </li>`)}</ol>`}
+  <//>`;
+}

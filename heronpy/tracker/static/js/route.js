@@ -1,0 +1,45 @@
+/** Addresses of pages: everything is behind the #, so that the server sees no names. */
+
+/**
+ * @typedef {{cluster: string, role: string, environ: string, name: string}} Place
+ * @typedef {{place: Place|null, page: string, arg: string, query: Record<string, string>}} Route
+ */
+
+/** @param {string} hash @returns {Route} */
+export function parsed(hash) {
+  const [path, asked] = hash.replace(/^#\/?/, '').split('?', 2);
+  const parts = path.split('/').filter(Boolean).map(decoded);
+  const query = Object.fromEntries(new URLSearchParams(asked ?? ''));
+  if (parts[0] !== 't' || parts.length < 5) return { place: null, page: parts[0] ?? '', arg: parts[1] ?? '', query };
+  const [, cluster, role, environ, name, page = '', arg = ''] = parts;
+  return { place: { cluster, role, environ, name }, page, arg, query };
+}
+
+/** @param {string} part */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // a % that escapes nothing
+  }
+}
+
+/** @param {Place} place @param {...string} more page and argument */
+export function to(place, ...more) {
+  const parts = ['t', place.cluster, place.role, place.environ, place.name, ...more.filter((part) => part !== '')];
+  return `#/${parts.map(encodeURIComponent).join('/')}`;
+}
+
+/** @param {Route} route @param {Record<string, string>} change */
+export function withQuery(route, change) {
+  const query = new URLSearchParams({ ...route.query, ...change });
+  for (const [name, value] of [...query]) if (value === '') query.delete(name);
+  const path = route.place ? to(route.place, route.page, route.arg) : `#/${[route.page, route.arg].filter(Boolean).map(encodeURIComponent).join('/')}`;
+  return String(query) ? `${path}?${query}` : path;
+}
+
+/** Change the query of this page without a step in the history. @param {Route} route @param {Record<string, string>} change */
+export function replaceQuery(route, change) {
+  history.replaceState(null, '', withQuery(route, change));
+  dispatchEvent(new HashChangeEvent('hashchange'));
+}

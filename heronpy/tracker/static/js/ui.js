@@ -1,0 +1,142 @@
+/** What components are made of: Preact and htm, and hooks for data that respect a frozen page. */
+
+import { Problem, get } from './api.js';
+import { liveOf } from './live.js';
+import { Component, html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
+
+export { html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/htm-preact.js';
+
+/**
+ * A component that is rendered again only when one of these properties is another object.
+ * @param {any} Inner @param {string[]} names
+ */
+export function rarely(Inner, names) {
+  return class extends Component {
+    shouldComponentUpdate(next) {
+      return names.some((name) => next[name] !== this.props[name]);
+    }
+
+    render(props) {
+      return html`<${Inner} ...${props} />`;
+    }
+  };
+}
+
+/** A value that components can listen to. @template T */
+export class Cell {
+  /** @param {T} value */
+  constructor(value) {
+    this.value = value;
+    /** @type {Set<() => void>} */
+    this.listeners = new Set();
+  }
+
+  /** @param {T} value */
+  set(value) {
+    if (Object.is(value, this.value)) return;
+    this.value = value;
+    for (const listener of [...this.listeners]) listener();
+  }
+
+  /** @param {() => void} listener */
+  listen(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+}
+
+/** Nothing on the page moves while this is true. */
+export const frozen = new Cell(false);
+
+/** @template T @param {Cell<T>} cell @returns {T} */
+export function useCell(cell) {
+  const [, look] = useState(0);
+  useEffect(() => {
+    look((number) => number + 1);
+    return cell.listen(() => look((number) => number + 1));
+  }, [cell]);
+  return cell.value;
+}
+
+/** The state of the live stream with this query. @param {Record<string, any>} query */
+export function useLive(query) {
+  const live = liveOf(query);
+  const [state, setState] = useState({ live, state: live.state });
+  useEffect(() => {
+    const show = () => frozen.value || setState({ live, state: live.state });
+    setState({ live, state: live.state });
+    const end = [live.listen(show), frozen.listen(show)];
+    return () => end.forEach((stop) => stop());
+  }, [live]);
+  return { live, ...(state.live === live ? state.state : live.state) };
+}
+
+/**
+ * The answer to a GET, asked for again every so many seconds while the tab is visible and the page is not frozen. What
+ * was answered last stays when a later try fails.
+ * @param {string|null} path null: ask for nothing
+ * @param {Record<string, any>} [query] @param {number} [everyS] 0: once
+ * @returns {{data: any, problem: Problem|null, again: () => void}}
+ */
+export function useGet(path, query = {}, everyS = 0) {
+  const key = path === null ? null : JSON.stringify([path, query]);
+  const [found, setFound] = useState({ key, data: null, problem: null });
+  const look = useRef(() => {});
+  useEffect(() => {
+    if (path === null) return undefined;
+    const abort = new AbortController();
+    let timer;
+    let asking = false;
+    const due = () => !document.hidden && !frozen.value;
+    const run = async () => {
+      clearTimeout(timer);
+      if (asking) return;
+      asking = true;
+      try {
+        const data = await get(path, query, abort.signal);
+        setFound({ key, data, problem: null });
+      } catch (problem) {
+        if (abort.signal.aborted) return;
+        const told = problem instanceof Problem ? problem : new Problem({ status: 0, title: String(problem) });
+        setFound((old) => ({ key, data: old.key === key ? old.data : null, problem: told }));
+      }
+      asking = false;
+      if (everyS) timer = setTimeout(() => due() && run(), everyS * 1000);
+    };
+    const wake = () => everyS && due() && run();
+    look.current = run;
+    run();
+    document.addEventListener('visibilitychange', wake);
+    const end = frozen.listen(wake);
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+      end();
+      document.removeEventListener('visibilitychange', wake);
+    };
+  }, [key, everyS]);
+  const mine = found.key === key;
+  return { data: mine ? found.data : null, problem: mine ? found.problem : null, again: () => look.current() };
+}
+
+/** Renders again every so many seconds, for ages and times. @param {number} everyS */
+export function useClock(everyS) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || frozen.value || setNow(Date.now()), everyS * 1000);
+    return () => clearInterval(timer);
+  }, [everyS]);
+  return now;
+}
+
+/** Whether the system asks for dark colours. */
+export function useDark() {
+  const media = matchMedia('(prefers-color-scheme: dark)');
+  const [dark, setDark] = useState(media.matches);
+  useEffect(() => {
+    const change = () => setDark(media.matches);
+    media.addEventListener('change', change);
+    return () => media.removeEventListener('change', change);
+  }, []);
+  return dark;
+}

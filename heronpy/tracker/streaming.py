@@ -1,0 +1,37 @@
+"""`GET /api/v1/live`: server-sent events, see `heronpy.views.live`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from heronpy.tracker.calls import Call, Param, Table
+from heronpy.tracker.feeds import STREAMS_MAX
+from heronpy.tracker.guard import Scope
+from heronpy.tracker.problems import Problem
+from heronpy.tracker.reading import V1
+
+table = Table()
+
+
+@table.route(
+    "GET", V1 + "/live", Scope.VIEW,
+    Param("topology", "cluster/role/environ/name; without it the list of all"),
+    Param("level", "how much of a topology", default="component", choices=("component", "tasks")),
+    media="text/event-stream",
+)  # fmt: skip
+async def live(call: Call) -> AsyncIterator[bytes]:
+    """What changes, as it changes."""
+    tracker, wanted = call.tracker, call.query["topology"]
+    if tracker.feeds.streams >= STREAMS_MAX:
+        raise Problem(503, "busy", f"{STREAMS_MAX} pages are watching already", "close a tab, or ask again later")
+    last_id = call.headers.get("last-event-id", "")
+    if wanted is None:
+        clusters = [one for one in tracker.clusters.values() if call.asker.sees(one.name)]
+        feed = tracker.feeds.of_list(clusters, call.asker.where, lambda one: tracker.sees(call.asker, one))
+        return feed.stream(last_id)
+    parts = wanted.split("/")
+    if len(parts) != 4:
+        raise Problem(400, "bad-request", f"topology is {wanted[:200]!r}; it must be cluster/role/environ/name")
+    cluster, role, environ, name = parts
+    watched = await tracker.topology(cluster, role, environ, name, call.asker)
+    return tracker.feeds.of_topology(tracker.clusters[cluster], watched, call.query["level"]).stream(last_id)

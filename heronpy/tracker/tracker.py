@@ -1,0 +1,76 @@
+"""The tracker's state: its clusters, streams, tokens and audit; apart from HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from heronpy.clusters.target import Common
+from heronpy.common.nearest import nearest
+from heronpy.tracker.audit import Audit
+from heronpy.tracker.feeds import Feeds
+from heronpy.tracker.guard import Asker, House
+from heronpy.tracker.problems import Problem
+from heronpy.tracker.sources import ClusterSource, Watched
+from heronpy.tracker.tokens import Tokens
+
+#: Changes at once; each holds a thread.
+CHANGES_MAX = 8
+
+
+class Tracker:
+    """Everything that requests share. `folder` is private to the user."""
+
+    def __init__(self, clusters: Iterable[str], common: Common, house: House, folder: Path) -> None:
+        self.clusters = {name: ClusterSource(name, common) for name in clusters}
+        self.house = house
+        self.feeds = Feeds()
+        self.tokens = Tokens(folder)
+        self.audit = Audit(folder, time.time)
+        #: Topologies that are being changed, by id.
+        self.changing: set[str] = set()
+        self.asked_at = time.monotonic()
+
+    async def cluster(self, name: str, asker: Asker) -> ClusterSource:
+        """A cluster that the asker may see, freshly read."""
+        found = self.clusters.get(name)
+        if found is None or not asker.sees(name):
+            known = [one for one in self.clusters if asker.sees(one)]
+            raise Problem(
+                404, "not-found", f"there is no cluster '{name}'", f"clusters are {', '.join(known) or 'none'}",
+                nearest(name, known),
+            )  # fmt: skip
+        await found.refresh()
+        if found.trouble:
+            raise Problem(503, "no-answer", f"cluster {name} cannot be read: {found.trouble}", "try again")
+        return found
+
+    async def topology(self, cluster: str, role: str, environ: str, name: str, asker: Asker) -> Watched:
+        """A topology that the asker may see; for others it is as if it were not there."""
+        source = await self.cluster(cluster, asker)
+        mine = {one.name: one for one in source.topologies.values() if self.sees(asker, one)}
+        found = mine.get(name)
+        if found is None:
+            raise Problem(
+                404, "not-found", f"cluster {cluster} has no topology '{name}'", f"see 'heron list {cluster}'",
+                nearest(name, list(mine)),
+            )  # fmt: skip
+        record = found.record
+        if (record.role, record.environ) != (role, environ):
+            raise Problem(
+                404, "not-found", f"topology '{name}' is not in {cluster}/{role}/{environ}",
+                f"it is in {record.cluster}/{record.role}/{record.environ}", name,
+            )  # fmt: skip
+        return found
+
+    @staticmethod
+    def sees(asker: Asker, topology: Watched) -> bool:
+        """Whether the asker may see a topology."""
+        record = topology.record
+        return asker.sees(record.cluster, record.role, record.environ)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for cluster in self.clusters.values():
+            cluster.close()

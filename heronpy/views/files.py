@@ -1,0 +1,101 @@
+"""What is read from the files of a topology: logs, dead letters, its settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class LogFile(Struct, kw_only=True):
+    """A process that has a log."""
+
+    #: `container_1_word_3`, `stmgr-1`, `tmaster`.
+    process: str
+    container: int
+    bytes: int
+    changed_at: float
+
+
+class LogFiles(Struct, kw_only=True):
+    """`GET /logs`: the processes that have a log."""
+
+    files: list[LogFile]
+    #: Containers whose files cannot be listed now, and why.
+    unreachable: dict[str, str]
+
+
+class LogLine(Struct, kw_only=True):
+    """One record of a log; a record may have several lines (a traceback)."""
+
+    #: None: the line has no time of its own, as what user code prints.
+    at: float | None
+    #: DEBUG, INFO, WARN, ERROR, FATAL; None: as above.
+    level: str | None
+    #: Name of the logger; may be empty.
+    logger: str
+    text: str
+
+
+class Logs(Struct, kw_only=True):
+    """`GET /logs/{process}?offset|until&bytes&file&back`: a piece of one log, oldest line first. Scope `data`.
+
+    Without an offset it is the end of the log. `back` is the number of the rotated file, 0 the newest.
+    """
+
+    process: str
+    lines: list[LogLine]
+    #: Where the piece begins and ends in the file; give `end` as `offset` to read on, `begin` as `until` to read back.
+    begin: int
+    end: int
+    #: Size of the file now.
+    size: int
+    #: Which file it is; give it as `file` with the next offset.
+    file: str
+    #: Another file has taken the name since `file` was given out (it was rotated): this is the end of the new one.
+    rotated: bool
+
+
+class Letter(Struct, kw_only=True):
+    """A tuple that was given up. Scope `data`."""
+
+    at: float
+    component: str
+    instance: str
+    source: str
+    stream: str
+    tries: int
+    #: The values, as JSON where that is possible, else texts.
+    payload: Any
+    traceback: str
+
+
+class Letters(Struct, kw_only=True):
+    """`GET /letters?component&limit`: newest first."""
+
+    letters: list[Letter]
+    #: Containers whose letters cannot be read now, and why.
+    unreachable: dict[str, str]
+
+
+class Setting(Struct, kw_only=True):
+    """A setting of the topology."""
+
+    #: `heron.<room>.<field>`, or the key of the topology's own configuration.
+    key: str
+    #: Empty for the whole topology.
+    component: str
+    #: `***` when it may be a secret.
+    value: str
+    #: Where the value comes from: `default`, a file, `command line`, `topology`.
+    origin: str
+    redacted: bool
+
+
+class Config(Struct, kw_only=True):
+    """`GET /config`: by key."""
+
+    settings: list[Setting]
+    package: str
+    python: str
+    release: str

@@ -1,0 +1,70 @@
+"""The messages of `GET /api/v1/live`, each one server-sent event with `event:` its name and `id:` its number.
+
+A snapshot has everything of the level; deltas then say what changed. A reader keeps the snapshot and applies deltas:
+`fields` replaces fields of the snapshot's `topology` (of `load` and `tasks` by the path, `load.held`), `tables` sets
+cells, whose rows are positions in the lists of the last snapshot. A delta never changes their length or order: then a
+snapshot comes.
+
+Figures have four significant digits.
+
+Every 15 s without news comes the comment `: ping`. A stream that ends is opened again with the header `Last-Event-ID`;
+the answer begins with a snapshot, unless nothing has changed since.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from heronpy.views.load import Load, Tasks
+from heronpy.views.overview import Topology
+from heronpy.views.past import Event
+from heronpy.views.plan import Plan
+
+
+class Snapshot(Struct, kw_only=True):
+    """`event: snapshot`, of `GET /live` (the list) or `GET /live?topology=C/R/E/NAME&level=component|tasks`."""
+
+    #: `list` has topologies only; `component` has topology, plan and load; `tasks` has tasks as well.
+    level: str
+    topology: Topology | None
+    #: Of level `list`.
+    topologies: list[Topology] | None
+    #: None while the topology master has never answered.
+    plan: Plan | None
+    load: Load | None
+    tasks: Tasks | None
+    #: Seconds since the topology master answered; None: it never did. Above 10 the page says so.
+    silent_s: float | None
+
+
+class Cells(Struct, kw_only=True, array_like=True):
+    """Changed cells of one column, as the array `[rows, values]`."""
+
+    #: Positions in the list; None: every row, in order.
+    rows: list[int] | None
+    #: Numbers, texts, booleans or null.
+    values: list[Any]
+
+
+class Delta(Struct, kw_only=True, omit_defaults=True):
+    """`event: delta`"""
+
+    #: Path to its new value: `state`, `sentence`, `load.held`, `load.culprits`, `silent_s`.
+    fields: dict[str, Any] = {}
+    #: `topologies`, `components` and `edges` (of `load`), `tasks` and `processes` (of `tasks`) -> column -> cells.
+    tables: dict[str, dict[str, Cells]] = {}
+
+
+class NewEvents(Struct, kw_only=True):
+    """`event: event`: what has happened since, oldest first."""
+
+    events: list[Event]
+
+
+class Gone(Struct, kw_only=True):
+    """`event: gone`, the last of a stream: the topology was killed, or another of its name has taken its place."""
+
+    #: One sentence.
+    text: str

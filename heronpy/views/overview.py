@@ -1,0 +1,116 @@
+"""The topologies of a cluster, and the first lines of a topology's page."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Totals(Struct, kw_only=True):
+    """What became of the tuples of a topology since it was submitted, over all processes it has had."""
+
+    acked: int
+    failed: int
+    #: Failed tuples of spouts that do not send them again.
+    not_resent: int
+    #: Upper bound of the tuples that were sent a second time; None: no bound is known, see `begun_again`.
+    replayed: int | None
+    #: The first tasks of spouts that may have emitted everything again.
+    begun_again: list[str]
+    dead_letters: int
+    lost: int
+    #: A process died with tuples that nobody had counted, so `lost` is a lower bound.
+    lost_estimated: bool
+    #: Effectively once: what a restore replays counts once.
+    restores: int
+
+
+class Topology(Struct, kw_only=True):
+    """A topology in the list, and the head of its page."""
+
+    cluster: str
+    role: str
+    environ: str
+    name: str
+    #: Tells it from others of its name, before and after it.
+    id: str
+    #: STARTING, WAITING, RUNNING, PAUSED, UPDATING, FINISHING, FINISHED, DEGRADED, FAILED as the topology master says;
+    #: NO ANSWER: it does not answer; NO MASTER: it does not run; DEAD: nothing of the topology runs.
+    state: str
+    #: Why, of any state but RUNNING and PAUSED; may be empty.
+    cause: str
+    #: The leading finding of the doctor, as `healthy`, `skew`, `down`; None while it is not known.
+    verdict: str | None
+    #: The finding as one sentence without a full stop.
+    sentence: str | None
+    #: Whether the verdict needs no action.
+    calm: bool | None
+    #: What to do next; empty if nothing.
+    next: str | None
+    #: How urgent it is, to order a list: 0 needs nothing, higher is worse.
+    rank: int
+    submitted_at: float
+    submission_user: str
+    release: str
+    #: Since the first topology master of this submit started.
+    uptime_s: float | None
+    #: ATMOST_ONCE, ATLEAST_ONCE or EFFECTIVELY_ONCE.
+    mode: str | None
+    plan_version: int | None
+    tasks: int | None
+    tasks_up: int | None
+    containers: int | None
+    #: Tuples that the spouts emit.
+    emitted_per_s: float | None
+    #: From emitting a spout tuple to the end of its tree, 99th percentile.
+    latency_p99_s: float | None
+    #: Share of time that the spouts were held back.
+    held: float | None
+    #: The highest number of an event, see `Event.number`.
+    last_event: int | None
+    totals: Totals | None
+    #: When the figures above were made at the topology master; None: it has never answered.
+    asked_at: float | None
+    #: Oldest to newest, one point in ten seconds: `emitted_per_s` of the last minutes, None where unknown. Empty when
+    #: nothing is kept.
+    recent_per_s: list[float | None]
+
+
+class Topologies(Struct, kw_only=True):
+    """`GET /topologies`: one page of at most 200, the worst first, then by name."""
+
+    topologies: list[Topology]
+    #: Give it as `after` to get the next page; None: there is none.
+    next: str | None
+    #: All that fit the filters.
+    total: int
+    #: Clusters that this tracker looks at.
+    clusters: list[str]
+    #: Clusters that cannot be read now: name and one sentence.
+    unreachable: dict[str, str]
+
+
+class Problem(Struct, kw_only=True):
+    """Each error, as `application/problem+json` (RFC 9457)."""
+
+    #: HTTP status.
+    status: int
+    #: A word for programs: `not-found`, `no-answer`, `forbidden`, `stale-plan`, `bad-request`, `too-large`, `busy`.
+    type: str
+    #: One sentence that names the thing.
+    title: str
+    #: What to do, one sentence; may be empty.
+    detail: str
+    #: The nearest name that exists, when a name is unknown.
+    nearest: str | None = None
+
+
+class Me(Struct, kw_only=True):
+    """`GET /me`: who the tracker takes the asker for, and what it may do; a page hides what is not allowed."""
+
+    #: `uid 1000` or `token NAME`.
+    who: str
+    #: Of `view`, `data`, `operate`, `admin`.
+    scopes: list[str]
+    #: How long its token is valid; None: for ever, or no token.
+    expires_at: float | None
+    release: str

@@ -1,0 +1,170 @@
+"""Every route, asked by everybody who might: nobody, each scope, another user, a foreign name, another site."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+import pytest
+
+from heronpy.tracker import peer
+from heronpy.tracker.app import HEADERS, routes
+from heronpy.tracker.calls import Route, Table
+from heronpy.tracker.guard import ALL, GRANTS, Asker, Facts, House, Refusal, Scope, decide
+from heronpy.tracker.tokens import Tokens
+from tests.cli.conftest import FakeTopology
+from tests.tracker.conftest import HOST, Asking
+
+ROUTES = routes()
+HOUSE = House(1000, frozenset({HOST}), "http")
+CHANGE = {"x-heron": "1", "content-type": "application/json"}
+
+
+def path_of(route: Route) -> str:
+    """An address of the route that names things that are not there."""
+    return re.sub(r"\{\w+\}", "x", route.path)
+
+
+def ask(asking: Asking, route: Route, **headers: str) -> int:
+    """The status of the answer."""
+    given = {**(CHANGE if route.method == "POST" else {}), **headers}
+    body = {"json": {}} if route.method == "POST" else {}
+    query = "?topology=x/x/x/x" if route.path.endswith("/live") else ""
+    return asking.ask(route.method, path_of(route) + query, headers=given, **body).status_code
+
+
+def test_there_are_routes_of_every_scope() -> None:
+    assert {route.scope for route in ROUTES} == {Scope.VIEW, Scope.DATA, Scope.OPERATE, Scope.ADMIN}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_every_route_refuses_all_but_those_with_its_scope(
+    route: Route, asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, now = Tokens(asking.folder), time.time()
+    secrets = {scope: tokens.create(scope, [scope], "", 60.0, now) for scope in GRANTS}
+    old = tokens.create("old", ["admin"], "", 60.0, now - 61)
+    assert ask(asking, route) < 401 or ask(asking, route) == 404  # the tracker's own user
+    for scope, secret in secrets.items():
+        allowed = route.scope in GRANTS[scope]
+        assert (ask(asking, route, Authorization=f"Bearer {secret}") == 403) is not allowed, scope
+    assert ask(asking, route, Authorization=f"Bearer {old}") == 401
+    assert ask(asking, route, Authorization=f"Basic {secrets['admin']}") == 401
+    for uid in (None, os.getuid() + 1):
+        monkeypatch.setattr(peer, "uid_of", lambda client, server, uid=uid: uid)
+        assert ask(asking, route) == 401, f"uid {uid}"
+    monkeypatch.setattr(peer, "uid_of", lambda client, server: os.getuid())
+    for header in ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"):
+        assert ask(asking, route, **{header: "for=127.0.0.1"}) == 401, header
+    admin = {"Authorization": f"Bearer {secrets['admin']}"}
+    assert ask(asking, route, **admin, Host="evil.example:8889") == 421
+    assert ask(asking, route, **admin, Origin="http://evil.example") == 403
+    for site in ("cross-site", "same-site"):
+        assert ask(asking, route, **admin, **{"Sec-Fetch-Site": site}) == 403
+    if route.method == "POST":
+        assert ask(asking, route, **{"x-heron": "0"}) == 403
+        assert ask(asking, route, **{"content-type": "text/plain"}) == 415
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/static/index.html"])
+def test_open_pages_need_no_token_and_still_refuse_other_sites(
+    path: str, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer, "uid_of", lambda client, server: None)
+    assert asking.ask("GET", path).status_code == 200
+    assert asking.ask("GET", path, headers={"Host": "evil.example"}).status_code == 421
+    assert asking.ask("GET", path, headers={"Origin": "null"}).status_code == 403
+    assert asking.ask("GET", path, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert asking.ask("POST", path, headers=CHANGE).status_code in (401, 405)
+
+
+def test_what_is_not_there_needs_a_token_too(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asking.ask("GET", "/api/v1/nothing").status_code == 404
+    assert asking.ask("DELETE", "/api/v1/topologies", headers=CHANGE).status_code == 405
+    monkeypatch.setattr(peer, "uid_of", lambda client, server: None)
+    assert asking.ask("GET", "/api/v1/nothing").status_code == 401
+    assert asking.ask("GET", "/api/v1/openapi.json").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/me", "/api/v1/nothing", "/api/v1/topologies?x=1"])
+def test_every_answer_has_the_headers_and_no_cookie(path: str, asking: Asking) -> None:
+    answer = asking.ask("GET", path)
+    for name, value in HEADERS.items():
+        if name != "Cache-Control":
+            assert answer.headers[name] == value
+    assert answer.headers["cache-control"] in ("no-store", "no-cache")
+    assert "set-cookie" not in answer.headers
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "require-trusted-types-for" in policy
+
+
+def test_a_name_in_the_host_header_cannot_choose_the_path(asking: Asking) -> None:
+    answer = asking.ask("GET", "/api/v1/topologies", headers={"Host": f"{HOST}/health?"})
+    assert answer.status_code == 421
+
+
+def test_a_token_of_one_role_sees_nothing_else(asking: Asking, busy: FakeTopology) -> None:
+    tokens, now = Tokens(asking.folder), time.time()
+    mine = {"Authorization": f"Bearer {tokens.create('mine', ['admin'], 'local/me', 60.0, now)}"}
+    other = {"Authorization": f"Bearer {tokens.create('other', ['admin'], 'local/you', 60.0, now)}"}
+    place = "/api/v1/topologies/local/me/default/wordy"
+    assert asking.ask("GET", place, headers=mine).status_code == 200
+    assert asking.ask("GET", place, headers=other).status_code == 404
+    assert asking.ask("GET", "/api/v1/topologies", headers=other).json()["total"] == 0
+    assert asking.ask("POST", f"{place}/actions/kill", headers={**other, **CHANGE}, json={}).status_code == 404
+
+
+def test_refusals_are_in_the_audit_without_the_token(asking: Asking) -> None:
+    assert asking.ask("GET", "/api/v1/me", headers={"Authorization": "Bearer not-a-token"}).status_code == 401
+    text = (asking.folder / "audit.jsonl").read_text()
+    assert "unknown or has expired" in text and "not-a-token" not in text
+    assert (asking.folder / "audit.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+# ---- the decision by itself -----------------------------------------------------------------
+
+
+def facts(method: str = "GET", uid: int | None = 1000, **headers: str) -> Facts:
+    return Facts(method, {"host": HOST, **{name.replace("_", "-"): value for name, value in headers.items()}}, uid=uid)
+
+
+def test_behind_a_proxy_the_uid_says_nothing() -> None:
+    assert isinstance(decide(Scope.VIEW, facts(), HOUSE, None), Asker)
+    proxied = House(1000, frozenset({HOST}), "https", behind_proxy=True)
+    assert isinstance(decide(Scope.VIEW, facts(), proxied, None), Refusal)
+    holder = Asker("token x", GRANTS["view"])
+    assert decide(Scope.VIEW, facts(authorization="Bearer x"), proxied, holder) == holder
+
+
+def test_a_wrong_token_is_not_rescued_by_the_uid() -> None:
+    assert isinstance(decide(Scope.VIEW, facts(authorization="Bearer wrong"), HOUSE, None), Refusal)
+
+
+def test_a_host_that_is_sent_twice_is_refused() -> None:
+    twice = Facts("GET", {"host": HOST}, frozenset({"host"}), 1000)
+    assert isinstance(decide(Scope.OPEN, twice, HOUSE, None), Refusal)
+
+
+@pytest.mark.parametrize("origin", [f"https://{HOST}", "http://127.0.0.1", "null", f"http://{HOST}.evil.example"])
+def test_only_the_exact_origin_is_ours(origin: str) -> None:
+    assert isinstance(decide(Scope.OPEN, facts(origin=f"http://{HOST}"), HOUSE, None), Asker)
+    assert isinstance(decide(Scope.OPEN, facts(origin=origin), HOUSE, None), Refusal)
+
+
+def test_a_route_without_a_fitting_scope_cannot_be_declared() -> None:
+    async def nothing(call: object) -> None:
+        """Do nothing."""
+
+    with pytest.raises(TypeError):
+        Table().route("POST", "/x", Scope.VIEW)(nothing)
+    with pytest.raises(TypeError):
+        Table().route("POST", "/x", Scope.OPEN)(nothing)
+    with pytest.raises(TypeError):
+        Table().route("GET", "/x")(nothing)  # type: ignore[call-arg]
+
+
+def test_where_is_compared_part_by_part() -> None:
+    asker = Asker("token x", ALL, "prod/ads")
+    assert asker.sees("prod") and asker.sees("prod", "ads", "test")
+    assert not asker.sees("prod", "ads2", "test") and not asker.sees("pro", "ads") and not asker.sees("prod/ads")

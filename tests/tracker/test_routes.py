@@ -1,0 +1,229 @@
+"""What each address answers, over a fake topology master."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from heronpy.common.errors import RetryableRpcError
+from heronpy.executor.files_door import ContainerFiles
+from heronpy.proto import control_pb2
+from heronpy.statemgr import paths
+from heronpy.tracker import reading_files
+from tests.cli.conftest import FakeTopology
+from tests.tracker.conftest import WORDY, Asking
+
+
+def test_the_list_says_what_is_wrong_first(asking: Asking, busy: FakeTopology) -> None:
+    page = asking.get("/api/v1/topologies")
+    [one] = page["topologies"]
+    assert (one["name"], one["state"], one["verdict"], one["calm"]) == ("wordy", "RUNNING", "skew", False)
+    assert "90 %" in one["sentence"] and one["rank"] == 2 and one["emitted_per_s"] == 1000.0
+    assert (one["tasks"], one["tasks_up"], one["plan_version"], one["totals"]["acked"]) == (3, 3, 1, 41)
+    assert (page["total"], page["next"], page["clusters"]) == (1, None, ["local"])
+    assert asking.get("/api/v1/topologies?state=FAILED")["total"] == 0
+    assert asking.get("/api/v1/topologies?role=me")["total"] == 1
+
+
+def test_plan_and_load_name_the_same_things(asking: Asking, busy: FakeTopology) -> None:
+    plan, load = asking.get(f"{WORDY}/plan"), asking.get(f"{WORDY}/load")
+    assert [node["name"] for node in plan["nodes"]] == [one["name"] for one in load["components"]] == ["word", "count"]
+    assert [edge["id"] for edge in plan["edges"]] == [edge["id"] for edge in load["edges"]] == ["word/default>count"]
+    assert plan["edges"][0]["grouping"] == "FIELDS" and plan["edges"][0]["fields"] == ["word"]
+    assert [node["sink"] for node in plan["nodes"]] == [False, True]
+    [container] = plan["containers"]
+    assert container["host"] == "here" and [task["task_id"] for task in container["tasks"]] == [1, 2, 3]
+    count = load["components"][1]
+    assert (count["busy_max"], count["busiest"]) == (0.96875, "container_1_count_2")
+    assert load["held"] == 0.25 and load["culprits"][0]["component"] == "count" and load["latency_p99_s"] == 1.5
+
+
+def test_what_nobody_has_reported_is_null(asking: Asking, busy: FakeTopology) -> None:
+    word = asking.get(f"{WORDY}/load")["components"][0]
+    assert word["executed_per_s"] is word["blocked"] is word["queue_bytes"] is word["latency_p99_s"] is None
+    assert word["pending"] == 5 and word["failed_per_s"] is None
+
+
+def test_tasks_have_rates_shares_and_their_process(asking: Asking, busy: FakeTopology) -> None:
+    executor = busy.status.executors.add(container=1, host="here")
+    executor.processes.add(name="container_1_count_2", task_id=2, restarts=3, exit_reason="oom", rss_bytes=77)
+    executor.processes.add(name="stmgr-1", state=control_pb2.PROC_RUNNING, pid=11)
+    report = control_pb2.MetricsReply(interval_s=10.0)
+    task = report.reports.add(process="container_1_count_2", component="count", task_id=2)
+    for name, value in (("__execute-count", 50.0), ("__busy-time-ns", 9e9), ("__idle-time-ns", 1e9)):
+        task.samples.add(name=name, value=value)
+    busy.answers["get_metrics"] = report
+    found = asking.get(f"{WORDY}/tasks")
+    assert [one["task_id"] for one in found["tasks"]] == [1, 2, 3]
+    second = found["tasks"][1]
+    assert (second["executed_per_s"], second["busy"], second["blocked"], second["idle"]) == (5.0, 0.9, 0.0, 0.1)
+    assert (second["restarts"], second["exit_reason"], second["memory_bytes"]) == (3, "oom", 77)
+    assert found["tasks"][2]["executed_per_s"] is None and found["tasks"][2]["busy"] is None
+    assert [one["name"] for one in found["processes"]] == ["stmgr-1"]
+    assert len(asking.get(f"{WORDY}/tasks?component=word")["tasks"]) == 1
+
+
+def test_timeline_has_gaps_where_nothing_is_known(asking: Asking, busy: FakeTopology) -> None:
+    reply = control_pb2.TimelineReply(first=1e9, step_s=60.0, points=3, known_since=1e9)
+    reply.series.add(component="count", name="busiest", values=struct.pack("<2f", 0.5, float("nan")))
+    busy.answers["get_timeline"] = reply
+    found = asking.get(f"{WORDY}/timeline?component=count&metric=busy_max&points=3")
+    assert found["times"] == [1e9, 1e9 + 60, 1e9 + 120]
+    assert found["series"] == [{"component": "count", "metric": "busy_max", "values": [0.5, None, None]}]
+    asked = dict(busy.asked)["get_timeline"]
+    assert isinstance(asked, control_pb2.GetTimeline)
+    assert list(asked.names) == ["busiest"] and list(asked.components) == ["count"]
+
+
+def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -> None:
+    events = control_pb2.EventsReply(last=9, forgotten=1)
+    events.events.add(number=9, at=5.0, kind=control_pb2.EVENT_OOM, subject="x", text="<b>no\n</b>", warning=True)
+    busy.answers["get_events"] = events
+    found = asking.get(f"{WORDY}/events?after=3")
+    assert (found["last"], found["events"][0]["kind"], found["events"][0]["text"]) == (9, "oom", "<b>no\n</b>")
+    raised = control_pb2.ExceptionsReply()
+    raised.exceptions.add(type="ValueError", message="bad", traceback="Traceback", last_at=4.0, count=2, process="p")
+    busy.answers["get_exceptions"] = raised
+    assert asking.get(f"{WORDY}/exceptions")["groups"][0]["count"] == 2
+    assert asking.get(f"{WORDY}/checkpoints")["interval_s"] is None
+    assert asking.get(f"{WORDY}/batches") == {"sinks": [], "spark_ui": None}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/api/v1/topologies/local/me/default/wordz", 404, "no topology 'wordz'"),
+        ("/api/v1/topologies/local/you/default/wordy", 404, "not in local/you/default"),
+        ("/api/v1/topologies/locl/me/default/wordy", 404, "no cluster 'locl'"),
+        (f"{WORDY}/events?after=-1", 400, "a whole number"),
+        (f"{WORDY}/timeline?points=1001", 400, "from 0 to 1000"),
+        (f"{WORDY}/timeline?since=nan", 400, "it must be a number"),
+        (f"{WORDY}/tasks?componnt=x", 400, "did you mean 'component'"),
+        ("/api/v1/live?topology=wordy", 400, "cluster/role/environ/name"),
+        ("/api/v1/live?level=everything", 400, "use component, tasks"),
+        (f"{WORDY}/checkpoints/..%2F..%2Fetc", 404, "there is nothing at"),
+        (f"{WORDY}/checkpoints/7", 404, "no checkpoint 7"),
+    ],
+)
+def test_bad_input_gets_one_sentence(path: str, status: int, said: str, asking: Asking, busy: FakeTopology) -> None:
+    answer = asking.ask("GET", path)
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert (answer.status_code, problem["status"]) == (status, status) and said in problem["title"], problem
+
+
+def test_the_nearest_name_is_told(asking: Asking, busy: FakeTopology) -> None:
+    assert asking.ask("GET", "/api/v1/topologies/local/me/default/wordz").json()["nearest"] == "wordy"
+
+
+def test_a_master_that_does_not_answer_costs_the_figures_only(asking: Asking, busy: FakeTopology) -> None:
+    busy.answers["get_load"] = RetryableRpcError("the topology master is starting")
+    [one] = asking.get("/api/v1/topologies")["topologies"]
+    assert (one["state"], one["emitted_per_s"], one["asked_at"]) == ("NO ANSWER", None, None)
+    assert "is starting" in one["cause"]
+    assert asking.ask("GET", f"{WORDY}/load").status_code == 503
+    assert asking.get(f"{WORDY}/plan")["version"] == 1, "the plan is in the state manager"
+    busy.state.delete(paths.tmaster("wordy"))
+    assert asking.get(WORDY)["state"] == "NO MASTER"
+    busy.state.delete(paths.scheduler("wordy"))
+    assert asking.get(WORDY)["state"] == "DEAD"
+
+
+def test_settings_have_origins_and_no_secrets(asking: Asking, wordy: FakeTopology) -> None:
+    topology = wordy.status.plan.topology
+    topology.topology_config.kvs.add(key="db.password", value="hunter2")
+    topology.topology_config.kvs.add(key="sink.url", value="jdbc://me:hunter2@db/x")
+    wordy.state.set(paths.topology("wordy"), topology.SerializeToString())
+    text = asking.ask("GET", f"{WORDY}/config").text
+    assert "hunter2" not in text and "jdbc://***@db/x" in text
+    keys = {one["key"]: one for one in asking.get(f"{WORDY}/config")["settings"]}
+    assert keys["db.password"]["redacted"] and keys["topology.stmgrs"]["value"] == "1"
+    assert keys["heron.instance.batch_tuples"]["origin"] == "default"
+
+
+def test_openapi_names_every_route(asking: Asking) -> None:
+    document = asking.get("/api/v1/openapi.json")
+    assert document["openapi"] == "3.1.0"
+    assert document["paths"]["/api/v1/topologies"]["get"]["x-scope"] == "view"
+    operation = document["paths"]["/api/v1/topologies/{cluster}/{role}/{environ}/{name}/actions/kill"]["post"]
+    assert operation["x-scope"] == "admin" and "requestBody" in operation
+    assert document["components"]["schemas"]["Topology"]["properties"]["emitted_per_s"]
+
+
+def test_a_page_is_not_sent_twice(asking: Asking) -> None:
+    first = asking.ask("GET", "/")
+    again = asking.ask("GET", "/", headers={"If-None-Match": first.headers["etag"]})
+    assert first.headers["content-type"].startswith("text/html") and again.status_code == 304 and not again.content
+    assert asking.ask("GET", "/static/../app.py").status_code in (404,)
+    assert asking.ask("GET", "/static/%2e%2e/app.py").status_code == 404
+
+
+# ---- files ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_files(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The doors answer without a network: what they open is tested with the executor."""
+    folder = Path(busy.record.working_dir)
+
+    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+        return ContainerFiles(folder, container).listed()
+
+    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        return ContainerFiles(folder, container).read(request)
+
+    monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
+    monkeypatch.setattr("heronpy.clusters.masters.Master.read_file", read_file)
+    return folder
+
+
+def test_logs_are_read_in_pieces(asking: Asking, with_files: Path) -> None:
+    records = [f"2026-11-21T00:10:{n:02d}.000+0000 INFO  container_1_word_1 [user] line {n}\n" for n in range(60)]
+    (with_files / "log-files" / "container_1_word_1.log").write_text("".join(records) + "unfinished")
+    assert asking.get(f"{WORDY}/logs")["files"][0]["process"] == "container_1_word_1"
+    place = f"{WORDY}/logs/container_1_word_1"
+    last = asking.get(f"{place}?bytes=1024")
+    assert last["lines"][-1]["text"] == "line 59" and last["lines"][0]["level"] == "INFO"
+    earlier = asking.get(f"{place}?bytes=1024&until={last['begin']}")
+    assert earlier["end"] == last["begin"] and earlier["lines"], "nothing is left out or shown twice"
+    begin, seen = 0, []
+    while True:
+        piece = asking.get(f"{place}?bytes=1024&offset={begin}")
+        if piece["end"] == begin or begin > 5000:
+            break
+        seen += [line["text"] for line in piece["lines"]]
+        begin = piece["end"]
+    assert seen == [f"line {n}" for n in range(60)] + ["unfinished"]
+    assert asking.get(f"{place}?offset=0&file=1")["rotated"]
+    unknown = asking.ask("GET", f"{WORDY}/logs/container_1_word_2")
+    assert unknown.status_code == 404 and unknown.json()["nearest"] == "container_1_word_1"
+
+
+@pytest.mark.parametrize("name", ["..%2f..%2flaunch.json", "%2e%2e", "/etc/passwd", "x%00y", "launch.json"])
+def test_no_name_leads_out_of_the_logs(name: str, asking: Asking, with_files: Path) -> None:
+    answer = asking.ask("GET", f"{WORDY}/logs/{name}")
+    assert answer.status_code == 404 and "heron" not in answer.text.replace("heronpy", ""), answer.text
+
+
+def test_letters_come_newest_first(asking: Asking, with_files: Path) -> None:
+    folder = with_files / "dead-letters"
+    folder.mkdir()
+    for task in (2, 3):
+        letter = {"at": task, "component": "count", "instance": "i", "payload": ["<x>"], "tries": 3}
+        line = json.dumps(letter) + "\n"
+        (folder / f"container_1_count_{task}.jsonl").write_text(line + "not json\n")
+    found = asking.get(f"{WORDY}/letters")["letters"]
+    assert [letter["at"] for letter in found] == [3.0, 2.0] and found[0]["payload"] == ["<x>"]
+    assert asking.get(f"{WORDY}/letters?component=word")["letters"] == []
+    assert len(asking.get(f"{WORDY}/letters?limit=1")["letters"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("process", "container"),
+    [("stmgr-3", 3), ("executor-12", 12), ("container_2_a_b_7", 2), ("tmaster", 0), ("scheduler", 0)],
+)
+def test_a_process_is_looked_for_in_its_container(process: str, container: int) -> None:
+    assert reading_files.container_of(process) == container

@@ -1,0 +1,169 @@
+"""The server's own limits, over real sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.common.errors import ConfigError
+from heronpy.tracker import peer, place
+from heronpy.tracker.options import Options
+from heronpy.tracker.serve import check, hosts_of, listen
+from heronpy.tracker.tokens import Tokens
+from tests.support.waiting import wait_for
+
+PROGRAM = """
+from heronpy.tracker import serve
+from heronpy.tracker.options import Options
+serve.REQUEST_MAX_S, serve.CONNECTIONS_MAX = 0.5, 4
+raise SystemExit(serve.run(Options(port=0, idle_exit_s={idle})))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def start(home: Path, idle: float = 0.0) -> tuple[subprocess.Popen[bytes], tuple[str, int]]:
+    program = textwrap.dedent(PROGRAM.format(idle=idle))
+    process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "HERON_HOME": str(home)})
+    found = wait_for(lambda: place.read(place.folder_of(home)), 30.0, "the tracker's record")
+    return process, ("127.0.0.1", int(found.address.rpartition(":")[2]))
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[tuple[str, int]]:
+    process, address = start(home)
+    yield address
+    process.terminate()
+    assert process.wait(10) == 0
+    assert place.read(place.folder_of(home)) is None
+
+
+def rest(sock: socket.socket) -> bytes:
+    """What the server sends until it closes."""
+    sock.settimeout(20)
+    found = b""
+    try:
+        while data := sock.recv(65536):
+            found += data
+    except ConnectionError:
+        pass
+    return found
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"],
+    ids=["nothing", "half a head", "half a body"],
+)
+def test_a_request_that_does_not_arrive_is_cut_off(sent: bytes, server: tuple[str, int]) -> None:
+    with socket.create_connection(server) as sock:
+        sock.sendall(sent)
+        answer = rest(sock)
+    assert b"200 OK" not in answer
+
+
+def test_connections_are_bounded_and_the_tracker_goes_on(server: tuple[str, int]) -> None:
+    host = f"Host: 127.0.0.1:{server[1]}\r\n".encode()
+
+    def healthy() -> bool:
+        with socket.create_connection(server) as sock:
+            sock.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n" + host + b"\r\n")
+            return b"200 OK" in rest(sock)
+
+    many = [socket.create_connection(server) for _ in range(20)]
+    for sock in many:
+        rest(sock)  # each is closed: at once, or when its time is over
+        sock.close()
+    wait_for(healthy, 10.0, "an answer after the crowd")
+
+
+def test_a_large_head_and_garbage_are_refused(server: tuple[str, int]) -> None:
+    for sent in (b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000, b"\x16\x03\x01\x02\x00" * 10, b"GET /\r\n\r\n\r\n"):
+        with socket.create_connection(server) as sock:
+            sock.sendall(sent)
+            assert b"200 OK" not in rest(sock)
+
+
+def test_the_kernel_says_who_asks(server: tuple[str, int]) -> None:
+    request = f"GET /api/v1/me HTTP/1.1\r\nHost: 127.0.0.1:{server[1]}\r\nConnection: close\r\n\r\n".encode()
+    with socket.create_connection(server) as sock:
+        sock.sendall(request)
+        assert f"uid {os.getuid()}".encode() in rest(sock)
+
+
+def test_it_ends_when_nobody_asks(home: Path) -> None:
+    process, _ = start(home, idle=0.5)
+    assert process.wait(20) == 0
+
+
+# ---- who is at the other end ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_socket_on_its_way_out_has_no_owner(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, 0), family=family)
+    except OSError:
+        pytest.skip(f"{host} is not there")
+    with listener, socket.create_connection(listener.getsockname()[:2]) as client:
+        accepted, address = listener.accept()
+        ends = (address[0], address[1]), (host, listener.getsockname()[1])
+        assert peer.uid_of(*ends) == os.getuid()
+        assert peer.uid_of(ends[1], ends[0]) == os.getuid(), "our own end"
+        assert peer.uid_of((host, 1), ends[1]) is None, "nobody has this port"
+        client.shutdown(socket.SHUT_WR)
+        wait_for(lambda: peer.uid_of(*ends) is None, 5.0, "the kernel forgetting its owner")
+        accepted.close()
+
+
+def test_only_loopback_is_looked_up() -> None:
+    assert peer.uid_of(("10.0.0.1", 5), ("127.0.0.1", 6)) is None
+    assert peer.is_loopback("::ffff:127.0.0.1") and not peer.is_loopback("128.0.0.1") and not peer.is_loopback("x")
+
+
+# ---- where it may listen ----------------------------------------------------------------------
+
+
+def test_others_are_served_with_tls_and_a_token_only(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path)
+    check(Options(), tokens)
+    check(Options(host="localhost"), tokens)
+    tls = ("cert", "key")
+    for options in (Options(host="10.0.0.7"), Options(host="0.0.0.0"), Options(host="host.example")):
+        with pytest.raises(ConfigError, match="in the clear"):
+            check(options, tokens)
+    for options in (Options(host="10.0.0.7", tls=tls), Options(behind_proxy="x")):
+        with pytest.raises(ConfigError, match="there is none"):
+            check(options, tokens)
+    tokens.create("old", ["admin"], "", -1.0, 1e9)
+    with pytest.raises(ConfigError, match="there is none"):
+        check(Options(behind_proxy="x"), tokens)
+    tokens.create("new", ["view"], "", None, 1e9)
+    check(Options(host="10.0.0.7", tls=tls), tokens)
+
+
+def test_the_names_that_it_answers_to() -> None:
+    assert hosts_of(Options(), 8889) == {"127.0.0.1:8889", "localhost:8889", "[::1]:8889"}
+    assert hosts_of(Options(behind_proxy="Heron.example"), 8889) == {"heron.example"}
+    assert "10.0.0.7:443" in hosts_of(Options(host="10.0.0.7", tls=("c", "k")), 443)
+    assert "10.0.0.7" in hosts_of(Options(host="10.0.0.7", tls=("c", "k")), 443)
+
+
+def test_a_taken_port_is_said(tmp_path: Path) -> None:
+    with listen("127.0.0.1", 0) as sock, pytest.raises(ConfigError, match="in use"):
+        listen("127.0.0.1", sock.getsockname()[1])
+    with pytest.raises(ConfigError, match="cannot listen"):
+        listen("192.0.2.1", 0)

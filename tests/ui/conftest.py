@@ -1,0 +1,134 @@
+"""A running topology, a tracker and a browser. What every test demands of a page is checked when it closes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.support.command import Heron
+from tests.support.waiting import wait_for
+
+PROGRAM = Path(__file__).with_name("marked.py")
+#: What a page may take under load; nothing waits so long on an idle machine.
+PATIENCE_MS = 30_000.0
+PLACES = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
+
+
+def missing(what: str) -> NoReturn:
+    """Skip, or fail where HERON_TEST_BROWSER=required, for want of something."""
+    if os.environ.get("HERON_TEST_BROWSER") == "required":
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser; skips when Chromium or Playwright is missing."""
+    path = next((path for path in PLACES if os.access(path, os.X_OK)), None)
+    if path is None:
+        missing(f"Chromium is in none of {', '.join(PLACES)}")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("Playwright is not installed: pip install -e '.[dev]'")
+    with sync_playwright() as playwright:
+        # Without a sandbox only where Chromium cannot have one: it is root's in a container.
+        arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+        started = playwright.chromium.launch(executable_path=path, args=arguments)
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+@dataclass
+class Site:
+    """The topology `marked` and a tracker."""
+
+    heron: Heron
+    address: str
+
+    def page(self, *parts: str) -> str:
+        """Address of a page of the topology."""
+        role = next(iter((self.heron.home / "topologies" / "local").iterdir())).name
+        return "/".join([f"{self.address}/#/t/local/{role}/default/marked", *parts])
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """One for all tests of a module: it takes seconds to start. Left clean."""
+    with chromium():
+        pass  # nothing is started for a browser that is missing
+    # Not tmp_path: paths of ipc sockets are limited to 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="hp-", dir="/tmp"))
+    try:
+        for name in ("home", "t"):
+            (folder / name).mkdir(mode=0o700)
+        heron = Heron(folder / "home")
+        heron.env["TMPDIR"] = str(folder / "t")
+        try:
+            heron.submit(PROGRAM, "-", "--config-property", "heron.instance.poison_tries=2")
+            yield Site(heron, heron("ui").ok().out.split()[-1])
+        finally:
+            heron("ui", "stop")
+            for name in heron.names():
+                heron.kill(name)
+            wait_for(lambda: not heron.processes(), 20.0, "the end of all processes")
+    finally:
+        shutil.rmtree(folder)
+
+
+@dataclass
+class Tab:
+    """A page, and what it did that no page may do."""
+
+    page: Any
+    address: str
+    asked: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    #: Failing requests are part of the test.
+    broken: bool = False
+
+    def check(self) -> None:
+        """No error, no report of the content security policy, no request elsewhere, nothing run out of texts."""
+        reports = self.page.evaluate("window.reports")
+        assert not reports, f"reports of the content security policy: {reports}"
+        foreign = [url for url in self.asked if not url.startswith((self.address, "data:"))]
+        assert not foreign, f"requests that left: {foreign}"
+        assert self.page.evaluate("window.pwned") is None
+        wrong = [text for text in self.wrong if not (self.broken and "Failed to load resource" in text)]
+        assert not wrong, f"errors: {wrong}"
+
+
+@pytest.fixture
+def browser(site: Site) -> Iterator[Any]:
+    """A browser of its own for each test, so that nothing of it is left."""
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def tab(browser: Any, site: Site) -> Iterator[Tab]:
+    """An empty page that is checked at the end."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.add_init_script(
+        "window.reports = [];"
+        "addEventListener('securitypolicyviolation', (e) => reports.push(`${e.violatedDirective} ${e.sourceFile}:${e.lineNumber}`))"
+    )
+    found = Tab(page, site.address)
+    page.on("request", lambda request: found.asked.append(request.url))
+    page.on("pageerror", lambda error: found.wrong.append(str(error)))
+    page.on("console", lambda message: message.type == "error" and found.wrong.append(message.text))
+    yield found
+    found.check()
+    context.close()

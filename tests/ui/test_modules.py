@@ -1,0 +1,135 @@
+"""Modules of the pages without a tracker: the live state after every message, and figures as text."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heronpy.tracker import live
+from heronpy.views.live import Snapshot
+from heronpy.views.load import ComponentLoad, EdgeLoad, Load, TaskLoad, Tasks
+from heronpy.views.overview import Topology
+from tests.ui.conftest import chromium
+from tests.ui.test_static import STATIC
+
+figures = st.none() | st.floats(0, 1e8) | st.integers(0, 1000).map(float)
+
+
+def made(kind: type[msgspec.Struct], **given: Any) -> st.SearchStrategy[Any]:
+    """A struct with drawn figures where a field may be one, and plain values elsewhere."""
+    fields = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name in given:
+            fields[field.name] = given[field.name]
+        elif field.type is float:
+            fields[field.name] = st.floats(0, 1e8)
+        elif field.type == float | None:
+            fields[field.name] = figures
+        elif field.type in (str | None, str):
+            fields[field.name] = st.sampled_from(["", "a", "b\u2028<b>"])
+        elif field.type in (int | None, int):
+            fields[field.name] = st.integers(0, 1 << 40)
+        elif field.type is bool or field.type == bool | None:
+            fields[field.name] = st.booleans()
+        else:
+            fields[field.name] = st.none() if type(None) in getattr(field.type, "__args__", ()) else st.just([])
+    return st.builds(kind, **fields)
+
+
+components = st.lists(made(ComponentLoad), min_size=2, max_size=2).map(
+    lambda rows: [msgspec.structs.replace(row, name=f"c{number}") for number, row in enumerate(rows)]
+)
+tasks = st.lists(made(TaskLoad), min_size=3, max_size=3).map(
+    lambda rows: [msgspec.structs.replace(row, task_id=number, container=1) for number, row in enumerate(rows)]
+)
+snapshots = st.builds(
+    Snapshot,
+    level=st.just("tasks"),
+    topology=made(Topology),
+    topologies=st.none(),
+    plan=st.none(),
+    load=made(Load, components=components, edges=st.lists(made(EdgeLoad, id=st.just("a/b>c")), min_size=1, max_size=1)),
+    tasks=made(Tasks, tasks=tasks, processes=st.just([])),
+    silent_s=figures,
+)
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    # JavaScript has one kind of number.
+    return live.rounded(float(value)) if isinstance(value, int) and not isinstance(value, bool) else live.rounded(value)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Any]:
+    """An empty page that has the module of the live state."""
+    with chromium() as started:
+        opened = started.new_page()
+
+        def serve(route: Any) -> None:
+            module = STATIC / "js" / route.request.url.rpartition("/")[2]
+            script = module.suffix == ".js"
+            route.fulfill(
+                body=module.read_text() if script else "", content_type="text/javascript" if script else "text/html"
+            )
+
+        opened.route("**/*", serve)
+        opened.goto("http://page.test/")
+        opened.evaluate("async () => { window.state = await import('http://page.test/live_state.js'); }")
+        opened.evaluate("async () => { window.format = await import('http://page.test/format.js'); }")
+        yield opened
+
+
+AFTER = """([first, messages, cuts]) => {
+  const parser = new state.Parser();
+  let text = messages, now = {...state.initial(), snapshot: first};
+  for (const cut of [...cuts, Infinity]) {
+    for (const message of parser.feed(text.slice(0, cut))) now = state.after(now, message);
+    text = text.slice(cut);
+  }
+  return now.snapshot;
+}"""
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(states=st.lists(snapshots, min_size=2, max_size=4), cuts=st.lists(st.integers(0, 2000), max_size=4))
+def test_deltas_lead_to_what_the_tracker_has(page: Any, states: list[Snapshot], cuts: list[int]) -> None:
+    messages = [live.PING]
+    for old, new in itertools.pairwise(states):
+        change = live.delta(old, new)
+        assert change is not None
+        messages.append(live.message("delta", change, "1-1"))
+    found = page.evaluate(AFTER, [msgspec.to_builtins(states[0]), b"".join(messages).decode(), cuts])
+    assert rounded(found) == rounded(msgspec.to_builtins(states[-1]))
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        ("count", None, "-"),
+        ("count", 0, "0"),
+        ("count", 0.0004, "<0.001"),
+        ("count", 999.6, "1 k"),
+        ("rate", 41_200, "41.2 k/s"),
+        ("share", 0.983, "0.98"),
+        ("bytes", 1023, "1023 B"),
+        ("bytes", 1 << 20, "1.0 MB"),
+        ("duration", 39e-6, "39 µs"),
+        ("duration", 0.9999, "1 s"),
+        ("duration", 125, "2 min 5 s"),
+        ("duration", None, "-"),
+        ("taskName", "container_1_a_b_12", "a_b-12"),
+        ("taskName", "stmgr-1", "stmgr-1"),
+    ],
+)
+def test_a_figure_as_text(page: Any, function: str, value: Any, text: str) -> None:
+    assert page.evaluate("([name, value]) => format[name](value)", [function, value]) == text

@@ -1,0 +1,155 @@
+"""The pages in a browser, over a topology that really runs: what is found, what stays text, what keeps going."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.waiting import wait_for
+from tests.ui.conftest import Site, Tab, missing
+from tests.ui.marked import MARKUP
+
+pytestmark = pytest.mark.slow
+
+#: MARKUP as logs show it: escapes of a terminal are written out.
+SHOWN = MARKUP.split("\x1b")[0]
+
+
+def test_from_the_list_to_a_log_by_keyboard(site: Site, tab: Tab) -> None:
+    page = tab.page
+    page.goto(site.address)
+    page.get_by_role("link", name="marked").wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.locator("[data-node=count]").wait_for()
+    assert page.locator("[data-node]").count() == 3
+    assert page.locator("g.edge").count() == 2
+    assert "fields(word)" in page.locator("g.edge.keyed").text_content()
+    # Rates come with the first reports: a figure, not "-".
+    page.locator("g.edge.keyed .rate", has_text="/s").wait_for()
+    page.locator("[data-node=lines]").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.node") == "count"
+    # Its node, its squares and its row are marked together.
+    assert page.locator(".square.marked").count() == 2
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="marked / count").wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.locator(".log .line", has_text="seen 1 ").first.wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("nothing like that")
+    page.get_by_text("0 of ").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.locator("[data-node=count]").wait_for()
+    page.keyboard.press("?")
+    page.get_by_role("dialog", name="keys").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("l")
+    page.get_by_role("heading", name="Topologies").wait_for()
+
+
+def test_what_looks_like_html_stays_text(site: Site, tab: Tab) -> None:
+    page = tab.page
+    page.goto(site.page("exceptions"))
+    page.get_by_text(SHOWN).first.wait_for()
+    assert 'raise ValueError(f"cannot parse' in page.locator(".exception pre").first.text_content()
+    page.goto(site.page("letters"))
+    page.locator(".exception summary").first.click()
+    page.get_by_text(SHOWN).first.wait_for()
+    page.goto(site.page("config"))
+    page.get_by_role("searchbox").fill("own.setting")
+    page.get_by_text(SHOWN).wait_for()
+    page.goto(site.page("logs"))
+    page.get_by_role("link", name="lines-1").click()
+    page.locator(".log .line", has_text=f"opened {SHOWN}").wait_for()
+    assert page.locator("img").count() == 0
+
+
+def test_charts_tables_and_every_other_page(site: Site, tab: Tab) -> None:
+    page = tab.page
+    page.goto(site.page())
+    page.locator(".chart canvas").first.wait_for()
+    assert page.locator(".chart .legend th", has_text="lines out").count() == 1
+    assert page.locator("section[aria-label=components] tbody tr").count() == 3
+    assert page.locator("section[aria-label=streams] tbody tr").count() == 2
+    page.get_by_label("colour by").select_option("memory")
+    page.locator("[data-node=count]", has_text="memory").wait_for()
+    page.goto(site.page("tasks"))
+    page.get_by_role("link", name="count-").first.wait_for()
+    page.get_by_role("link", name="stmgr-1").wait_for()
+    page.goto(site.page("batches"))
+    page.get_by_text("no Spark sink").wait_for()
+    page.goto(site.page("checkpoints"))
+    page.get_by_text("takes no checkpoints").wait_for()
+    page.goto(site.page("component", "nobody"))
+    page.get_by_text("marked has no component nobody").wait_for()
+
+
+#: When the newest figures of the page's live stream were made, whether they are shown or not.
+NEWEST = """async () => {
+  const { current } = await import('/static/js/live.js');
+  return current().state.snapshot.load.at;
+}"""
+
+
+def test_frozen_and_going_on(site: Site, tab: Tab) -> None:
+    page = tab.page
+    page.goto(site.page())
+    acked = page.locator("section[aria-label='since submit'] dd").first
+    acked.wait_for()
+    page.keyboard.press(" ")
+    page.get_by_text("frozen").wait_for()
+    shown, at = acked.text_content(), page.evaluate(NEWEST)
+    wait_for(lambda: page.evaluate(NEWEST) > at, 20.0, "newer figures")
+    assert acked.text_content() == shown
+    page.keyboard.press(" ")
+    wait_for(lambda: acked.text_content() != shown, 20.0, "a page that goes on")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        missing("axe-playwright-python is not installed: pip install -e '.[dev]'")
+    # axe brings its own scripts, which the policy would not let in.
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True, viewport={"width": 1400, "height": 1000})
+    page = context.new_page()
+    pages = [
+        (site.address, "a[href*=marked]"),
+        (site.page(), ".chart canvas"),
+        (site.page("doctor"), "article"),
+        (site.page("exceptions"), ".exception"),
+        (site.page("tasks"), "tbody tr"),
+        (site.page("config"), "tbody tr"),
+    ]
+    # A theme changes colours only, and this page has all of them.
+    for address, seen in pages if scheme == "light" else pages[1:2]:
+        page.goto(address)
+        page.locator(seen).first.wait_for()
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{address} in {scheme}: {found.generate_report()}"
+    context.close()
+
+
+def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site, tab: Tab) -> None:
+    page, heron = tab.page, site.heron
+    tab.broken = True
+    page.goto(site.page())
+    page.locator("[data-node=count]", has_text="×2").wait_for()
+    heron("update", "local", "marked", "--component-parallelism", "count:3").ok()
+    page.locator("[data-node=count]", has_text="×3").wait_for()
+    heron("ui", "stop").ok()
+    page.get_by_text("No news").wait_for()
+    assert page.locator("[data-node=count]").count() == 1
+    assert heron("ui").ok().out.split()[-1] == site.address
+    page.get_by_text("No news").wait_for(state="hidden")
+    heron.kill("marked")
+    page.get_by_text("this page shows what was seen last").wait_for()
+    assert page.locator("[data-node]").count() == 3
+    assert page.locator(".chart canvas").count() > 0

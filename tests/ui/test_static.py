@@ -1,0 +1,80 @@
+"""The files of the pages: how large they are, where they come from, and what they may not contain."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from heronpy.tracker.pages import load
+from tests.support.command import REPO
+
+STATIC = REPO / "heronpy" / "tracker" / "static"
+VENDOR = STATIC / "vendor"
+LOADED = (".html", ".js", ".css", ".svg")
+OWN = sorted(path for path in STATIC.rglob("*") if path.suffix in LOADED and VENDOR not in path.parents)
+MODULES = [path for path in OWN if path.suffix == ".js"]
+
+#: What makes markup or code out of text, keeps a secret for longer than the tab, or speaks to others.
+BANNED = (
+    r"innerHTML", r"outerHTML", r"insertAdjacentHTML", r"dangerouslySetInnerHTML", r"document\.write", r"srcdoc",
+    r"createContextualFragment", r"DOMParser", r"setHTML", r"\beval\(", r"\bFunction\(", r"createPolicy", r"\bcookie",
+    r"localStorage", r"indexedDB", r"WebSocket", r"EventSource", r"XMLHttpRequest", r"sendBeacon", r"importScripts",
+    r"javascript:", r"\bopen\('", r"style=\"",
+)  # fmt: skip
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(STATIC))
+
+
+def test_the_whole_app_is_at_most_100_kilobytes() -> None:
+    files = [path for path in STATIC.rglob("*") if path.suffix in LOADED]
+    sizes = {name_of(path): len(gzip.compress(path.read_bytes(), 9)) for path in files}
+    assert sum(sizes.values()) <= 100_000, sorted(sizes.items(), key=lambda item: -item[1])
+
+
+def test_libraries_are_as_published() -> None:
+    rows = [line.split() for line in (VENDOR / "VENDORED").read_text().splitlines() if not line.startswith("#")]
+    listed = {row[0]: row for row in rows}
+    assert {path.name for path in VENDOR.iterdir()} == {*listed, "VENDORED"}
+    for name, (_, package, version, licence, digest, _) in listed.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest, f"{name} is not that of {package}"
+        assert re.fullmatch(r"\d+\.\d+\.\d+", version) and licence in ("MIT", "Apache-2.0")
+    for package in {row[1] for row in rows}:
+        assert any(row[1] == package and row[0].endswith("-LICENSE") for row in rows), f"{package} has no licence here"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_makes_no_markup_and_speaks_to_nobody_else(path: Path) -> None:
+    text = path.read_text()
+    for pattern in BANNED:
+        assert not re.search(pattern, text), f"{name_of(path)} has {pattern}"
+    addresses = re.findall(r"https?://[\w.]+", text)
+    assert not addresses, f"{name_of(path)} names {addresses}"
+    for found in re.findall(r"""from '([^']+)'""", text):
+        assert found.startswith("."), f"{name_of(path)} imports {found}, which no browser finds"
+        assert (path.parent / found).resolve().is_file(), f"{name_of(path)} imports {found}, which is missing"
+    assert len(text.splitlines()) <= 300, f"{name_of(path)} is too long"
+
+
+def test_the_index_has_no_code_and_no_style_of_its_own() -> None:
+    text = (STATIC / "index.html").read_text()
+    assert all(not body.strip() for body in re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL))
+    assert not re.search(r"<style|\sstyle=|\son\w+=", text)
+    for address in re.findall(r"(?:src|href)=\"([^\"]+)\"", text):
+        assert address.startswith("static/"), f"{address} is not served by the tracker"
+        assert (STATIC / address.removeprefix("static/")).is_file()
+
+
+def test_styles_load_nothing() -> None:
+    assert not re.search(r"url\(|@import", (STATIC / "app.css").read_text())
+
+
+def test_all_of_it_is_served() -> None:
+    served = load()
+    for path in OWN:
+        assert name_of(path) in served
