@@ -28,8 +28,8 @@ from heronpy.connectors.spark.requirements import check_spark, find_java
 from heronpy.spark.session import SparkDriver
 from heronpy.spark.tuning import JAVA_OPTIONS
 
-#: Writing the archive takes some ten seconds; a busy machine may need much longer.
-_WRITE_S = 600.0
+#: Starting Spark and writing the archive take some ten seconds each. It only saves time, so nobody waits long for it.
+_START_S, _WRITE_S = 120.0, 120.0
 #: Archives kept, one per installation in use.
 _KEPT = 3
 
@@ -73,7 +73,7 @@ def make_archive() -> Path:
             raise ConfigError(f"the path of HERON_HOME holds a blank, which Java options cannot: {target.parent}")
         # The quick compiler is enough: this JVM lives for one batch.
         options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made}"
-        settings = SparkSettings(driver_memory="1g", conf={JAVA_OPTIONS: options})
+        settings = SparkSettings(driver_memory="1g", conf={JAVA_OPTIONS: options}, start_timeout_s=_START_S)
         driver = SparkDriver(settings, work, "heron-spark-archive", sys.executable, None)
         try:
             driver.start()

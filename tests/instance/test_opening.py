@@ -153,6 +153,7 @@ def test_a_frame_that_cannot_be_split_is_counted_and_not_sent_again(mode: str) -
 def grow_without_telling(cluster: Cluster, verbs: Verbs, book: Book) -> tuple[Any, list[Any]]:
     """Another task of `pass`, of which `store` does not hear: its task, with frames that wait, and what it is not told."""
     store = the(cluster, "store").program
+    cluster.run(lambda: not store.plan.spouts_held)  # the plan that starts the spouts has come
     kept: list[Any] = []
     tell = store.control.deliver
     store.control.deliver = lambda message: (

@@ -112,8 +112,9 @@ def main() -> None:
             "poison": args.poison,
             "refuse": args.refuse,
             "topology.stmgrs": 1,
-            "topology.stateful.checkpoint.interval.seconds": 1,
             "topology.reliability.mode": args.mode,
+            # Without effect, and warned of, in the other modes.
+            **({"topology.stateful.checkpoint.interval.seconds": 1} if args.mode == "EFFECTIVELY_ONCE" else {}),
         }
     )
     b.build_and_submit()
