@@ -94,12 +94,14 @@ class BoltAcks:
         """Whether there are unsent fails, or unsent acks of batches: they are sent without waiting for others."""
         return bool(self._failed) or bool(self._batches)
 
-    def withdraw(self, tup: HeronTuple) -> None:
-        """Forget the fails of a tuple that were not sent yet."""
+    def ack_at_once(self, tup: HeronTuple) -> None:
+        """Ack a tuple and send that; those of its fails that were not sent yet are forgotten."""
         key = _key_of(tup)
         kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if _key_of(pair[0]) != key]
         self._failed = [failed for failed, _ in kept]
         self._failed_at = [at for _, at in kept]
+        self.acked.append(tup)
+        self.flush()
 
     def flush(self, current: list[HeronTuple] | None = None) -> None:
         """Send what was collected; `current` are the tuples of the frame just processed, if it is complete."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +18,6 @@ from heronpy.wire.runs import spread
 
 from .outlets import Mark
 from .tuples import HeronTuple, InFrame, Places
-
-_frame_of = attrgetter("frame")
 
 
 class Anchored(NamedTuple):

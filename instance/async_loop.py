@@ -250,7 +250,7 @@ class AsyncBoltTask(BoltTask):
             self.publish_progress(now, resting=True)
         if self._tick_s is not None:
             deadline = min(deadline, max(0.0, self._next_tick - now))
-        if self.readiness is not None:
+        if self.standing.readiness is not None:
             deadline = min(deadline, ASK_S)
         # While a coroutine runs, it may block the loop.
         self.note_outgoing()
@@ -279,7 +279,7 @@ class AsyncBoltTask(BoltTask):
         if given_up:
             log.warning("%d tuples were in progress and are given up", len(given_up))
             self.metrics.count("__cancelled-tuples", "", len(given_up))
-            if not self.acking and self.checkpoints is None:
+            if not self.progress.sends_again:
                 self.progress.lost += len(given_up)
             for tup in given_up:
                 self.acks.fail(tup)

@@ -149,7 +149,8 @@ class AsyncSpoutTask(SpoutTask):
         if not task.cancelled():
             self._failure = self._failure or task.exception()
         elif not self._ending:
-            self._failure = self._failure or TopologyError(f"a coroutine of component {self.component} was cancelled")
+            cancelled = TopologyError(f"a coroutine of component {self.name.component} was cancelled")
+            self._failure = self._failure or cancelled
         self._awake.set()
 
     # ---- the loop -----------------------------------------------------------------------------

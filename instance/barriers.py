@@ -96,7 +96,7 @@ class BoltCheckpoints(Checkpoints):
         if difference:
             self.decline(
                 checkpoint,
-                f"{abs(difference)} frames from task {source} to task {self.ports.instance_id} "
+                f"{abs(difference)} frames from task {source} to task {self.ports.name.instance_id} "
                 f"{'are missing' if difference > 0 else 'came twice'}",
                 lost_data=True,
             )
@@ -109,7 +109,7 @@ class BoltCheckpoints(Checkpoints):
     def ask(self, cut: Cut) -> None:
         super().ask(cut)
         if self.due is cut and cut.unaligned:
-            self.ports.interrupt()
+            self.ports.control.interrupt()
 
     # ---- frames out of the queue ----------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class BoltCheckpoints(Checkpoints):
             missing = ", ".join(map(str, sorted(aligner.sources - aligner.blocked)))
             self.decline(
                 aligner.checkpoint,
-                f"task {self.ports.instance_id} had no barrier of task {missing} within {self._patience_s:g} s",
+                f"task {self.ports.name.instance_id} had no barrier of task {missing} within {self._patience_s:g} s",
             )
 
     def held_bytes(self) -> int:
@@ -163,7 +163,7 @@ class BoltCheckpoints(Checkpoints):
 
     def _too_much(self, what: str) -> str:
         return (
-            f"task {self.ports.instance_id} would have to {what} more than {self.aligner.bytes_max} bytes; "
+            f"task {self.ports.name.instance_id} would have to {what} more than {self.aligner.bytes_max} bytes; "
             "raise heron.checkpoint.alignment_bytes_max or lessen the load"
         )
 

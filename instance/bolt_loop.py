@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
-from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
+from heronpy.wire.frames import BARRIER, DATA, fits
 
+from . import dead_letters
 from .acks import BoltAcks, OneOrMany, several
 from .barriers import BoltCheckpoints
+from .dead_letters import DeadLetters
 from .emit_batch import columns_of, emit_columns
 from .emitter import mark_of, marks_of
 from .execute_watch import ExecuteWatch
@@ -73,7 +75,7 @@ class BoltTask(Task):
         self._granted_at = 0.0
         self._finished = False
         self.opener: FrameOpener
-        self.poison = PoisonGuard(self)
+        self.poison: PoisonGuard
         self.account = Executed(self.metrics)
         self._execute_watch: ExecuteWatch | None = None
 
@@ -81,22 +83,23 @@ class BoltTask(Task):
 
     def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().build(plan)
-        if plan.spouts_held and components_of(plan.topology)[self.component].comp.asks_readiness:
+        if plan.spouts_held and components_of(plan.topology)[self.name.component].comp.asks_readiness:
             now = time.monotonic()
             limit_s = self.settings.ready_timeout_s
-            self.readiness = Readiness(self.component, self.user.object.is_ready, limit_s, self.control.notify, now)
+            asked, changed = self.user.object.is_ready, self.control.notify
+            self.standing.readiness = Readiness(self.name.component, asked, limit_s, changed, now)
             self.ask_readiness(now)
 
     def make_checkpoints(
         self, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, state: TaskState
     ) -> BoltCheckpoints:
-        sources = upstream_tasks(plan, self.component)
+        sources = upstream_tasks(plan, self.name.component)
         self.checkpoints = BoltCheckpoints(self.cut_ports(), region, state, sources, self.in_queue)
         return self.checkpoints
 
     def prepare_delegate(self) -> None:
         self.acks = BoltAcks(
-            self.task_id,
+            self.name.task_id,
             self.link.send_control,
             self.emitter.settle,
             self.acking,
@@ -114,7 +117,11 @@ class BoltTask(Task):
             deserialize=self.user.deserialize,
             allow_pickle=self.settings.allow_pickle,
         )
-        delegate = self.user.delegate
+        delegate, launch, tries_max = self.user.delegate, self.launch, self.settings.poison_tries
+        letters = DeadLetters(self.name, launch, self.settings.dead_letters_max_bytes, self.metrics, self.progress)
+        if tries_max:
+            letters.emit_by(lambda *args: delegate.emit(*args), self.emitter.streams.get(dead_letters.STREAM))
+        self.poison = PoisonGuard(self.name, launch.sockets_dir, tries_max, self.user, letters, self._settle)
         delegate.emit = self._emit_any
         delegate.emit_batch = self._emit_batch
         delegate.ack = self.acks.ack
@@ -146,9 +153,18 @@ class BoltTask(Task):
         """Make the fast `emit`, and check how the predecessor ended."""
         self._bind_calls()
         self.poison.begin(self.after, self.asynchronous)
-        if self.settings.execute_timeout_s:
-            self._execute_watch = ExecuteWatch(self, self.poison, frozenset({self.process_function.__code__}))
-            self._execute_watch.start()
+        limit_s, code = self.settings.execute_timeout_s, self.process_function.__code__
+        if limit_s:
+            watch = ExecuteWatch(self.name, self.progress, limit_s, code, self.poison.overran, self.control)
+            watch.start()
+            self._execute_watch = watch
+
+    def _settle(self, tup: HeronTuple) -> None:
+        """The spout of a tuple that is given up must not send it again, even if user code failed it before."""
+        if self.acking:
+            # At once: the next tuple may end the process.
+            self.acks.ack_at_once(tup)
+            self.emitter.flush()
 
     def leave(self) -> None:
         """Leave: from here on no tuple is processed."""
@@ -203,13 +219,13 @@ class BoltTask(Task):
         self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
 
     def _no_end_of_input(self) -> None:
-        raise TopologyError(f"end_of_input() is for spouts; {self.component} is a bolt")
+        raise TopologyError(f"end_of_input() is for spouts; {self.name.component} is a bolt")
 
     # ---- frames ---------------------------------------------------------------------------------
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         if not fits(frame):
-            self._misfit(frame, size)
+            self.opener.refuse_misfit(frame, size)
             return
         if frame.kind == DATA and self._next_tick == NEVER:
             self._next_tick = time.monotonic() + (self._tick_s or 0.0)
@@ -219,15 +235,6 @@ class BoltTask(Task):
             self.in_queue.put(frame, size)
         elif frame.kind == BARRIER:
             self.in_queue.refuse(size, 0)
-
-    def _misfit(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Refuse a frame whose arrays must not be read; only its credit is returned."""
-        self.metrics.count("__malformed-frames", "", 1)
-        if frame.kind in (DATA, BARRIER):
-            tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
-            log.error("refused a frame of task %d: its counts and arrays do not fit each other", frame.source_task)
-            self.opener.count_malformed(tuples)
-            self.in_queue.refuse(size, tuples)
 
     def arm_tick(self, now: float) -> None:
         """The next tick: in step with the ones before, or, when some were missed, an interval from now."""
@@ -246,7 +253,7 @@ class BoltTask(Task):
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().take_plan(plan)
         self.in_queue.put_first(self.opener.take_plan(plan, self.components))
-        for source in input_streams(plan.topology, self.component):
+        for source in input_streams(plan.topology, self.name.component):
             self.metrics.count("__execute-count", source, 0)  # an edge without tuples has a rate, too
         if not self.starting:
             # A live change of the configuration comes as a new plan.

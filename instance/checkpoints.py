@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
@@ -30,6 +30,7 @@ from .attempt import region_of
 from .messages import CheckpointMessage, SnapshotWritten
 from .metrics import TaskMetrics
 from .snapshots import Job, SnapshotFailed, SnapshotWriter
+from .task_name import TaskName
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState
@@ -49,34 +50,57 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class CutPorts:
-    """A task as seen by its checkpoints; the callables are for its thread."""
+class CutWork:
+    """What a task's checkpoints save; for its thread."""
 
-    task_id: int
-    epoch: int
-    component: str
-    instance_id: str
-    metrics: TaskMetrics
-    #: What initialize() emits waits for the start of the region: at most this many bytes.
-    early_bytes_max: int
-    user_object: Callable[[], Any]
+    #: The user's object.
+    component: Callable[[], Any]
     #: The task's own facts in a snapshot.
     describe: Callable[[], TaskSnapshot]
     #: Call user code; what it raises restarts the task.
     guard: Callable[..., Any]
     report_exception: Callable[[Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CutOutput:
+    """Where a task's frames go, as seen by its checkpoints; for its thread."""
+
     #: Everything that was emitted and is still buffered leaves.
     flush: Callable[[], None]
     #: The tasks that get a barrier of this one.
     receivers: Callable[[], Iterable[int]]
     send: Callable[[bytes, int], None]
     send_control: Callable[[bytes], None]
-    #: A message for the stream manager; one for the loop of the task, from any thread; a status now.
-    tell: Callable[[Any], None]
-    deliver: Callable[[SnapshotWritten], None]
-    notify: Callable[[], None]
-    #: Make the loop stop at the next tuple boundary.
-    interrupt: Callable[[], None]
+
+
+class CutControl(Protocol):
+    """Whom a task's checkpoints tell; from any thread."""
+
+    def tell(self, message: Any) -> None:
+        """Send a message to the stream manager."""
+
+    def deliver(self, message: SnapshotWritten) -> None:
+        """Put a message into the inbox of the task's loop."""
+
+    def notify(self) -> None:
+        """Send a status now."""
+
+    def interrupt(self) -> None:
+        """Make the loop stop at the next tuple boundary."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutPorts:
+    """A task as seen by its checkpoints."""
+
+    name: TaskName
+    metrics: TaskMetrics
+    #: What initialize() emits waits for the start of the region: at most this many bytes.
+    early_bytes_max: int
+    work: CutWork
+    output: CutOutput
+    control: CutControl
 
 
 class Checkpoints:
@@ -127,7 +151,7 @@ class Checkpoints:
         for name in ("pre_save", "post_save", "pre_restore"):
             if inspect.iscoroutinefunction(getattr(component, name, None)):
                 raise TopologyError(
-                    f"{name} of component {self.ports.component} is a coroutine; make it a plain method, "
+                    f"{name} of component {self.ports.name.component} is a coroutine; make it a plain method, "
                     "it is called while no tuple is in progress"
                 )
 
@@ -138,10 +162,11 @@ class Checkpoints:
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         """A new plan may start the region. A process that is too late for it waits for the next attempt."""
-        region = region_of(plan, self.ports.component)
+        region = region_of(plan, self.ports.name.component)
         if region is None or region.attempt != self.attempt or not region.started or self.started:
             return
-        self.started = self.restored and region.epochs.get(self.ports.task_id, self.ports.epoch) == self.ports.epoch
+        name = self.ports.name
+        self.started = self.restored and region.epochs.get(name.task_id, name.epoch) == name.epoch
 
     # ---- frames out ---------------------------------------------------------------------------
 
@@ -149,35 +174,35 @@ class Checkpoints:
         """Send a data frame and count it; before the start it waits."""
         if not tuples:
             # No acks and roots in this mode.
-            self.ports.send_control(data)
+            self.ports.output.send_control(data)
             return
         self._sent[dest] = self._sent.get(dest, 0) + 1
         if self.started:
-            self.ports.send(data, tuples)
+            self.ports.output.send(data, tuples)
             return
         self._early.append((data, tuples))
         self._early_bytes += len(data)
         limit = self.ports.early_bytes_max
         if self._early_bytes > limit:
             raise TopologyError(
-                f"component {self.ports.component} emitted more than {limit} bytes in initialize(), where nothing can "
-                "be sent yet; emit from next_tuple or process instead"
+                f"component {self.ports.name.component} emitted more than {limit} bytes in initialize(), where nothing "
+                "can be sent yet; emit from next_tuple or process instead"
             )
 
     def release_early(self) -> None:
         """Send what initialize() emitted, if the region has started."""
         if self.started:
             for data, tuples in self._early:
-                self.ports.send(data, tuples)
+                self.ports.output.send(data, tuples)
             self._early.clear()
 
     def _send_barriers(self, cut: Cut) -> None:
         """In line with the data: what came before belongs to the checkpoint."""
         ports = self.ports
-        for dest in ports.receivers():
+        for dest in ports.output.receivers():
             barrier = Frame(
                 kind=BARRIER,
-                source_task=ports.task_id,
+                source_task=ports.name.task_id,
                 dest_task=dest,
                 attempt=self.attempt,
                 checkpoint=cut.checkpoint,
@@ -185,7 +210,7 @@ class Checkpoints:
                 unaligned=cut.unaligned,
                 savepoint=cut.savepoint,
             )
-            ports.send(barrier.SerializeToString(), 0)
+            ports.output.send(barrier.SerializeToString(), 0)
 
     # ---- notes --------------------------------------------------------------------------------
 
@@ -249,7 +274,7 @@ class Checkpoints:
         ports, checkpoint = self.ports, cut.checkpoint
         self.ended = max(self.ended, checkpoint)
         try:
-            component = ports.user_object()
+            component = ports.work.component()
             if isinstance(component, StatefulComponent):
                 call_pre_save(component, str(checkpoint))
         except Exception as error:
@@ -257,7 +282,7 @@ class Checkpoints:
             return
         self._cut_here.add(checkpoint)
         try:
-            ports.flush()
+            ports.output.flush()
             self._send_barriers(cut)
             job = self._job(cut, self.state.capture(checkpoint))
             job.records = cut.unaligned and not self.is_source
@@ -266,7 +291,7 @@ class Checkpoints:
             self.writer.start(job)
             self.after_start(cut)
         except SnapshotFailed as error:
-            self.decline(checkpoint, f"task {ports.instance_id} could not write its state: {error}")
+            self.decline(checkpoint, f"task {ports.name.instance_id} could not write its state: {error}")
         except Exception as error:
             self._decline_for(checkpoint, "the state", error)
         finally:
@@ -277,12 +302,12 @@ class Checkpoints:
     def _job(self, cut: Cut, capture: Any) -> Job:
         timeout_s = self.settings.savepoint_timeout_s if cut.savepoint else self.settings.timeout_s
         now = time.monotonic()
-        snapshot = self.ports.describe()
+        snapshot = self.ports.work.describe()
         snapshot.component_index = self.state.index
         snapshot.attempt = self.attempt
         snapshot.align_s = now - cut.since
         snapshot.finished = snapshot.finished or self.finished_before
-        snapshot.publishes = isinstance(self.ports.user_object(), TwoPhaseStatefulComponent)
+        snapshot.publishes = isinstance(self.ports.work.component(), TwoPhaseStatefulComponent)
         return Job(cut.checkpoint, capture, snapshot, deadline=now + timeout_s)
 
     def after_start(self, cut: Cut) -> None:
@@ -292,22 +317,22 @@ class Checkpoints:
         """The cut is over, whether it succeeded or not."""
 
     def _decline_for(self, checkpoint: int, what: str, error: Exception) -> None:
-        self.ports.report_exception(error)
+        self.ports.work.report_exception(error)
         verb = "raised" if what == "pre_save" else "could not be saved:"
         cause = f"{type(error).__name__}: {str(error)[:500]}"
-        self.decline(checkpoint, f"{what} of task {self.ports.instance_id} {verb} {cause}")
+        self.decline(checkpoint, f"{what} of task {self.ports.name.instance_id} {verb} {cause}")
 
     def decline(self, checkpoint: int, error: str, lost_data: bool = False) -> None:
         """Tell the topology master that this task cannot take part in this checkpoint."""
         log.warning("checkpoint %d: %s", checkpoint, error)
-        self.ports.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
+        self.ports.control.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
         self.aborted(checkpoint)
 
     def _answer(self, checkpoint: int, **content: Any) -> control_pb2.TaskCheckpoint:
         return control_pb2.TaskCheckpoint(
             checkpoint=checkpoint,
-            task_id=self.ports.task_id,
-            epoch=self.ports.epoch,
+            task_id=self.ports.name.task_id,
+            epoch=self.ports.name.epoch,
             attempt=self.attempt,
             **content,
         )
@@ -315,12 +340,12 @@ class Checkpoints:
     def _written(self, checkpoint: int, snapshot: TaskSnapshot | None, error: str) -> None:
         """The writer is done; called in any thread. The task learns it before the topology master answers."""
         if snapshot is None:
-            problem = f"task {self.ports.instance_id} could not write its state: {error}"
+            problem = f"task {self.ports.name.instance_id} could not write its state: {error}"
             answer = self._answer(checkpoint, error=problem)
         else:
             answer = self._answer(checkpoint, snapshot=snapshot)
-        self.ports.deliver(SnapshotWritten(checkpoint, snapshot))
-        self.ports.tell(answer)
+        self.ports.control.deliver(SnapshotWritten(checkpoint, snapshot))
+        self.ports.control.tell(answer)
 
     def _persisted(self, checkpoint: int, snapshot: TaskSnapshot | None) -> None:
         if checkpoint not in self._cut_here:
@@ -350,11 +375,11 @@ class Checkpoints:
         if checkpoint in self._cut_here:
             self._cut_here = {cut for cut in self._cut_here if cut > checkpoint}
             self.state.completed(checkpoint)
-            component = self.ports.user_object()
+            component = self.ports.work.component()
             if isinstance(component, TwoPhaseStatefulComponent):
-                self.ports.guard(component.post_save, str(checkpoint))
+                self.ports.work.guard(component.post_save, str(checkpoint))
         self.committed = max(self.committed, checkpoint)
-        self.ports.notify()
+        self.ports.control.notify()
 
     def held_bytes(self) -> int:
         """Bytes held back by barriers."""

@@ -86,8 +86,6 @@ class ControlThread(threading.Thread):
         self._registered = self._disconnected = False
         self._request = 0
         self._register_due = 0.0
-        #: Metrics and exceptions that the executor could not take.
-        self.discarded_reports = 0
 
     # ---- called by the task's thread ------------------------------------------------------------
 
@@ -166,12 +164,12 @@ class ControlThread(threading.Thread):
                 next_heartbeat = now + self._pause(self._heartbeat_s)
             if now >= next_metrics:
                 next_metrics = now + self._pause(self._metrics_s)
-                self._push(push, self._report())
+                _try_send(push, wrap(self._report()))
             while self._to_executor:
-                self._push(push, self._to_executor.popleft())
+                _try_send(push, wrap(self._to_executor.popleft()))
             if self._stopping:
                 self._send_status(dealer)
-                self._push(push, self._report())
+                _try_send(push, wrap(self._report()))
                 break
             deadline = min(next_heartbeat, next_metrics)
             if not self._registered:
@@ -209,10 +207,6 @@ class ControlThread(threading.Thread):
             self.interrupt()
         before, self.sent = self.sent, activity_of(status)
         return self.sent == before
-
-    def _push(self, push: zmq.Socket[bytes], message: Any) -> None:
-        if not _try_send(push, wrap(message)):
-            self.discarded_reports += 1
 
     def _monitor(self, monitor: zmq.Socket[bytes]) -> None:
         """A new connection means a new stream manager process: register with it."""
@@ -282,6 +276,7 @@ def activity_of(status: Any) -> tuple[int, ...]:
 
 
 def _try_send(sock: zmq.Socket[bytes], envelope: control_pb2.Envelope) -> bool:
+    """Send unless the socket's queue is full; whether it was sent."""
     try:
         sock.send(seal(envelope), zmq.DONTWAIT)
     except zmq.Again:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from heronpy.common.errors import TopologyError
-from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.dead_letters import TRACEBACK_MAX_CHARS, DeadLetterFile, encode_payload
 from heronpy.wire.codec import Undecodable
 
 from .metrics import TaskMetrics
 from .outlets import OutStream
+from .progress import Progress
+from .task_name import TaskName
 from .tuples import HeronTuple
 
 log = logging.getLogger("heron.instance")
@@ -41,60 +42,44 @@ def headline(why: str) -> str:
     return next((line for line in lines[headers[-1] + 1 :] if line and not line[0].isspace()), lines[-1])
 
 
-class Given(Protocol):
-    """Where the tuples that are given up are counted."""
-
-    dead_letters: int
-    lost: int
-
-
-class Streams(Protocol):
-    """What a task sends, by stream."""
-
-    @property
-    def streams(self) -> Mapping[str, OutStream]: ...
-
-
-class Owner(Protocol):
-    """The task whose letters these are."""
-
-    task_id: int
-    component: str
-    instance_id: str
-    launch: LaunchSpec
-    settings: InstanceSettings
-    metrics: TaskMetrics
-
-    @property
-    def progress(self) -> Given: ...
-
-    @property
-    def emitter(self) -> Streams: ...
-
-
 class DeadLetters:
-    """The dead letters of one bolt task; `emit` is that of its user code."""
+    """The dead letters of one bolt task, with the counts of the tuples that it gives up."""
 
-    def __init__(self, task: Owner, emit: Callable[..., Any]) -> None:
-        self._task = task
-        self._emit_tuple = emit
-        launch = task.launch
-        self._file = DeadLetterFile(launch.working_dir, task.instance_id, task.settings.dead_letters_max_bytes)
-        out = task.emitter.streams.get(STREAM)
-        self._emits = out is not None
-        if out is not None and tuple(out.fields) != FIELDS:
+    def __init__(
+        self, name: TaskName, launch: LaunchSpec, max_bytes: int, metrics: TaskMetrics, progress: Progress
+    ) -> None:
+        """Keep at most `max_bytes` of letters, the newest."""
+        self._name = name
+        self._launch = launch
+        self._metrics = metrics
+        self._progress = progress
+        self._file = DeadLetterFile(launch.working_dir, name.instance_id, max_bytes)
+        self._emit: Callable[..., Any] | None = None
+
+    def emit_by(self, emit: Callable[..., Any], out: OutStream | None) -> None:
+        """Also `emit` each letter to `out`, their stream, if there is one; TopologyError if its fields are others."""
+        if out is None:
+            return
+        if tuple(out.fields) != FIELDS:
             raise TopologyError(
-                f"the stream {STREAM!r} of component {task.component} has the fields {', '.join(out.fields)};"
+                f"the stream {STREAM!r} of component {self._name.component} has the fields {', '.join(out.fields)};"
                 f" dead letters need {', '.join(FIELDS)}: declare these, or rename the stream"
             )
+        self._emit = emit
+
+    def count_damaged(self, lost: bool) -> None:
+        """A value of a tuple cannot be decoded; `lost` when no letter is kept of it."""
+        self._metrics.count("__malformed-tuples", "", 1)
+        if lost:
+            self._progress.lost += 1
 
     def bury(self, tup: HeronTuple, why: str, tries: int, known: bool = False) -> None:
         """Give up a tuple; one that is `known` has a letter in the file already."""
         if not known:
             payload, truncated = encode_payload(_shown(tup))
             self._write(tup.component, tup.stream, tup.task, payload, truncated, why, tries)
-        if self._emits:
-            self._emit(tup, why, tries)
+        if self._emit is not None:
+            self._send(self._emit, tup, why, tries)
 
     def bury_unseen(self, mark: dict[str, Any], why: str, tries: int) -> None:
         """Give up a tuple that is known only by the mark of a dead process."""
@@ -104,12 +89,12 @@ class DeadLetters:
     def _write(
         self, component: str, stream: str, task: int, payload: list[Any], truncated: bool, why: str, tries: int
     ) -> None:
-        mine = self._task
-        self._task.metrics.count("__dead-letters", f"{component}/{stream}", 1)
+        mine, progress = self._name, self._progress
+        self._metrics.count("__dead-letters", f"{component}/{stream}", 1)
         letter = {
             "at": time.time(),
-            "topology": mine.launch.topology,
-            "topology_id": mine.launch.topology_id,
+            "topology": self._launch.topology,
+            "topology_id": self._launch.topology_id,
             "component": mine.component,
             "task": mine.task_id,
             "instance": mine.instance_id,
@@ -126,17 +111,16 @@ class DeadLetters:
         log.error("a tuple of %s/%s failed %s and goes to the dead letters: %s", component, stream, times, reason)
         try:
             self._file.append(letter)
-            mine.progress.dead_letters += 1
+            progress.dead_letters += 1
         except OSError as error:
-            mine.progress.lost += 1
+            progress.lost += 1
             log.error("the dead letter cannot be written to %s: %s", self._file.path, error.strerror or error)
 
-    def _emit(self, tup: HeronTuple, why: str, tries: int) -> None:
-        task = self._task
+    def _send(self, emit: Callable[..., Any], tup: HeronTuple, why: str, tries: int) -> None:
         text = why[-TRACEBACK_MAX_CHARS:]
         for payload in (_shown(tup), ["too large, or of a type that cannot be sent"]):
             try:
-                self._emit_tuple([payload, text, task.task_id, tries], STREAM, [tup])
+                emit([payload, text, self._name.task_id, tries], STREAM, [tup])
             except Exception as error:
                 log.warning("a dead letter cannot be emitted: %s", error)
             else:

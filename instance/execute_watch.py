@@ -14,23 +14,22 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import zmq
 
 from heronpy.common import exit_codes
-from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.units import format_duration
 from heronpy.procs import exit_notice
+from heronpy.proto import control_pb2
 
-from .control import ControlThread
 from .in_batch import InBatch, Part
-from .reports import Reported, exception_report
+from .progress import Progress
+from .reports import exception_report
+from .task_name import TaskName
 from .tuples import HeronTuple
-
-if TYPE_CHECKING:
-    from .poison import PoisonGuard
 
 log = logging.getLogger("heron.instance")
 
@@ -39,22 +38,34 @@ LOOKS_PER_TIMEOUT = 4
 LAST_WORDS_S = 0.5
 
 
-class Owner(Reported, Protocol):
-    """The task that is watched."""
+class LastWords(Protocol):
+    """Who passes on why the task ends."""
 
-    settings: InstanceSettings
-    control: ControlThread
+    def publish(self, message: control_pb2.ExceptionReport) -> None: ...
+
+    def stop(self, timeout_s: float) -> None: ...
 
 
 class ExecuteWatch(threading.Thread):
-    """`codes` are the runtime's functions whose local `tup` is the tuple that user code processes."""
+    """Watches the thread that makes it."""
 
-    def __init__(self, task: Owner, poison: PoisonGuard, codes: frozenset[CodeType]) -> None:
+    def __init__(
+        self,
+        name: TaskName,
+        progress: Progress,
+        timeout_s: float,
+        code: CodeType,
+        overran: Callable[[Part, str], None],
+        control: LastWords,
+    ) -> None:
+        """`code` is the runtime's function whose local `tup` is the tuple that user code processes."""
         super().__init__(name="execute-watch", daemon=True)
-        self._task = task
-        self._poison = poison
-        self._codes = codes
-        self._timeout_s: float = task.settings.execute_timeout_s
+        self._task = name
+        self._progress = progress
+        self._timeout_s = timeout_s
+        self._code = code
+        self._overran = overran
+        self._control = control
         self._watched = threading.get_ident()
         self._stop = threading.Event()
 
@@ -66,7 +77,7 @@ class ExecuteWatch(threading.Thread):
         seen: Part | None = None
         since = 0.0
         while not self._stop.wait(pause_s):
-            if self._task.progress.loop_age_s() < pause_s:
+            if self._progress.loop_age_s() < pause_s:
                 seen = None
                 continue
             now = time.monotonic()
@@ -81,7 +92,7 @@ class ExecuteWatch(threading.Thread):
         frame = sys._current_frames().get(self._watched)
         frames: list[FrameType] = []
         while frame is not None:
-            if frame.f_code in self._codes:
+            if frame.f_code is self._code:
                 tup = frame.f_locals.get("tup")
                 return (tup, frames) if frames and isinstance(tup, HeronTuple | InBatch) else (None, [])
             frames.append(frame)
@@ -89,7 +100,6 @@ class ExecuteWatch(threading.Thread):
         return None, []
 
     def _end(self, tup: Part, frames: list[FrameType], took_s: float) -> None:
-        task = self._task
         stack = "".join(traceback.format_list([_summary(frame) for frame in reversed(frames)]))
         what = "process() has lasted {} for a tuple"
         if isinstance(tup, InBatch):
@@ -101,9 +111,9 @@ class ExecuteWatch(threading.Thread):
         text = f"Traceback (most recent call last):\n{stack}ExecuteTimeout: {message}"
         log.error("%s", text)
         try:
-            self._poison.overran(tup, text)
-            task.control.publish(exception_report(task, "ExecuteTimeout", message, text))
-            task.control.stop(LAST_WORDS_S)
+            self._overran(tup, text)
+            self._control.publish(exception_report(self._task, "ExecuteTimeout", message, text))
+            self._control.stop(LAST_WORDS_S)
             # The sockets of the hanging thread stay open, so this only gives the others time to empty.
             ending = threading.Thread(target=zmq.Context.instance().term, daemon=True)
             ending.start()

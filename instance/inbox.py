@@ -16,23 +16,19 @@ log = logging.getLogger("heron.instance")
 class Recipient(Protocol):
     """A task as its messages see it."""
 
-    #: It ends at the next tuple boundary.
-    stopping: bool
+    #: The plan that it works by.
+    plan: plan_pb2.PhysicalPlan | None
     #: Its input has ended: it calls `finish` when nothing waits.
     finish_requested: bool
-    #: Why it cannot work, for people.
-    error: str
-    refused: Refused | None
-    #: The newest plan that came before it joined one, and the one it works by.
-    offered: plan_pb2.PhysicalPlan | None
-    plan: plan_pb2.PhysicalPlan | None
 
     @property
     def checkpoints(self) -> Checkpoints | None: ...
 
+    def stop(self, refused: Refused | None = None) -> None: ...
+
     def registered(self, reply: control_pb2.RegisterInstanceReply) -> None: ...
 
-    def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None: ...
+    def plan_came(self, plan: plan_pb2.PhysicalPlan) -> None: ...
 
     def hold_ticks(self) -> None: ...
 
@@ -42,16 +38,15 @@ def act(task: Recipient, message: Message) -> None:
     match message:
         case control_pb2.StopTask():
             log.info("asked to stop: %s", message.reason)
-            task.stopping = True
+            task.stop()
         case Refused():
-            task.stopping = True
-            task.refused, task.error = message, message.why
+            task.stop(message)
         case control_pb2.RegisterInstanceReply():
             task.registered(message)
             if message.HasField("plan"):
-                _take(task, message.plan)
+                task.plan_came(message.plan)
         case control_pb2.NewPlan():
-            _take(task, message.plan)
+            task.plan_came(message.plan)
         case _ if task.plan is None:
             return  # an order for the process before this one
         case control_pb2.FinishTask():
@@ -66,10 +61,3 @@ def act(task: Recipient, message: Message) -> None:
         ):
             if task.checkpoints is not None:
                 task.checkpoints.note(message)
-
-
-def _take(task: Recipient, plan: plan_pb2.PhysicalPlan) -> None:
-    if task.plan is None:
-        task.offered = plan
-    else:
-        task.take_plan(plan)

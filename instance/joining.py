@@ -13,7 +13,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from .attempt import region_of
 from .control import ControlThread
 from .link import DataLink
-from .reports import report_of, status_of
+from .reports import count_link, count_loop, report_of, status_of
 
 if TYPE_CHECKING:
     from .task import Task
@@ -24,35 +24,53 @@ _WAIT_S = 1.0
 SILENCE_MAX_S = 10.0
 
 
-def connect(task: Task) -> None:
-    """Start the control thread, which registers the task, and make its link to the stream manager."""
-    sockets, container = task.launch.sockets_dir, task.container
+def connect(task: Task, metrics_s: float) -> None:
+    """Start the control thread, which registers the task, and make its link to the stream manager.
+
+    Metrics are reported every `metrics_s` seconds.
+    """
+    sockets, container = task.launch.sockets_dir, task.name.container
     silence_max_s = _silence_max_s(task)
     task.control = ControlThread(
         register=control_pb2.RegisterInstance(
-            task_id=task.task_id,
-            epoch=task.epoch,
+            task_id=task.name.task_id,
+            epoch=task.name.epoch,
             pid=os.getpid(),
-            instance_id=task.instance_id,
-            component=task.component,
+            instance_id=task.name.instance_id,
+            component=task.name.component,
         ),
         stmgr_endpoint=f"ipc://{sockets}/stmgr-{container}.control",
         metrics_endpoint=f"ipc://{sockets}/executor-{container}.metrics",
-        status=partial(status_of, task),
-        report=partial(report_of, task),
+        status=lambda: status_of(task.name, task.standing, task.progress, task.link, task.checkpoints),
+        report=partial(_report_of, task),
         heartbeat_s=min(task.settings.heartbeat_interval_s, silence_max_s),
-        metrics_s=min(task.metrics_s, silence_max_s),
+        metrics_s=min(metrics_s, silence_max_s),
         silence_max_s=silence_max_s,
         on_plan=task.attempt.heard,
     )
     task.link = DataLink(
-        task.task_id,
-        f"t:{task.task_id}:{task.epoch}".encode(),
+        task.name.task_id,
+        f"t:{task.name.task_id}:{task.name.epoch}".encode(),
         f"ipc://{sockets}/stmgr-{container}.data",
         task.stmgr.frame_max_bytes,
         task.control.wake_fd,
     )
     task.control.start()
+
+
+def _report_of(task: Task) -> control_pb2.MetricsReport:
+    """All metrics of a task; called by the control thread."""
+    metrics, now = task.metrics, time.monotonic()
+    count_loop(metrics, task.progress, task.time_use, now)
+    count_link(metrics, task.link, now)
+    metrics.gauge("__gateway-in-stream-queue-expected-capacity", "", task.in_capacity.current)
+    metrics.gauge("__gateway-out-stream-queue-expected-capacity", "", task.out_capacity.current)
+    if task.plan is not None:
+        for stream in list(task.emitter.streams.values()):
+            metrics.counters["__emit-count", stream.name] = stream.emitted
+    if task.checkpoints is not None:
+        metrics.gauge("__stateful_gateway_size", "", task.checkpoints.held_bytes())
+    return report_of(task.name, task.standing, task.progress, metrics)
 
 
 def _silence_max_s(task: Task) -> float:
@@ -71,7 +89,12 @@ def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
         task.serve_inbox()
         plan = task.offered
         # The plan may come before the answer to the registration, and without a link nothing can be sent.
-        if not task.stopping and plan is not None and task.link.epoch and may_join(plan, task.task_id, task.component):
+        if (
+            not task.stopping
+            and plan is not None
+            and task.link.epoch
+            and may_join(plan, task.name.task_id, task.name.component)
+        ):
             return plan
     return None
 

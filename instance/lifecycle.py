@@ -17,7 +17,6 @@ from heronpy.api.bolt.bolt import takes_batches
 from heronpy.api.user_code import load_class, prepare
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, HeronError
-from heronpy.common.ids import instance_id
 from heronpy.common.logs import setup
 from heronpy.common.setting_types import (
     InstanceSettings,
@@ -46,6 +45,7 @@ from .restoring import RestoreError
 from .routing import takes_arrow
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
+from .task_name import TaskName
 from .time_use import IDLE
 
 log = logging.getLogger("heron.instance")
@@ -61,17 +61,14 @@ EXIT_LINGER_S = 1.0
 def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: ExitReason | None = None) -> int:
     """Run one task until it is stopped; returns the exit code of the process."""
     topology, component = own_component(launch, task_id)
+    name = TaskName(task_id, epoch, component, container)
     settings = settings_for(launch, InstanceSettings, component)
     limit_address_space(settings.memory_limit_bytes)
-    metrics_s = settings_for(launch, MetricsSettings).export_interval_s
-    part = components_of(topology)[component]
-    setup(instance_id(container, component, task_id), settings_for(launch, LoggingSettings).level)
-    kind, problem = _task_class(topology, part, launch)
-    marks_per_s = settings_for(launch, TraceSettings).per_s
-    task = kind(launch, settings, metrics_s, container, task_id, epoch, marks_per_s)
+    setup(name.instance_id, settings_for(launch, LoggingSettings).level)
+    kind, problem = _task_class(topology, components_of(topology)[component], launch)
+    task = kind(launch, settings, settings_for(launch, StmgrSettings), name, settings_for(launch, TraceSettings).per_s)
     task.after = after
-    task.identify(topology, component, settings_for(launch, StmgrSettings))
-    connect(task)
+    connect(task, settings_for(launch, MetricsSettings).export_interval_s)
     signalled = _install_signals(task)
     forking.watch(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)
@@ -96,7 +93,7 @@ def _let_zeromq_finish(timeout_s: float) -> None:
 def run_task(task: Task) -> int:
     plan = wait_for_plan(task)
     if plan is None:
-        log.info("stopped before the plan came%s", f": {task.error}" if task.error else "")
+        log.info("stopped before the plan came%s", f": {task.standing.error}" if task.standing.error else "")
         task.control.stop(1.0)
         task.link.close()
         return task.refused.exit_code if task.refused is not None else exit_codes.OK
@@ -165,15 +162,15 @@ def await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException
     log.error("checkpoint %d cannot be restored: %s", region.checkpoint, text)
     task.control.tell(
         control_pb2.RestoreFailed(
-            task_id=task.task_id,
-            epoch=task.epoch,
+            task_id=task.name.task_id,
+            epoch=task.name.epoch,
             attempt=region.attempt,
             checkpoint=region.checkpoint,
             error=text,
         )
     )
-    task.error = text
-    task.state = control_pb2.TASK_FAILED
+    task.standing.error = text
+    task.standing.state = control_pb2.TASK_FAILED
     task.control.notify()
     # There is no emitter to count yet, so this waits by itself.
     task.progress.resting = True
@@ -195,8 +192,8 @@ def _ignore(frame: frame_pb2.Frame, size: int) -> None:
 
 def _startup_failed(task: Task, error: BaseException) -> int:
     """User code cannot start: report it once, with the full traceback; a restart would not help."""
-    task.error = f"{type(error).__name__}: {error}"
-    task.state = control_pb2.TASK_FAILED
+    task.standing.error = f"{type(error).__name__}: {error}"
+    task.standing.state = control_pb2.TASK_FAILED
     task.report_exception(error, startup=True)
     task.control.notify()
     task.control.stop(2.0)

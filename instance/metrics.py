@@ -24,7 +24,7 @@ log = logging.getLogger("heron.metrics")
 
 #: Upper bounds of latency buckets, in nanoseconds: 1 us to 100 s.
 LATENCY_BOUNDS_NS = (*(float(f"{m}e{e}") for e in range(3, 11) for m in (1, 2, 5)), 1e11)
-#: Most keys of one multi-key user metric; further ones are counted together.
+#: A task with more metrics than this drops further keys of its multi-key user metrics.
 KEYS_MAX = 1000
 
 
@@ -159,7 +159,7 @@ class UserMetrics:
         self._sink = sink
         self._metrics: dict[str, tuple[Any, float]] = {}
         self._due: dict[str, float] = {}
-        self.discarded_keys = 0
+        self._full = False
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
         """Register a metric; a second one of the same name is an error."""
@@ -187,7 +187,7 @@ class UserMetrics:
             for key, part in list(value.items()):
                 known = (name, str(key)) in self._sink.counters or (name, str(key)) in self._sink.gauges
                 if not known and len(self._sink.counters) + len(self._sink.gauges) > KEYS_MAX:
-                    self.discarded_keys += 1
+                    self._tell_full(name, str(key))
                     continue
                 self._record(name, str(key), part, counts)
         elif isinstance(value, bool | int | float):
@@ -195,3 +195,14 @@ class UserMetrics:
                 self._sink.count(name, label, value)
             else:
                 self._sink.gauge(name, label, float(value))
+
+    def _tell_full(self, name: str, key: str) -> None:
+        if not self._full:
+            self._full = True
+            log.warning(
+                "metric %s: the key %r and further ones are dropped, because the task has more than %d metrics; "
+                "use fewer keys",
+                name,
+                key[:100],
+                KEYS_MAX,
+            )

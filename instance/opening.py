@@ -17,12 +17,12 @@ from heronpy.plan.arrow_columns import declared
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire import codec
 from heronpy.wire.arrow_values import decode_batch, flat_values
-from heronpy.wire.frames import ACK, FAIL, unpack16
+from heronpy.wire.frames import ACK, BARRIER, COUNT_MAX, DATA, FAIL, unpack16
 
 from .acks import BoltAcks
 from .in_batch import InBatch, Part, parts_of
 from .in_queue import InQueue, Sized
-from .reports import Progress
+from .progress import Progress
 from .routing import arrow_inputs, schemas_of
 from .strangers import Strangers
 from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples, mark_damaged
@@ -181,10 +181,19 @@ class FrameOpener:
         log.error("dropped a frame of %d tuples: %s: %s", tuples, type(error).__name__, error)
         if not isinstance(error, WireError):
             self._report_exception(error)
-        self.count_malformed(tuples)
+        self._count_malformed(tuples)
         self._acks.give_up(frame, ACK)
 
-    def count_malformed(self, tuples: int) -> None:
+    def refuse_misfit(self, frame: frame_pb2.Frame, size: int) -> None:
+        """Refuse a frame whose arrays must not be read; only its credit is returned."""
+        self._count("__malformed-frames", "", 1)
+        if frame.kind in (DATA, BARRIER):
+            tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
+            log.error("refused a frame of task %d: its counts and arrays do not fit each other", frame.source_task)
+            self._count_malformed(tuples)
+            self._queue.refuse(size, tuples)
+
+    def _count_malformed(self, tuples: int) -> None:
         """Count tuples that could not be read; nothing is kept of them."""
         self._count("__malformed-tuples", "", tuples)
         self._progress.lost += tuples

@@ -20,18 +20,17 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from heronpy.api.user_code import user_traceback
 from heronpy.procs.exit_reason import ExitReason
 
-from . import dead_letters
-from .acks import BoltAcks
 from .dead_letters import DeadLetters
 from .in_batch import InBatch, Part
 from .memory import release_reserve
 from .poison_charges import Charge, may_blame
 from .poison_journal import Journal, Mark, key_of
+from .task_name import TaskName
 from .tuples import DamagedValues, HeronTuple
 from .user_code import UserCode
 
@@ -42,40 +41,35 @@ CAREFUL_TUPLES = 50_000
 CAREFUL_S = 60.0
 
 
-class Sender(dead_letters.Streams, Protocol):
-    """What a task sends, by stream and all at once."""
-
-    def flush(self) -> None: ...
-
-
-class Owner(dead_letters.Owner, Protocol):
-    """The bolt task that is guarded."""
-
-    epoch: int
-    acking: bool
-    acks: BoltAcks
-    user: UserCode
-
-    @property
-    def emitter(self) -> Sender: ...
-
-
 class PoisonGuard:
     """How a bolt task handles tuples that make it fail; belongs to the task's thread."""
 
-    def __init__(self, task: Owner) -> None:
-        self._task = task
-        self.tries_max: int = task.settings.poison_tries
-        self._mode = "ATMOST_ONCE"
-        self._letters: DeadLetters
-        self._journal: Journal
-        self._mark: Mark
+    def __init__(
+        self,
+        name: TaskName,
+        folder: str,
+        tries_max: int,
+        user: UserCode,
+        letters: DeadLetters,
+        settle: Callable[[HeronTuple], None],
+    ) -> None:
+        """`folder` ends with the topology; `settle` makes a tuple count as processed, at once."""
+        self._name = name
+        self.tries_max = tries_max
+        self._user = user
+        self._mode = user.reliability
+        self._letters = letters
+        self._settle = settle
+        place = Path(folder)
+        self._journal = Journal(place / f"instance-{name.task_id}.poison", tries_max)
+        self._mark = Mark(place / f"instance-{name.task_id}.mark")
         #: Tuples of this process that were given up, by content.
         self._given_up: Counter[str] = Counter()
         #: Stands in for the user's `process` while work is careful or watched; else None.
         self.careful: Callable[[HeronTuple], Any] | None = None
         self._careful_left = 0
         self._careful_until = 0.0
+        self._begun = False
 
     # ---- begin and end ------------------------------------------------------------------------
 
@@ -83,15 +77,10 @@ class PoisonGuard:
         """Before the first tuple; `after` is why the predecessor ended, None when there was none."""
         if not self.tries_max:
             return
-        task = self._task
-        self._mode = task.user.reliability
-        self._letters = DeadLetters(task, lambda *args: task.user.delegate.emit(*args))
-        place = Path(task.launch.sockets_dir)
-        self._journal = Journal(place / f"instance-{task.task_id}.poison", self.tries_max)
-        self._mark = Mark(place / f"instance-{task.task_id}.mark")
+        self._begun = True
         self._journal.load()
         now = time.monotonic()
-        suspect = may_blame(after, told=self._journal.spoken >= task.epoch - 1)
+        suspect = may_blame(after, told=self._journal.spoken >= self._name.epoch - 1)
         found = self._mark.read()
         if found is not None and suspect and after is not None:
             self._charge_marked(found, after)
@@ -124,7 +113,7 @@ class PoisonGuard:
     def end(self) -> None:
         """The process ends in order: it was not killed by a tuple."""
         self.careful = None
-        if self.tries_max and hasattr(self, "_mark"):
+        if self._begun:
             self._mark.close()
 
     # ---- failures -----------------------------------------------------------------------------
@@ -162,7 +151,7 @@ class PoisonGuard:
         if len(batch) == 1:
             self._failed(batch.tuples()[0], why, deadly=True)
             return
-        self._journal.spoken = self._task.epoch
+        self._journal.spoken = self._name.epoch
         self._journal.careful = True
         self._journal.save()
         if self._mode == "ATMOST_ONCE":
@@ -175,15 +164,15 @@ class PoisonGuard:
         """Charge a try; True when the tuple is given up now or is to be left out next time."""
         if self._mode == "ATMOST_ONCE":
             self._letters.bury(tup, why, 1)  # it is not given again
-            self._journal.spoken = self._task.epoch
+            self._journal.spoken = self._name.epoch
             self._journal.save()
             return False
-        key = key_of(self._task.component, tup)
+        key = key_of(self._name.component, tup)
         charge = self._journal.charges.charge(key, why, time.monotonic(), deadly=deadly)
         over = charge.tries >= self.tries_max
         if deadly or not over:
             # The process ends with this; one that continues may still end without a report.
-            self._journal.spoken = self._task.epoch
+            self._journal.spoken = self._name.epoch
         self._journal.save()
         if not over:
             return False
@@ -203,16 +192,6 @@ class PoisonGuard:
             self._journal.save()
         self._settle(tup)
 
-    def _settle(self, tup: HeronTuple) -> None:
-        """Its spout must not send it again, even if user code failed it before it raised."""
-        if self._task.acking:
-            acks = self._task.acks
-            acks.withdraw(tup)
-            acks.acked.append(tup)
-            # At once: the next tuple may end the process.
-            acks.flush()
-            self._task.emitter.flush()
-
     # ---- tuples that cannot be decoded --------------------------------------------------------
 
     def sparing(self, process: Callable[[HeronTuple], Any]) -> Callable[[HeronTuple], Any]:
@@ -228,15 +207,14 @@ class PoisonGuard:
 
     def bury_damaged(self, tup: HeronTuple, values: DamagedValues) -> None:
         """Give up a tuple with a value that cannot be decoded: no process could do better."""
-        task, error = self._task, values.error
+        error = values.error
         why = f"a value of this tuple could not be decoded\n{user_traceback(error)}"
-        task.metrics.count("__malformed-tuples", "", 1)
+        self._letters.count_damaged(lost=not self.tries_max)
         if not self.tries_max:
             log.error("gave up a tuple of %s/%s that cannot be decoded: %s", tup.component, tup.stream, error)
-            task.progress.lost += 1
             self._settle(tup)
             return
-        key = key_of(task.component, tup)
+        key = key_of(self._name.component, tup)
         charge = self._journal.charges.by_key.pop(key, None) or Charge(at=time.monotonic())
         self._journal.charges.keep(key, charge)
         self._give_up(tup, charge, key, why)
@@ -246,19 +224,19 @@ class PoisonGuard:
     def _process(self, tup: HeronTuple) -> None:
         key = self.admit(tup)
         if key:
-            self._task.user.object.process(tup)
+            self._user.object.process(tup)
             self.passed(key)
 
     async def _process_async(self, tup: HeronTuple) -> None:
         key = self.admit(tup)
         if key:
-            processing: Awaitable[None] = self._task.user.object.process(tup)
+            processing: Awaitable[None] = self._user.object.process(tup)
             await processing
             self.passed(key)
 
     def admit(self, tup: HeronTuple) -> str:
         """Mark the tuple as the one in hand; its key, or nothing when it has failed too often and was given up."""
-        key = key_of(self._task.component, tup)
+        key = key_of(self._name.component, tup)
         charge = self._journal.charges.leaves_out(key, self._given_up[key], time.monotonic())
         if charge is not None:
             self._give_up(tup, charge, key)

@@ -63,7 +63,7 @@ class SpoutTask(Task):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.pending = PendingRoots((self.epoch << ROOT_EPOCH_SHIFT) + 1)
+        self.pending = PendingRoots((self.name.epoch << ROOT_EPOCH_SHIFT) + 1)
         self._tells_acks = True
         self.clamped = False
         self.exhausted = False
@@ -264,8 +264,8 @@ class SpoutTask(Task):
         for ids, batch in self.pending.expire(now - self.timeout_s):
             forget = Frame(
                 kind=FORGET,
-                source_task=self.task_id,
-                dest_task=self.task_id,
+                source_task=self.name.task_id,
+                dest_task=self.name.task_id,
                 count=len(batch.ids),
                 root_base=batch.base,
             )

@@ -17,7 +17,6 @@ import zmq
 from heronpy.api import global_metrics
 from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import HeronError
-from heronpy.common.ids import instance_id
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitReason
@@ -26,7 +25,7 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
 
 from .attempt import Attempt, region_of
-from .checkpoints import Checkpoints, CutPorts
+from .checkpoints import Checkpoints, CutOutput, CutPorts, CutWork
 from .control import ControlThread
 from .emitter import Emitter
 from .inbox import act
@@ -36,11 +35,13 @@ from .memory import explain
 from .messages import Refused
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
+from .progress import Progress
 from .queues import TunedCapacity
-from .readiness import ASK_S, Readiness
-from .reports import Progress, exception_report
+from .readiness import ASK_S
+from .reports import Standing, exception_report
 from .restoring import RestoreError, open_state
 from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams
+from .task_name import TaskName
 from .time_use import BLOCKED, IDLE, WORKING, TimeUse
 from .user_code import UserCode
 
@@ -82,35 +83,26 @@ class Task:
     after: ExitReason | None = None
     #: Its part in EFFECTIVELY_ONCE; None in any other mode.
     checkpoints: Checkpoints | None = None
-    #: While it is asked whether it is ready.
-    readiness: Readiness | None = None
 
     def __init__(
         self,
         launch: LaunchSpec,
         settings: InstanceSettings,
-        metrics_s: float,
-        container: int,
-        task_id: int,
-        epoch: int,
+        stmgr: StmgrSettings,
+        name: TaskName,
         marks_per_s: float = 0.0,
     ) -> None:
         self.launch = launch
         self.settings = settings
-        self.container = container
-        self.task_id = task_id
-        self.epoch = epoch
-        self.component = ""
-        self.instance_id = ""
-        self.state = control_pb2.TASK_STARTING
-        #: Why it cannot work, for people; shown with its status.
-        self.error = ""
+        self.stmgr = stmgr
+        self.name = name
+        self.attempt = Attempt(name.component)
+        self.standing = Standing()
         #: Set when the stream manager does not take this task.
         self.refused: Refused | None = None
         #: The newest plan that came before it joined one.
         self.offered: plan_pb2.PhysicalPlan | None = None
         self.plan: plan_pb2.PhysicalPlan | None = None
-        self.plan_version = 0
         self.active = True
         self.stopping = False
         self.progress = Progress(turned_at=time.monotonic())
@@ -118,7 +110,6 @@ class Task:
         self.user_metrics = UserMetrics(self.metrics)
         self.acking = False
         self.finish_requested = self.leaving = self._waiting = False
-        self.metrics_s = metrics_s
         #: Marks per second; see marks.py.
         self.marks_per_s = marks_per_s
         self.time_use = TimeUse(time.monotonic_ns())
@@ -136,31 +127,25 @@ class Task:
 
     # ---- start --------------------------------------------------------------------------------
 
-    def identify(self, topology: topology_pb2.Topology, component: str, stmgr: StmgrSettings) -> None:
-        """Say whose task it is; `stmgr` are the stream manager's settings."""
-        self.stmgr = stmgr
-        self.topology = topology
-        self.component = component
-        self.attempt = Attempt(component)
-        self.instance_id = instance_id(self.container, component, self.task_id)
-
     def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Make the user's object and the emitter, and initialise; raises UserError."""
         self.time_use.turn(WORKING, time.monotonic_ns())
         global_metrics.init(self.user_metrics, GLOBAL_METRICS_S)
-        self.user = UserCode(self, plan)
+        component = self.name.component
+        self.user = UserCode(self.name, self.launch, self.user_metrics, plan)
         self.acking = self.user.reliability == "ATLEAST_ONCE"
+        self.progress.sends_again = self.user.reliability != "ATMOST_ONCE"
         self._join_region(plan)
         streams = [
             OutStream(name, index, fields, direct, schema)
             for index, ((name, fields, direct), schema) in enumerate(
-                zip(output_streams(plan.topology, self.component), arrow_schemas(plan.topology, self.component))
+                zip(output_streams(plan.topology, component), arrow_schemas(plan.topology, component))
             )
         ]
         bits = _random_bits()
         self.emitter = Emitter(
-            self.component,
-            self.task_id,
+            component,
+            self.name.task_id,
             streams,
             self.settings,
             self.link_send if self.checkpoints is None else self.checkpoints.send,
@@ -177,16 +162,17 @@ class Task:
         self.user.construct()
         self.prepare_delegate()
         self.take_plan(plan)
-        self.user.initialize()
+        self.user.initialize(self.checkpoints)
 
     def _join_region(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Where checkpoints are taken: load the state of the region's attempt; raises RestoreError."""
-        region = region_of(plan, self.component)
+        component = self.name.component
+        region = region_of(plan, component)
         if region is None:
             return
         self.attempt.take(region)
         try:
-            state = open_state(self.launch, plan, self.component, self.task_id, self.settings.allow_pickle)
+            state = open_state(self.launch, plan, component, self.name.task_id, self.settings.allow_pickle)
             checkpoints = self.make_checkpoints(plan, region, state)
             checkpoints.restore()
             self.user.know_state(checkpoints.attempt, state)
@@ -201,37 +187,36 @@ class Task:
         return self.checkpoints
 
     def cut_ports(self) -> CutPorts:
+        component = self.name.component
         return CutPorts(
-            task_id=self.task_id,
-            epoch=self.epoch,
-            component=self.component,
-            instance_id=self.instance_id,
-            metrics=self.metrics,
-            early_bytes_max=self.settings.out_queue_bytes_max * EARLY_MAX,
-            user_object=lambda: self.user.object,
-            describe=lambda: TaskSnapshot(
-                task_id=self.task_id,
-                component=self.component,
-                finished=self.state == control_pb2.TASK_FINISHED,
-                emitted=self.emitter.emitted(),
-                executed=self.progress.executed,
+            self.name,
+            self.metrics,
+            self.settings.out_queue_bytes_max * EARLY_MAX,
+            CutWork(
+                component=lambda: self.user.object,
+                describe=lambda: TaskSnapshot(
+                    task_id=self.name.task_id,
+                    component=component,
+                    finished=self.standing.state == control_pb2.TASK_FINISHED,
+                    emitted=self.emitter.emitted(),
+                    executed=self.progress.executed,
+                ),
+                guard=self.guard,
+                report_exception=self.report_exception,
             ),
-            guard=self.guard,
-            report_exception=self.report_exception,
-            flush=lambda: self.emitter.send_buffered(),
-            receivers=lambda: downstream_tasks(self.plan, self.component),
-            send=self.link.send,
-            send_control=self.link.send_control,
-            tell=self.control.tell,
-            deliver=self.control.deliver,
-            notify=self.control.notify,
-            interrupt=self.control.interrupt,
+            CutOutput(
+                flush=lambda: self.emitter.send_buffered(),
+                receivers=lambda: downstream_tasks(self.plan, component),
+                send=self.link.send,
+                send_control=self.link.send_control,
+            ),
+            self.control,
         )
 
     @property
     def starting(self) -> bool:
         """The loop has not begun."""
-        return self.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
+        return self.standing.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
 
     def bind_emit(self) -> None:
         """Make the fast `emit`, once the task is initialised."""
@@ -297,19 +282,19 @@ class Task:
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Route by a (new) physical plan. Stale plans are ignored."""
-        if self.plan is not None and plan.version <= self.plan_version:
+        if self.plan is not None and plan.version <= self.plan.version:
             return
-        self.plan, self.plan_version = plan, plan.version
+        self.plan, self.standing.plan_version = plan, plan.version
         if self.checkpoints is not None:
             self.checkpoints.take_plan(plan)
-        self.topology = plan.topology
         self.components = component_of(plan)
+        name = self.name
         # A spout that moved to another container must not go on here until its executor stops it.
-        here = any(i.task_id == self.task_id and i.container == self.container for i in plan.instances)
+        here = any(i.task_id == name.task_id and i.container == name.container for i in plan.instances)
         active = plan.topology.state != topology_pb2.PAUSED and here
         customs = self.user.custom_groupings
         key_groups = 0 if self.checkpoints is None else self.checkpoints.settings.key_groups
-        self.emitter.route(choosers_for(plan, self.component, self.task_id, self.container, customs, key_groups))
+        self.emitter.route(choosers_for(plan, name.component, name.task_id, name.container, customs, key_groups))
         self.guard(self.user.plan_changed, plan, self.components)
         if self.plan is not plan:
             return  # user code emitted, and a newer plan came while it waited
@@ -328,6 +313,19 @@ class Task:
         inbox = self.control.inbox
         while inbox:
             act(self, inbox.popleft())
+
+    def stop(self, refused: Refused | None = None) -> None:
+        """End at the next tuple boundary; `refused` by the stream manager, or asked to."""
+        self.stopping = True
+        if refused is not None:
+            self.refused, self.standing.error = refused, refused.why
+
+    def plan_came(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """Work by a new plan, or remember it until this task joins one."""
+        if self.plan is None:
+            self.offered = plan
+        else:
+            self.take_plan(plan)
 
     def hold_ticks(self) -> None:
         """All input has ended: `finish` replaces further ticks."""
@@ -358,10 +356,11 @@ class Task:
 
     def ask_readiness(self, now: float) -> None:
         """Ask a bolt that has not been ready, while the plan holds the spouts for it."""
-        if self.readiness is None:
+        readiness = self.standing.readiness
+        if readiness is None:
             return
-        if self.guard(self.readiness.ask, now) or (self.plan is not None and not self.plan.spouts_held):
-            self.readiness = None
+        if self.guard(readiness.ask, now) or (self.plan is not None and not self.plan.spouts_held):
+            self.standing.readiness = None
             self.control.notify()
 
     def publish_progress(self, now: float, resting: bool = False) -> None:
@@ -379,7 +378,7 @@ class Task:
         self.out_capacity.sample(p.out_tuples, now)
         self.user_metrics.collect(now)
         if (resting or self.control.calm) and now >= self._next_notice:
-            activity = (p.emitted, p.executed, p.acked, p.failed, self.state, p.pending)
+            activity = (p.emitted, p.executed, p.acked, p.failed, self.standing.state, p.pending)
             if activity != self.control.sent:
                 self._next_notice = now + NOTICE_S
                 self.control.notify()
@@ -397,7 +396,7 @@ class Task:
             return False
         if self.checkpoints is not None and self.checkpoints.ready and not self._waiting:
             return False
-        if self.readiness is not None:
+        if self.standing.readiness is not None:
             timeout_s = min(timeout_s, ASK_S)
         self.note_outgoing()
         before = self.time_use.doing
@@ -415,8 +414,8 @@ class Task:
 
     def set_state(self, state: control_pb2.TaskState) -> None:
         """Change the state and tell the stream manager at once."""
-        if self.state != state:
-            self.state = state
+        if self.standing.state != state:
+            self.standing.state = state
             self.publish_progress(time.monotonic())
             self.control.notify()
 
@@ -446,7 +445,7 @@ class Task:
         log.error("%s", text.rstrip())
         out_of_memory = isinstance(error, MemoryError)
         kind, message = type(error).__name__, explain(error)
-        self.control.publish(exception_report(self, kind, message, text, startup, out_of_memory))
+        self.control.publish(exception_report(self.name, kind, message, text, startup, out_of_memory))
 
     def leave(self) -> None:
         """Flush, send LEAVE to the stream manager and close; never raises.
@@ -482,7 +481,7 @@ class Task:
         """The LEAVE frame: which of the received tuples were consumed."""
         return Frame(
             kind=LEAVE,
-            source_task=self.task_id,
+            source_task=self.name.task_id,
             consumed_bytes=self.link.consumed_bytes,
             consumed_tuples=self.link.consumed_tuples,
             consumed_frames=self.link.consumed_frames,

@@ -30,6 +30,7 @@ from heronpy.proto import components_of, plan_pb2, topology_pb2
 
 from .metrics import UserMetrics
 from .routing import GroupingKey, component_of
+from .task_name import TaskName
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState
@@ -76,24 +77,15 @@ class Saved(Protocol):
     def pre_restore(self, component: Any) -> None: ...
 
 
-class Owner(Protocol):
-    """The task that runs the user's object."""
-
-    task_id: int
-    component: str
-    launch: LaunchSpec
-    user_metrics: UserMetrics
-
-    @property
-    def checkpoints(self) -> Saved | None: ...
-
-
 class UserCode:
     """The user's object of one task with its configuration and context."""
 
-    def __init__(self, task: Owner, plan: plan_pb2.PhysicalPlan) -> None:
-        self._task = task
-        self._part = components_of(plan.topology)[task.component]
+    def __init__(
+        self, name: TaskName, launch: LaunchSpec, user_metrics: UserMetrics, plan: plan_pb2.PhysicalPlan
+    ) -> None:
+        self._component = name.component
+        self._launch = launch
+        self._part = components_of(plan.topology)[name.component]
         self.config: dict[str, Any] = {
             **decode_config(plan.topology.topology_config),
             **decode_config(self._part.comp.config),
@@ -103,10 +95,10 @@ class UserCode:
             self.config,
             plan.topology,
             component_of(plan),
-            task.task_id,
-            task.component,
-            task.user_metrics,
-            task.launch.package_archive or task.launch.package_dir,
+            name.task_id,
+            name.component,
+            user_metrics,
+            launch.package_archive or launch.package_dir,
             load_hooks(self.config.get(TOPOLOGY_AUTO_TASK_HOOKS)),
         )
         self.delegate = Delegate()
@@ -124,7 +116,7 @@ class UserCode:
         path = str(self.config.get(TOPOLOGY_SERIALIZER_CLASSNAME, ""))
         if path in _DEFAULT_SERIALIZERS:
             return
-        serializer = load_class(path, self._task.launch)()
+        serializer = load_class(path, self._launch)()
         serializer.initialize(self.config)
         self.serializer = serializer
         self.serialize, self.deserialize = serializer.serialize, serializer.deserialize
@@ -133,12 +125,12 @@ class UserCode:
         """Load the custom groupings of this component's consumers; they run here, at the sender."""
         for bolt in plan.topology.bolts:
             for source in bolt.inputs:
-                if source.gtype != topology_pb2.CUSTOM or source.stream.component_name != self._task.component:
+                if source.gtype != topology_pb2.CUSTOM or source.stream.component_name != self._component:
                     continue
                 grouping = pickle.loads(source.custom_grouping_object)
                 if isinstance(grouping, str):
-                    grouping = load_class(grouping, self._task.launch)()
-                key = (bolt.comp.name, self._task.component, source.stream.id)
+                    grouping = load_class(grouping, self._launch)()
+                key = (bolt.comp.name, self._component, source.stream.id)
                 self.custom_groupings[key] = grouping
 
     def know_state(self, attempt: int, state: TaskState) -> None:
@@ -148,18 +140,17 @@ class UserCode:
 
     def construct(self) -> None:
         """Load the class and make the object: `cls(delegate=...)`, as Apache heronpy does."""
-        cls = load_class(self._part.comp.class_name, self._task.launch)
+        cls = load_class(self._part.comp.class_name, self._launch)
         self.object = cls(delegate=self.delegate)
 
-    def initialize(self) -> None:
+    def initialize(self, saved: Saved | None) -> None:
         """Constructor, init_state, initialize, hooks, custom groupings: in Heron's order."""
-        checkpoints = self._task.checkpoints
-        if checkpoints is not None:
-            checkpoints.check_component(self.object)
+        if saved is not None:
+            saved.check_component(self.object)
         if isinstance(self.object, StatefulComponent):
-            self.object.init_state(HashMapState() if checkpoints is None else checkpoints.state.plain)
-        if checkpoints is not None:
-            checkpoints.pre_restore(self.object)
+            self.object.init_state(HashMapState() if saved is None else saved.state.plain)
+        if saved is not None:
+            saved.pre_restore(self.object)
         self.object.initialize(self.config, self.context)
         self.context.invoke_hook_prepare()
         self._prepare_groupings()
@@ -173,7 +164,7 @@ class UserCode:
     def plan_changed(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:
         """Take over the tasks and the live configuration of a new plan."""
         self.context.update(components)
-        part = components_of(plan.topology)[self._task.component]
+        part = components_of(plan.topology)[self._component]
         plain = {**_plain(plan.topology.topology_config), **_plain(part.comp.config)}
         changed = {key: value for key, value in plain.items() if self._plain.get(key) != value}
         self._plain = plain

@@ -43,8 +43,6 @@ class Acker:
         self.live_roots = 0
         #: Acks and fails for roots that are not live: late, repeated, or of an earlier incarnation.
         self.unknown_roots = 0
-        #: Trees that were given up because the ring was full.
-        self.overflowed_roots = 0
 
     # ---- registering --------------------------------------------------------------------------
 
@@ -53,7 +51,8 @@ class Acker:
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:
-            return self._too_old(base, count, failed)
+            # So far behind the newest that the ring has no room for them.
+            return joined([failed, one_run(base, count)])
         start = base & self._mask
         if start + count <= len(self._value):
             self._value[start : start + count] = values_of(frame) if frame.values or frame.derived_edges else frame.edge
@@ -92,11 +91,6 @@ class Acker:
             live = self._live[roots & np.uint64(self._mask)]
             self._low = int(roots[int(np.argmax(live))])
 
-    def _too_old(self, base: int, count: int, failed: Runs) -> Runs:
-        """Roots so far behind the newest that the ring has no room for them: they fail."""
-        self.overflowed_roots += count
-        return joined([failed, one_run(base, count)])
-
     def _roots_from_low(self) -> Array64:
         end = min(self._next, self._low + len(self._value))
         return np.arange(self._low, max(end, self._low), dtype=np.uint64)
@@ -105,7 +99,6 @@ class Acker:
         roots = self._roots_from_low()
         roots = roots[roots < np.uint64(root)]
         gone = roots[self._live[roots & np.uint64(self._mask)]]
-        self.overflowed_roots += len(gone)
         self._clear(gone)
         self._low = max(self._low, root)
         self._next = max(self._next, self._low)

@@ -51,9 +51,6 @@ UNAVAILABLE = ExitCode.UNAVAILABLE
 TERMINATED = ExitCode.TERMINATED
 """A task exited cleanly after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""
 
-NEVER_RESTARTED = frozenset({OK, USAGE, STARTUP_FAILURE, FENCED, LOST_PARENT, FINISHED})
-"""Codes after which the same process is not started again."""
-
 
 NAMED = frozenset(ExitCode)
 """All of the above."""

@@ -37,7 +37,6 @@ class Calibration:
 
     best_s: float
     median_s: float
-    worst_s: float
 
 
 def calibrate(rounds: int = ROUNDS) -> Calibration:
@@ -48,7 +47,7 @@ def calibrate(rounds: int = ROUNDS) -> Calibration:
         began = time.process_time()
         count_words(words, RECORDS)
         times.append(time.process_time() - began)
-    return Calibration(min(times), statistics.median(times), max(times))
+    return Calibration(min(times), statistics.median(times))
 
 
 def verdict(calibrations: list[Calibration], others_cores: list[float]) -> dict[str, Any]:

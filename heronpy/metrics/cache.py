@@ -21,11 +21,7 @@ STEPS_MAX = 240
 #: How long after a restart of the topology master its processes may report for the first time.
 RESUME_S = 30.0
 
-_COUNTER, _GAUGE, _HISTOGRAM = (
-    control_pb2.Sample.COUNTER,
-    control_pb2.Sample.GAUGE,
-    control_pb2.Sample.HISTOGRAM,
-)
+_GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
 
 @dataclass(slots=True)

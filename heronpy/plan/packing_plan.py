@@ -62,16 +62,6 @@ def container_ids(plan: plan_pb2.PackingPlan) -> list[int]:
     return sorted(container.id for container in plan.containers)
 
 
-def container_of(plan: plan_pb2.PackingPlan, container: int) -> plan_pb2.ContainerPlan:
-    """The ContainerPlan of this id; TopologyError when the plan has none."""
-    for item in plan.containers:
-        if item.id == container:
-            return item
-    raise TopologyError(
-        f"the packing plan has no container {container}; it has {', '.join(map(str, container_ids(plan))) or 'none'}"
-    )
-
-
 def task_count(plan: plan_pb2.PackingPlan) -> int:
     """The number of tasks in a plan."""
     return sum(len(container.instances) for container in plan.containers)

@@ -31,7 +31,6 @@ class PlanDiff:
     added: tuple[PlacedTask, ...]
     removed: tuple[PlacedTask, ...]
     moved: tuple[MovedTask, ...]
-    added_containers: tuple[int, ...]
     removed_containers: tuple[int, ...]
 
     @property
@@ -55,8 +54,6 @@ def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
     same = {
         task_id for task_id in before.keys() & after.keys() if before[task_id].component == after[task_id].component
     }
-    containers_before = set(packing_plan.container_ids(old))
-    containers_after = set(packing_plan.container_ids(new))
     return PlanDiff(
         added=tuple(after[task_id] for task_id in sorted(after.keys() - same)),
         removed=tuple(before[task_id] for task_id in sorted(before.keys() - same)),
@@ -70,8 +67,9 @@ def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
             for task_id in sorted(same)
             if before[task_id].container != after[task_id].container
         ),
-        added_containers=tuple(sorted(containers_after - containers_before)),
-        removed_containers=tuple(sorted(containers_before - containers_after)),
+        removed_containers=tuple(
+            sorted({*packing_plan.container_ids(old)}.difference(packing_plan.container_ids(new)))
+        ),
     )
 
 

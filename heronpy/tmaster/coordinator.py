@@ -151,8 +151,6 @@ class Coordinator:
         self.periodic = True
         self.effects: list[Decision] = []
         self.completed = self.aborted = self.failed = 0
-        #: Number of ignored answers of tasks.
-        self.late_answers = 0
         self.last_failure = ""
         #: The last checkpoint that this coordinator completed; 0: none yet.
         self.last_completed = 0
@@ -243,7 +241,6 @@ class Coordinator:
             or message.task_id not in pending.waiting
             or (message.epoch, message.attempt) != (member.epoch, member.attempt)
         ):
-            self.late_answers += 1
             return False
         if message.WhichOneof("answer") != "snapshot":
             self.abort(f"task {message.task_id} of {member.component} declined: {message.error}", now)

@@ -20,10 +20,6 @@ def megabytes(value: float) -> str:
     return f"{value / 2**20:,.0f} MB" if value else "-"
 
 
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.1%}"
-
-
 def row(document: Document) -> tuple[object, ...]:
     """One run as a line of the table."""
     verdict = document["verdict"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.setting_types import InstanceSettings, LoggingSettings
+from heronpy.common.setting_types import InstanceSettings, LoggingSettings, StmgrSettings
 from heronpy.executor.child_logs import STACKS_MARK, ChildLogs
 from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, STMGR, TMASTER
 from heronpy.executor.records import process_record
@@ -17,6 +17,7 @@ from heronpy.procs.supervision import ProcessSpec, ProcessState, ProcessView
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2
 from instance.bolt_loop import BoltTask
+from instance.task_name import TaskName
 from tests.support.control import FakeControl
 
 Report = control_pb2.ExceptionReport
@@ -63,7 +64,7 @@ def test_who_reported_nothing_is_judged_by_what_the_interpreter_printed(tmp_path
     ("error", "out_of_memory"), [(MemoryError(), True), (Exhausted(), True), (ValueError("MemoryError"), False)]
 )
 def test_a_task_tells_whether_it_lacked_memory(error: Exception, out_of_memory: bool) -> None:
-    task: Any = BoltTask(None, InstanceSettings(), 1.0, 1, 2, 7)  # type: ignore[arg-type]
+    task: Any = BoltTask(None, InstanceSettings(), StmgrSettings(), TaskName(2, 7, "sink", 1))  # type: ignore[arg-type]
     task.control = FakeControl()
     task.report_exception(error)
     [report] = task.control.reports

@@ -12,10 +12,11 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire import codec
 from heronpy.wire.frames import BARRIER, DATA, Frame
 from instance.barriers import BoltCheckpoints
-from instance.checkpoints import CutPorts
+from instance.checkpoints import CutOutput, CutPorts, CutWork
 from instance.in_queue import Entry, InQueue
 from instance.metrics import TaskMetrics
-from instance.reports import Progress
+from instance.progress import Progress
+from instance.task_name import TaskName
 from tests.support.control import FakeControl
 
 BOLT, SINK, ATTEMPT = 9, 10, 3
@@ -102,24 +103,22 @@ class World:
         self.entry: Entry | None = None
         self.tuples: deque[tuple[int, int]] = deque()
         ports = CutPorts(
-            task_id=BOLT,
-            epoch=1,
-            component="note",
-            instance_id="note-9",
-            metrics=self.metrics,
-            early_bytes_max=1 << 20,
-            user_object=lambda: self.component,
-            describe=TaskSnapshot,
-            guard=lambda call, *args: call(*args),
-            report_exception=self.errors.append,
-            flush=self.flush,
-            receivers=lambda: [SINK],
-            send=lambda data, tuples: self.out.append(Frame.FromString(data)),
-            send_control=self.out.append,
-            tell=self.control.tell,
-            deliver=self.control.deliver,
-            notify=self.control.notify,
-            interrupt=self.control.interrupt,
+            TaskName(BOLT, 1, "note", 1),
+            self.metrics,
+            1 << 20,
+            CutWork(
+                component=lambda: self.component,
+                describe=TaskSnapshot,
+                guard=lambda call, *args: call(*args),
+                report_exception=self.errors.append,
+            ),
+            CutOutput(
+                flush=self.flush,
+                receivers=lambda: [SINK],
+                send=lambda data, tuples: self.out.append(Frame.FromString(data)),
+                send_control=self.out.append,
+            ),
+            self.control,
         )
         region = plan_pb2.RegionRecord(components=["note"], attempt=ATTEMPT)
         self.checkpoints = BoltCheckpoints(ports, region, self.state, range(1, sources + 1), self.queue)

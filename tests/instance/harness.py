@@ -18,6 +18,7 @@ from heronpy.wire.frames import LINK_HEADER, Frame, header_and_frame, message_of
 from instance.link import DataLink, drain
 from instance.messages import Message
 from instance.task import UserError
+from instance.task_name import TaskName
 from tests.support.control import FakeControl
 
 
@@ -86,9 +87,10 @@ class TaskHarness:
         for number, name in enumerate(names, 1):
             plan.instances.add(task_id=number, component=name, container=1)
         own = names.index(component) + 1
-        launch = SimpleNamespace(package_archive=None, package_dir=None, main_file=None, argv=[])
-        self.task = task = kind(launch, settings, 1.0, 1, own, 1)
-        task.identify(topology, component, StmgrSettings())
+        launch = SimpleNamespace(
+            package_archive=None, package_dir=None, main_file=None, argv=[], working_dir="", sockets_dir=""
+        )
+        self.task = task = kind(launch, settings, StmgrSettings(), TaskName(own, 1, component, 1))
         self.control = task.control = FakeControl()
         self.control.wake_fd, self.wake = os.pipe2(os.O_NONBLOCK)
         self.context: Any = FakeContext()

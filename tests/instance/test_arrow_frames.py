@@ -107,7 +107,9 @@ def test_spoilt_record_batches_cost_their_own_tuples_only(mode: str, bolt: type[
         lost = store.metrics.counters["__malformed-tuples", ""]
         assert sum(opened) == COUNT and 0 < lost < COUNT
         assert lost == store.progress.lost and len(book.stored) == COUNT - lost
-        assert store.state == control_pb2.TASK_RUNNING and cluster.tasks("store") == [process], "it never failed"
+        assert store.standing.state == control_pb2.TASK_RUNNING and cluster.tasks("store") == [process], (
+            "it never failed"
+        )
         if mode == AT_LEAST:
             assert book.acked == Counter(range(COUNT)), "given up, so not sent again"
         auditor.drained()

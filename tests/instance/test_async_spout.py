@@ -306,7 +306,7 @@ def test_the_end_of_run_ends_the_input_when_nothing_is_pending(harnesses: Callab
 
     h.run(script, stops=False)
     assert seen[0] is False and seen[-1] is True
-    assert h.task.state == control_pb2.TASK_EXHAUSTED
+    assert h.task.standing.state == control_pb2.TASK_EXHAUSTED
 
 
 @pytest.mark.parametrize("error", [ValueError("bad source"), SystemExit(3)])

@@ -262,7 +262,7 @@ def test_a_pre_save_that_raises_declines_the_checkpoint_and_the_task_goes_on() -
     world = World(1, Sink())
     world.barrier(1, 1)
     world.settle()
-    assert "pre_save of task note-9 raised OSError: the disk is full" in world.answers()[1].error
+    assert "pre_save of task container_1_note_9 raised OSError: the disk is full" in world.answers()[1].error
     assert [str(error) for error in world.errors] == ["the disk is full"]
     assert world.barriers_out() == []
     for checkpoint in (2, 3):

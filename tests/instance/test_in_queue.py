@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from heronpy.wire.frames import DATA, Frame
 from instance.in_queue import Entry, InQueue, Sized
-from instance.reports import Progress
+from instance.progress import Progress
 
 
 def frame(tuples: int, skip: int = 0) -> Frame:

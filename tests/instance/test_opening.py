@@ -235,4 +235,4 @@ def test_a_frame_whose_arrays_do_not_fit_is_refused_and_its_credit_returned() ->
                 passing.take_frame(Frame(kind=DATA, source_task=1, count=3, **wrong), 100)  # type: ignore[arg-type]
         assert passing.link.consumed_bytes == before + 400
         assert passing.metrics.counters["__malformed-frames", ""] == 4
-        assert not passing.in_queue.waiting and passing.state == control_pb2.TASK_RUNNING
+        assert not passing.in_queue.waiting and passing.standing.state == control_pb2.TASK_RUNNING

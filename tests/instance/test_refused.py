@@ -16,11 +16,12 @@ from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, InvalidRpcError, ReplacedError, RetryableRpcError, RpcError
-from heronpy.common.setting_types import InstanceSettings
+from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2
 from instance import lifecycle
 from instance.bolt_loop import BoltTask
 from instance.messages import Refused
+from instance.task_name import TaskName
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program
 from tests.support.control import FakeControl
@@ -35,7 +36,7 @@ OUTCOMES = [
 @pytest.fixture
 def task() -> Iterator[Any]:
     """A task without a plan, and a link that does nothing."""
-    task: Any = BoltTask(SimpleNamespace(), InstanceSettings(), 1.0, 1, 2, 7)  # type: ignore[arg-type]
+    task: Any = BoltTask(SimpleNamespace(), InstanceSettings(), StmgrSettings(), TaskName(2, 7, "sink", 1))  # type: ignore[arg-type]
     task.control = FakeControl()
     task.control.wake_fd, wake = os.pipe2(os.O_NONBLOCK)
     task.control.tell = lambda message: None
@@ -102,7 +103,7 @@ def registering_again(patch: pytest.MonkeyPatch, words: str, error: HeronError |
         register = stmgr.control.Sessions.register
 
         def refuse(sessions: Any, identity: bytes, message: control_pb2.RegisterInstance, now: float) -> Any:
-            if error is None or message.component != "sink" or message.epoch != task.program.epoch:
+            if error is None or message.component != "sink" or message.epoch != task.program.name.epoch:
                 return register(sessions, identity, message, now)
             asked.append(1)
             raise error

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from heronpy.proto import control_pb2
-from instance.reports import Progress
+from instance.progress import Progress
+from instance.reports import Standing
 from instance.task import Task
 from instance.time_use import TimeUse
 
@@ -28,6 +29,7 @@ def task_with(messages: list[Any], stopping: bool = False) -> tuple[Any, Link]:
     task: Any = Task.__new__(Task)
     link = Link()
     task.control, task.link, task.progress = SimpleNamespace(inbox=deque(messages)), link, Progress()
+    task.standing = Standing()
     task.emitter = SimpleNamespace(emitted=lambda: 0, buffered=lambda: 0)
     task.stopping, task.checkpoints, task.time_use = stopping, None, TimeUse(0)
     return task, link

@@ -45,7 +45,7 @@ NOT_JUDGED = ("memory flat", "burst", "rate", "backpressure", "culprit", "resume
 @pytest.fixture
 def where(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster of its own, and a calibration that costs nothing."""
-    monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04, 0.04))
+    monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04))
     with cluster("local") as made:
         yield made
     assert not made.scratch.exists()
@@ -143,7 +143,7 @@ def test_rates_measure_each_step_on_real_processes(where: Cluster) -> None:
 
 def test_command_writes_and_compares(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                      capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
-    monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04, 0.04))
+    monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04))
     sets = [word for setting in QUICK for word in ("--set", setting)]
     command = ["load-test", "word_count", "--tuples", "5000", "--out", str(tmp_path), *sets]
     assert main(command) == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.exit_codes import NEVER_RESTARTED, ExitCode, describe
+from heronpy.common.exit_codes import describe
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.settings import resolve, settings_for
 from heronpy.plan.launch import LaunchSpec
@@ -106,4 +106,3 @@ def test_a_wrong_file_is_named(tmp_path: Path) -> None:
 def test_exit_codes_in_words() -> None:
     assert describe(3) == "exit code 3 (startup failure)"
     assert describe(77) == "exit code 77"
-    assert ExitCode.USER_EXCEPTION not in NEVER_RESTARTED

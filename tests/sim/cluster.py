@@ -198,7 +198,9 @@ class Cluster:
 
     def tasks(self, component: str) -> list[Process]:
         """The processes of a component's tasks that live."""
-        return [p for p in self.processes("instance") if getattr(p.program, "component", "") == component]
+        return [
+            p for p in self.processes("instance") if p.program is not None and p.program.name.component == component
+        ]
 
     def switches(self) -> list[Any]:
         """Those of the stream managers that live."""

@@ -217,8 +217,8 @@ def describe(cluster: Cluster) -> dict[str, Any]:
     for process in cluster.processes("instance"):
         task = process.program
         if task is not None:
-            state = control_pb2.TaskState.Name(task.state)
-            found[process.name] = (state, task.plan_version, task.progress.in_tuples, task.progress.out_tuples)
+            state = control_pb2.TaskState.Name(task.standing.state)
+            found[process.name] = (state, task.standing.plan_version, task.progress.in_tuples, task.progress.out_tuples)
     return found
 
 

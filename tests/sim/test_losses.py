@@ -30,7 +30,7 @@ def kill_with_something_on_its_way(cluster: Cluster, role: str) -> None:
     """Kill a sink, or its stream manager, when a sink has not taken all that was sent to it."""
     cluster.until(control_pb2.LIFE_RUNNING)
     sinks = cluster.tasks("sink")
-    links = [(sink, s.tasks[sink.program.task_id].link) for s in cluster.switches() for sink in sinks]
+    links = [(sink, s.tasks[sink.program.name.task_id].link) for s in cluster.switches() for sink in sinks]
 
     def victims() -> list[Process]:
         """Sinks that have received, or are about to, what they have not processed: its credit alone may be late."""

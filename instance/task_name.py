@@ -1,0 +1,22 @@
+"""Who a task is: what its reports, its files and its log name it by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heronpy.common import ids
+
+
+@dataclass(frozen=True, slots=True)
+class TaskName:
+    """One incarnation of a task; `epoch` numbers its processes, from 1."""
+
+    task_id: int
+    epoch: int
+    component: str
+    container: int
+
+    @property
+    def instance_id(self) -> str:
+        """The name of its process, for people and in file names."""
+        return ids.instance_id(self.container, self.component, self.task_id)
