@@ -126,6 +126,8 @@ class Checkpoints:
         self.committed = 0
         #: The task had finished in the checkpoint that it was restored from, and no tuple came since.
         self.finished_before = False
+        #: A source that has sent tuples and keeps nothing in its state: a restore cannot rewind it.
+        self.saves_nothing = False
         self._notes: deque[CheckpointMessage] = deque()
         self._cut_here: set[int] = set()
         self._sent: dict[int, int] = {}
@@ -283,6 +285,7 @@ class Checkpoints:
         self._cut_here.add(checkpoint)
         try:
             ports.output.flush()
+            self._look_for_position()
             self._send_barriers(cut)
             job = self._job(cut, self.state.capture(checkpoint))
             job.records = cut.unaligned and not self.is_source
@@ -298,6 +301,15 @@ class Checkpoints:
             self.after_cut(cut)
         ports.metrics.observe("__stateful_sync_time", "", (time.monotonic() - start) * 1e9, 1)
         ports.metrics.observe("__stateful_align_time", "", (start - cut.since) * 1e9, 1)
+
+    def _look_for_position(self) -> None:
+        if self.is_source and self._sent and not self.saves_nothing and self.state.is_empty:
+            self.saves_nothing = True
+            log.warning(
+                "%s has emitted and its state is empty: after a failure it cannot be rewound, and what it emits again"
+                " may be counted twice; keep its position in the state that init_state gets",
+                self.ports.name.component,
+            )
 
     def _job(self, cut: Cut, capture: Any) -> Job:
         timeout_s = self.settings.savepoint_timeout_s if cut.savepoint else self.settings.timeout_s

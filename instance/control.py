@@ -168,7 +168,7 @@ class ControlThread(threading.Thread):
             while self._to_executor:
                 _try_send(push, wrap(self._to_executor.popleft()))
             if self._stopping:
-                self._send_status(dealer)
+                self._send_status(dealer, ends=True)
                 _try_send(push, wrap(self._report()))
                 break
             deadline = min(next_heartbeat, next_metrics)
@@ -195,13 +195,14 @@ class ControlThread(threading.Thread):
     def _pause(self, interval_s: float) -> float:
         return max(interval_s, self._silence_max_s) if self.calm else interval_s
 
-    def _send_status(self, dealer: zmq.Socket[bytes]) -> bool:
+    def _send_status(self, dealer: zmq.Socket[bytes], ends: bool = False) -> bool:
         """Send a status; True when it equals the previous one."""
         if not self._registered:
             return False
         while self._to_stmgr and _try_send(dealer, wrap(self._to_stmgr[0])):
             self._to_stmgr.popleft()
         status = self._status()
+        status.ends = ends
         _try_send(dealer, wrap(control_pb2.InstanceStatus(status=status)))
         if status.loop_age_s > LATE_S:
             self.interrupt()

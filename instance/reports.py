@@ -70,6 +70,7 @@ def status_of(
         consumed_tuples=link.total_consumed_tuples,
         forgets_failed=p.forgets_failed,
         rewinds=p.rewinds,
+        saves_nothing=checkpoints is not None and checkpoints.saves_nothing,
     )
 
 

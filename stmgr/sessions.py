@@ -106,4 +106,4 @@ class Sessions:
 
 def _important(status: control_pb2.TaskStatus) -> tuple[int, ...]:
     """What the topology master waits for."""
-    return status.state, status.plan_version, status.attempt, status.committed, not status.waiting_for
+    return status.state, status.plan_version, status.attempt, status.committed, not status.waiting_for, status.ends

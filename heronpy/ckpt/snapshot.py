@@ -72,6 +72,11 @@ class TaskState:
         self._plain_bytes = 0
         self._capture: Capture | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it now: what is restored from it begins from the start."""
+        return not self.plain and not any(self._keyed.states.values())
+
     def keyed(self, name: str, ttl_s: float | None = None) -> KeyedState:
         """The keyed state of this name, with its restored content."""
         return self._keyed(name, ttl_s)

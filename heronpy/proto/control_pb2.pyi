@@ -931,20 +931,22 @@ class RestoreFailed(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
 class RetiredTotals(_message.Message):
-    __slots__ = ["acked", "component", "emitted", "executed", "failed", "tasks"]
+    __slots__ = ["acked", "at_least", "component", "emitted", "executed", "failed", "tasks"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
     EXECUTED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     acked: int
+    at_least: bool
     component: str
     emitted: int
     executed: int
     failed: int
     tasks: int
-    def __init__(self, component: _Optional[str] = ..., tasks: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ...) -> None: ...
+    def __init__(self, component: _Optional[str] = ..., tasks: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., at_least: bool = ...) -> None: ...
 
 class RuntimeConfig(_message.Message):
     __slots__ = ["settings"]
@@ -1116,41 +1118,48 @@ class TaskCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.TaskSnapshot, _Mapping]] = ..., error: _Optional[str] = ..., lost_data: bool = ...) -> None: ...
 
 class TaskLedger(_message.Message):
-    __slots__ = ["abandoned", "before", "begun_again", "component", "container", "epoch", "forgets_failed", "latest", "let_emit", "pending", "rewinds", "spout", "stmgr_epoch", "task_id"]
+    __slots__ = ["abandoned", "at_least", "before", "begun_again", "component", "container", "ends", "epoch", "forgets_failed", "latest", "let_emit", "pending", "rewinds", "saves_nothing", "spout", "stmgr_epoch", "task_id"]
     ABANDONED_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FORGETS_FAILED_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     LET_EMIT_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     REWINDS_FIELD_NUMBER: _ClassVar[int]
+    SAVES_NOTHING_FIELD_NUMBER: _ClassVar[int]
     SPOUT_FIELD_NUMBER: _ClassVar[int]
     STMGR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     abandoned: int
+    at_least: bool
     before: _containers.RepeatedScalarFieldContainer[int]
     begun_again: bool
     component: str
     container: int
+    ends: bool
     epoch: int
     forgets_failed: bool
     latest: _containers.RepeatedScalarFieldContainer[int]
     let_emit: bool
     pending: int
     rewinds: bool
+    saves_nothing: bool
     spout: bool
     stmgr_epoch: int
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    __slots__ = ["acked", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
+    __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONSUMED_FRAMES_FIELD_NUMBER: _ClassVar[int]
@@ -1158,6 +1167,7 @@ class TaskStatus(_message.Message):
     COUNTED_AT_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EXECUTED_FIELD_NUMBER: _ClassVar[int]
@@ -1174,6 +1184,7 @@ class TaskStatus(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
     REWINDS_FIELD_NUMBER: _ClassVar[int]
+    SAVES_NOTHING_FIELD_NUMBER: _ClassVar[int]
     SENT_FRAMES_FIELD_NUMBER: _ClassVar[int]
     SENT_TUPLES_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -1181,6 +1192,7 @@ class TaskStatus(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     WAITING_S_FIELD_NUMBER: _ClassVar[int]
     acked: int
+    at_least: bool
     attempt: int
     committed: int
     component: str
@@ -1189,6 +1201,7 @@ class TaskStatus(_message.Message):
     counted_at: float
     dead_letters: int
     emitted: int
+    ends: bool
     epoch: int
     error: str
     executed: int
@@ -1205,13 +1218,14 @@ class TaskStatus(_message.Message):
     pid: int
     plan_version: int
     rewinds: bool
+    saves_nothing: bool
     sent_frames: int
     sent_tuples: int
     state: TaskState
     task_id: int
     waiting_for: str
     waiting_s: float
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ..., rewinds: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ..., rewinds: bool = ..., ends: bool = ..., saves_nothing: bool = ..., at_least: bool = ...) -> None: ...
 
 class TimelineReply(_message.Message):
     __slots__ = ["first", "known_since", "points", "series", "step_s"]
@@ -1286,8 +1300,9 @@ class TriggerCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TupleTotals(_message.Message):
-    __slots__ = ["acked", "begun_again", "dead_letters", "failed", "lost", "lost_estimated", "not_resent", "replayed", "restores", "spouts_begun_again"]
+    __slots__ = ["acked", "at_least", "begun_again", "dead_letters", "failed", "lost", "lost_estimated", "not_resent", "replayed", "restores", "spouts_begun_again"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -1298,6 +1313,7 @@ class TupleTotals(_message.Message):
     RESTORES_FIELD_NUMBER: _ClassVar[int]
     SPOUTS_BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
     acked: int
+    at_least: bool
     begun_again: _containers.RepeatedScalarFieldContainer[str]
     dead_letters: int
     failed: int
@@ -1307,7 +1323,7 @@ class TupleTotals(_message.Message):
     replayed: int
     restores: int
     spouts_begun_again: int
-    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ..., spouts_begun_again: _Optional[int] = ..., begun_again: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ..., spouts_begun_again: _Optional[int] = ..., begun_again: _Optional[_Iterable[str]] = ..., at_least: bool = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 
 from google.protobuf.message import Message
 
@@ -18,6 +19,8 @@ log = logging.getLogger("heronpy.tmaster")
 
 #: Minimum pause after a write of the totals, after one of the events or minutes, and after a failed write.
 TOTALS_PAUSE_S, EVENTS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
+#: Counts that only grow are written so often: tasks tell them again, unless they die with the topology master.
+GROWTH_PAUSE_S = 10.0
 #: How long the end of the process may wait for the last write.
 LAST_WRITE_S = 1.0
 
@@ -30,7 +33,8 @@ class Keeper:
         self._desk = desk
         self._minutes = minutes
         self._task: asyncio.Task[None] | None = None
-        self._changes = self._event = 0
+        self._changes = self._growth = self._event = 0
+        self._grown_at = float("-inf")
         self._minute = minutes.last
         self._written: set[Node] = set()
         #: The write in progress; it goes on when the task that waits for it is cancelled.
@@ -57,7 +61,9 @@ class Keeper:
                         await self._write(node)
 
     def _unkept(self) -> Node | None:
-        if self._desk.registry.totals.changes != self._changes:
+        totals = self._desk.registry.totals
+        grown = totals.growth != self._growth and time.monotonic() - self._grown_at >= GROWTH_PAUSE_S
+        if grown or totals.changes != self._changes:
             return Node.TOTALS
         if self._desk.journal.last != self._event:
             return Node.EVENTS
@@ -65,7 +71,7 @@ class Keeper:
 
     async def _write(self, node: Node) -> None:
         totals, journal, topology = self._desk.registry.totals, self._desk.journal, self._desk.book.topology.id
-        changes, event, minute = totals.changes, journal.last, self._minutes.last
+        changes, growth, event, minute = totals.changes, totals.growth, journal.last, self._minutes.last
         # Copied here, because all of them keep changing during the write.
         ledger: Message
         if node is Node.TOTALS:
@@ -83,7 +89,7 @@ class Keeper:
         self._writing.add_done_callback(note)
         await asyncio.shield(self._writing)
         if node is Node.TOTALS:
-            self._changes = changes
+            self._changes, self._growth, self._grown_at = changes, growth, time.monotonic()
         elif node is Node.EVENTS:
             self._event = event
         else:

@@ -74,6 +74,12 @@ class TaskCounts:
     begun_again: bool = False
     #: A spout that goes back to a checkpoint with the others, so what it emits again counts once.
     rewinds: bool = False
+    #: It said so of itself, but keeps nothing that it could go back to.
+    saves_nothing: bool = False
+    #: What its current process has reported is all that it has counted: it ends.
+    ends: bool = False
+    #: An earlier process ended without such a report, so the totals lack what it counted last.
+    at_least: bool = False
     #: The container of the current process; 0 is unknown.
     container: int = 0
     #: The epoch of the stream manager that has counted all tuples of the current process; 0: there is no such one.
@@ -133,6 +139,8 @@ class Totals:
     #: Grows with what nobody else can tell a successor: when a process is replaced, the reports of the new one do not
     #: include its counts.
     changes: int = 0
+    #: Grows with any count.
+    growth: int = 0
     #: Spout tasks that a plan has let emit, each with the epoch of its stream manager then; 0 is unknown.
     let: dict[int, int] = field(default_factory=dict)
     _moment: float = 0.0
@@ -173,7 +181,8 @@ class Totals:
             known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
             known.forgets_failed, known.rewinds = status.forgets_failed, status.rewinds
             known.component, known.container = status.component, container
-            known.begun_again = spout and self._follows_unseen(status)
+            known.begun_again = known.at_least = spout and self._follows_unseen(status)
+            known.ends = status.ends
             known.witness = stmgr_epoch if self.let.get(status.task_id) in (None, stmgr_epoch) else 0
             known.keep(status.counted_at if isfinite(status.counted_at) else 0.0)
             self.changes += 1
@@ -186,6 +195,9 @@ class Totals:
         if status.rewinds and not known.rewinds:
             known.rewinds = True
             self.changes += 1
+        if status.saves_nothing and not known.saves_nothing:
+            known.saves_nothing = True
+            self.changes += 1
         known.component = status.component or known.component
         same_witness = known.witness == stmgr_epoch and not moved
         if status.epoch > known.epoch or moved:
@@ -194,14 +206,19 @@ class Totals:
             unsure = let and not (same_witness and stmgr_epoch)
             known.begun_again = known.begun_again or (spout and (unsure or known.totals()[_EMITTED] > 0))
             known.witness = stmgr_epoch if same_witness or not let else 0
+            known.at_least = known.at_least or not known.ends
+            known.ends = status.ends
             known.before, known.latest = known.totals(), told
             known.abandoned = _sum(known.abandoned, known.pending)
             known.epoch = status.epoch
             self.changes += 1
         else:
             # A stream manager that has just started knows the task, but not its counts yet.
-            known.latest = tuple(map(max, known.latest, told))
+            latest = tuple(map(max, known.latest, told))
+            self.growth += latest != known.latest
+            known.latest = latest
             known.witness = known.witness if same_witness else 0
+            known.ends = known.ends or status.ends
         known.container = container or known.container
         known.pending = status.pending
         if status.counted_at > 0 and isfinite(status.counted_at):
@@ -286,6 +303,7 @@ class Totals:
             totals = known.totals_at(moment) if moment else known.totals()
             for name, value in zip(COUNTERS, totals, strict=True):
                 setattr(status, name, value)
+            status.at_least = known.at_least
 
     def retired(self, tasks: Collection[int], moment: float = 0.0) -> list[control_pb2.RetiredTotals]:
         """The counts by component of all tasks but these, at a moment; without one, the latest."""
@@ -319,6 +337,9 @@ class Totals:
                 container=task.container,
                 stmgr_epoch=task.witness,
                 rewinds=task.rewinds,
+                ends=task.ends,
+                saves_nothing=task.saves_nothing,
+                at_least=task.at_least,
             )
         for name, stmgr in self.stmgrs.items():
             kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left)
@@ -348,6 +369,9 @@ class Totals:
                     component=task.component,
                     begun_again=task.begun_again,
                     rewinds=task.rewinds,
+                    ends=task.ends,
+                    saves_nothing=task.saves_nothing,
+                    at_least=task.at_least,
                     container=task.container,
                     witness=task.stmgr_epoch,
                 )
@@ -377,6 +401,7 @@ def _retire(found: dict[str, control_pb2.RetiredTotals], task: TaskCounts, momen
     summed = found.setdefault(task.component, control_pb2.RetiredTotals(component=task.component))
     emitted, executed, acked, failed, *_ = task.totals_at(moment) if moment else task.totals()
     summed.tasks += 1
+    summed.at_least = summed.at_least or task.at_least
     summed.emitted, summed.executed = _sum(summed.emitted, emitted), _sum(summed.executed, executed)
     summed.acked, summed.failed = _sum(summed.acked, acked), _sum(summed.failed, failed)
 
@@ -386,6 +411,7 @@ def _add(totals: control_pb2.TupleTotals, number: int, task: TaskCounts, moment:
     totals.dead_letters = _sum(totals.dead_letters, dead_letters)
     totals.lost = _sum(totals.lost, lost)
     if task.spout:
+        totals.at_least = totals.at_least or task.at_least
         totals.acked = _sum(totals.acked, acked)
         totals.failed = _sum(totals.failed, failed)
         if task.forgets_failed:
@@ -393,7 +419,7 @@ def _add(totals: control_pb2.TupleTotals, number: int, task: TaskCounts, moment:
             failed = 0
         # A restarted spout may start over, whether or not it resends failed tuples.
         totals.replayed = _sum(totals.replayed, failed, task.abandoned)
-        if task.begun_again and not task.rewinds:
+        if task.begun_again and (task.saves_nothing or not task.rewinds):
             totals.spouts_begun_again = _sum(totals.spouts_begun_again, 1)
             if len(totals.begun_again) < BEGUN_AGAIN_NAMED:
                 totals.begun_again.append(f"task {number} of {task.component}" if task.component else f"task {number}")

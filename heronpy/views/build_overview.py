@@ -21,6 +21,7 @@ def totals_of(totals: control_pb2.TupleTotals) -> Totals:
     """What became of the tuples."""
     return Totals(
         acked=totals.acked,
+        at_least=totals.at_least,
         failed=totals.failed,
         not_resent=totals.not_resent,
         replayed=None if totals.spouts_begun_again else totals.replayed,

@@ -10,6 +10,8 @@ class Totals(Struct, kw_only=True):
 
     acked: int
     failed: int
+    #: A spout's process ended without its last report, so `acked` and `failed` are lower bounds.
+    at_least: bool
     #: Failed tuples of spouts that do not send them again.
     not_resent: int
     #: Upper bound of the tuples that were sent a second time; None: no bound is known, see `begun_again`.
@@ -18,7 +20,7 @@ class Totals(Struct, kw_only=True):
     begun_again: list[str]
     dead_letters: int
     lost: int
-    #: A process died with tuples that nobody had counted, so `lost` is a lower bound.
+    #: A process died with tuples that nobody had counted, so `lost` is an estimate.
     lost_estimated: bool
     #: Effectively once: what a restore replays counts once.
     restores: int

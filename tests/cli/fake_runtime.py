@@ -1,6 +1,7 @@
 """A stand-in for scheduler and topology master that runs as a process: `python fake_runtime.py --launch F`.
 
-HERON_FAKE chooses what becomes of the topology: running, failing, stuck, dying or finishing.
+HERON_FAKE chooses what becomes of the topology: running, failing, stuck, dying or finishing; `replaced`: after the
+first answers another topology of its name has its place.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ async def serve(spec: LaunchSpec) -> None:
     topology = topology_pb2.Topology.FromString(state.get(paths.topology(name))[0])  # type: ignore[index]
     plan = plan_pb2.PackingPlan.FromString(state.get(paths.packing_plan(name))[0])  # type: ignore[index]
     over = asyncio.Event()
+    asked: list[str] = []
 
     def answer(_: bytes, envelope: control_pb2.Envelope) -> object:
         field, _body = body_of(envelope)
@@ -72,7 +74,12 @@ async def serve(spec: LaunchSpec) -> None:
             return control_pb2.ContainersReply()
         if field == "get_load":
             return control_pb2.LoadReply()
-        return status_of(spec, topology, plan, fate)
+        reply = status_of(spec, topology, plan, fate)
+        if fate == "replaced":
+            asked.append(field)
+            reply.lifecycle = control_pb2.LIFE_RUNNING
+            reply.topology_id = spec.topology_id if len(asked) < 4 else "another"
+        return reply
 
     server = ControlServer([f"ipc://{spec.sockets_dir}/{one}" for one in ("tmaster", "scheduler")], answer)  # type: ignore[arg-type]
     location = plan_pb2.TmasterLocation(topology=name, endpoint=server.endpoints[0], pid=os.getpid())

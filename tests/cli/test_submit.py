@@ -154,6 +154,19 @@ def test_wait_warns_of_a_spout_that_began_again(heron: Heron, home: Path, topo: 
     nothing_left(home, started)
 
 
+def test_wait_does_not_take_another_topology_of_its_name_for_its_own(
+    heron: Heron, home: Path, topo: Path, runtime: Any
+) -> None:
+    started = runtime("replaced")
+    result = heron("submit", "local", str(topo), "--wait")
+    assert result.code == exits.NOT_FOUND
+    assert result.err.strip() == (
+        "error: topology 'wordy' was removed, and another one of that name was submitted; how the first ended is not known"
+    )
+    heron("kill", "local", "wordy").ok()
+    nothing_left(home, started)
+
+
 def test_a_name_that_is_being_submitted_is_marked(
     heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,12 +37,26 @@ def test_a_restart_of_everything_lets_no_total_fall_and_says_that_the_spout_bega
     heron("restart", "local", "all").ok()
     when_again(out)
     after = heron.when("all", lambda status: heron.pid("all", "tmaster") != master, "another topology master")
-    assert after["totals"]["acked"] >= before["totals"]["acked"]
+    assert after["totals"]["acked"] >= before["totals"]["acked"] and not after["totals"]["at_least"]
     assert component(after, "numbers")["emitted"] >= component(before, "numbers")["emitted"]
     assert after["totals"]["replayed_unknown"] and after["totals"]["begun_again"] == ["task 1 of numbers"]
     totals, complained = ending(run, out)
     assert "replayed an unknown number: task 1 of numbers began again (may be counted twice)" in totals
     assert complained.startswith("warning: task 1 of numbers began again, so an unknown number of tuples")
+
+
+def test_effectively_once_a_spout_that_keeps_nothing_is_named(heron: Heron, out: Path) -> None:
+    """It could be rewound, but to its beginning only."""
+    run = heron.start(
+        "submit", "local", PROGRAM, "empty", "--spout=empty", "--out", out, "--mode", "EFFECTIVELY_ONCE", "--wait"
+    )
+    when_stored(out, 200)
+    heron.when("empty", lambda _: heron("checkpoints", "list", "local", "empty", "--json").json()["complete"], "a cut")
+    os.kill(heron.pid("empty", "container_1_store_2"), signal.SIGKILL)
+    when_again(out)
+    heron.when("empty", lambda status: status["totals"]["replayed_unknown"], "the spout that began again")
+    totals, _ = ending(run, out)
+    assert "task 1 of numbers cannot be rewound (may be counted twice)" in totals
 
 
 @pytest.mark.parametrize("killed", [["tmaster", "executor-1"], ["executor-1"], ["stmgr-1", "container_1_numbers_1"]])
@@ -56,7 +70,8 @@ def test_a_spout_that_began_again_is_known_though_nobody_can_say_what_it_had_emi
     for pid in pids.values():
         os.kill(pid, signal.SIGKILL)
     when_again(out)
-    heron.when("early", lambda status: status["totals"]["replayed_unknown"], "the spout that began again")
+    shown = heron.when("early", lambda status: status["totals"]["replayed_unknown"], "the spout that began again")
+    assert shown["totals"]["at_least"], "its last counts are gone with it"
 
 
 def test_effectively_once_a_spout_that_cannot_be_rewound_is_named(heron: Heron, out: Path) -> None:
@@ -75,7 +90,7 @@ def test_effectively_once_a_spout_that_cannot_be_rewound_is_named(heron: Heron, 
 def test_effectively_once_a_spout_that_is_rewound_raises_no_alarm(heron: Heron, out: Path) -> None:
     """After a kill, an update that replaces all tasks, and a restart of everything with the topology master."""
     run = heron.start(
-        "submit", "local", PROGRAM, "kept", "--kept", "--out", out, "--mode", "EFFECTIVELY_ONCE", "--wait"
+        "submit", "local", PROGRAM, "kept", "--spout=kept", "--out", out, "--mode", "EFFECTIVELY_ONCE", "--wait"
     )
     when_stored(out, 200)
     os.kill(heron.pid("kept", "container_1_store_2"), signal.SIGKILL)

@@ -160,7 +160,9 @@ def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:
 @pytest.mark.parametrize("deaf", [False, True])
 def test_what_fails_is_sent_again_or_is_a_loss(heron: Heron, out: Path, deaf: bool) -> None:
     """Without a fail() of its own a spout sends nothing again: its failed tuples were "replayed" before."""
-    run = heron.start("submit", "local", PROGRAM, "told", "--out", out, "--refuse", 7, *["--deaf"] * deaf, "--wait")
+    run = heron.start(
+        "submit", "local", PROGRAM, "told", "--out", out, "--refuse", 7, *["--spout=deaf"] * deaf, "--wait"
+    )
     when_stored(out, 100)
     (out / "end").touch()
     shown, complained = run.communicate(timeout=PATIENCE_S)

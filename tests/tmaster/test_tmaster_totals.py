@@ -98,6 +98,39 @@ def test_what_a_spout_without_fail_has_lost_is_not_replayed() -> None:
     assert totals.summed().not_resent == 5
 
 
+def test_totals_are_lower_bounds_once_a_process_ended_without_its_last_report() -> None:
+    """For its component; for what was acked if it was a spout. Also for a successor, and once the task is removed."""
+
+    def lives(first: control_pb2.TaskStatus, spout: bool) -> Totals:
+        totals = Totals()
+        first.component = "c"
+        totals.take_task(first, spout)
+        totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+        totals.take_task(status(1, 2, [0] * 7), spout)
+        totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+        shown = status(1, 2, [0] * 7)
+        totals.fill(shown)
+        assert shown.at_least == (not first.ends)
+        assert [one.at_least for one in totals.retired([])] == [not first.ends]
+        return totals
+
+    ended = status(1, 1, [5] * 7)
+    ended.ends = True
+    assert not lives(ended, spout=True).summed().at_least
+    assert lives(status(1, 1, [5] * 7), spout=True).summed().at_least
+    assert not lives(status(1, 1, [5] * 7), spout=False).summed().at_least, "it acked nothing to the outside"
+
+
+def test_a_spout_that_keeps_nothing_begins_again_when_it_is_rewound() -> None:
+    totals = Totals()
+    totals.take_task(spout(1, 100, rewinds=True), spout=True)
+    totals.take_task(spout(1, 200, rewinds=True, saves_nothing=True), spout=True)
+    assert begun(totals) == 0, "not yet"
+    totals = heir(totals)
+    totals.take_task(spout(2, 0, rewinds=True), spout=True)
+    assert begun(totals) == 1
+
+
 def test_a_spout_that_began_again_may_have_emitted_everything_again() -> None:
     """Also for the next topology master, also once the task is removed; what had emitted nothing repeats nothing."""
     totals = Totals()

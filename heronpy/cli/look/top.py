@@ -19,6 +19,7 @@ from heronpy.cli.look import doctor, stateful
 from heronpy.cli.output import clean, console, say, table, warning
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
+from heronpy.clusters.errors import NotThereError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.units import format_duration
@@ -67,11 +68,13 @@ def samples(
     interval_s: float,
     count: int | None = None,
     ended: Callable[[control_pb2.StatusReply], bool] | None = None,
+    topology_id: str = "",
 ) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
     """Statuses with their rows, one per interval; ends early when `ended` says that there is no later one.
 
     The first comes after a short time, over which its rates are measured. A Failure when the topology is gone. With
-    `ended`, a topology master that does not answer is waited for as long as its scheduler runs.
+    `ended`, a topology master that does not answer is waited for as long as its scheduler runs. With `topology_id`, a
+    topology of the same name that was submitted later is a NotThereError.
     """
     began = time.monotonic()
     #: Tasks report once a second, so a rate over less than a few seconds would jump up and down.
@@ -82,6 +85,11 @@ def samples(
         pause = max(next_at - time.monotonic(), 0.0)
         time.sleep(pause if ended is None else min(pause, END_LOOK_S))
         status, now = session.poll(topology), time.monotonic()
+        if status is not None and topology_id not in ("", status.topology_id):
+            raise NotThereError(
+                f"topology '{topology}' was removed, and another one of that name was submitted; how the first ended"
+                " is not known"
+            )
         if status is None:
             silence.look()
             time.sleep(END_LOOK_S)
@@ -183,21 +191,23 @@ def _part(count: float, narrow: bool) -> str:
 def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool = True) -> Table:
     """The table of components; a narrow one fits 100 columns, without the frames 80.
 
-    `frames/s` are the frames with tuples that a spout sends or a bolt receives.
+    `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide one counts after a ≥ lack
+    what a process that ended without a report had counted last.
     """
     number = short if narrow else "{:,.0f}".format
     cells = []
     for row in rows:
         spout, bolt = row.is_spout, not row.is_spout
+        least = "≥" if row.at_least and not narrow else ""
         cells.append(
             (
                 row.name,
                 "spout" if spout else "bolt",
                 f"{row.up}/{row.tasks}",
-                number(row.emitted),
-                number(row.executed) if bolt else None,
-                number(row.acked),
-                number(row.failed),
+                least + number(row.emitted),
+                least + number(row.executed) if bolt else None,
+                least + number(row.acked),
+                least + number(row.failed),
                 number(row.emitted_per_s),
                 number(row.executed_per_s) if bolt else None,
                 number(row.frames_per_s),

@@ -18,6 +18,7 @@ from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 
 DOWN_SHOWN = 5
+UNKNOWN = "an unknown number"
 
 
 def state_text(status: control_pb2.StatusReply) -> str:
@@ -31,11 +32,13 @@ def state_text(status: control_pb2.StatusReply) -> str:
 
 
 def losses_text(totals: control_pb2.TupleTotals) -> str:
-    """How many tuples are missing from the result: `12`, `about 12`, `an unknown number`; empty when none are."""
+    """How many tuples are missing from the result: `12`, `at least` or `about 12`, `an unknown number`; empty: none."""
     count = totals.dead_letters + totals.lost + totals.not_resent
+    if totals.lost_estimated and not totals.lost and count and not letters_estimated(totals):
+        return f"at least {count:,}"
     if not (totals.lost_estimated or letters_estimated(totals)):
         return f"{count:,}" if count else ""
-    return f"about {count:,}" if count else "an unknown number"
+    return f"about {count:,}" if count else UNKNOWN
 
 
 def letters_estimated(totals: control_pb2.TupleTotals) -> bool:
@@ -54,14 +57,17 @@ def given_up_text(totals: control_pb2.TupleTotals) -> str:
 
 def _lost_text(totals: control_pb2.TupleTotals) -> str:
     if totals.lost_estimated:
-        return f"about {totals.lost:,}" if totals.lost else "an unknown number"
+        return f"about {totals.lost:,}" if totals.lost else UNKNOWN
     return f"{totals.lost:,}"
 
 
 def totals_text(status: control_pb2.StatusReply) -> str:
     """What became of all tuples, in one line."""
     totals = status.totals
-    failed = f"failed {totals.failed:,}" + (f" ({totals.not_resent:,} not sent again)" if totals.not_resent else "")
+    least = "at least " if totals.at_least else ""
+    failed = f"failed {least}{totals.failed:,}" + (
+        f" ({totals.not_resent:,} not sent again)" if totals.not_resent else ""
+    )
     # Whether a spout's fail() sends the tuple again is known to its author only.
     replayed = f"replayed up to {totals.replayed:,} (may be counted twice)" if totals.replayed else "replayed 0"
     unknown = begun_again_text(status)
@@ -71,7 +77,7 @@ def totals_text(status: control_pb2.StatusReply) -> str:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
         replayed = f"restored {times}, {replayed}" if unknown else f"restored {times} (what was replayed counts once)"
     letters = f"dead letters {'about ' if letters_estimated(totals) else ''}{totals.dead_letters:,}"
-    return f"acked {totals.acked:,}, {failed}, {replayed}, {letters}, lost {_lost_text(totals)}"
+    return f"acked {least}{totals.acked:,}, {failed}, {replayed}, {letters}, lost {_lost_text(totals)}"
 
 
 def begun_again_text(status: control_pb2.StatusReply) -> str:
@@ -111,8 +117,8 @@ def _effectively_once(status: control_pb2.StatusReply) -> bool:
 def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
     """The totals when they show a problem, for views that are otherwise short."""
     totals = status.totals
-    worries = totals.failed or totals.replayed or totals.restores or totals.spouts_begun_again or losses_text(totals)
-    return [totals_text(status)] if worries else []
+    worries = totals.failed or totals.replayed or totals.restores or totals.spouts_begun_again or totals.at_least
+    return [totals_text(status)] if worries or losses_text(totals) else []
 
 
 @dataclass(slots=True)
@@ -138,6 +144,8 @@ class ComponentRow:
     #: Frames with tuples that a spout sends or a bolt receives, and the tuples in them.
     frames_per_s: float = 0.0
     frame_tuples_per_s: float = 0.0
+    #: A process ended without a last report, so the counts lack what it counted in its last moments.
+    at_least: bool = False
 
     @property
     def tuples_per_frame(self) -> float:
@@ -170,6 +178,7 @@ def components(
         row.executed += task.executed
         row.acked += task.acked
         row.failed += task.failed
+        row.at_least = row.at_least or task.at_least
         row.in_queue_tuples += task.in_queue_tuples
         row.in_queue_bytes += task.in_queue_bytes
         row.out_queue_tuples += task.out_queue_tuples
@@ -187,6 +196,7 @@ def components(
             row.executed += gone.executed
             row.acked += gone.acked
             row.failed += gone.failed
+            row.at_least = row.at_least or gone.at_least
     for culprit in status.culprits:
         if culprit.component in rows:
             rows[culprit.component].backpressure = True
@@ -263,6 +273,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
                 status.totals,
                 *("acked", "failed", "not_resent", "replayed", "dead_letters", "lost", "lost_estimated", "restores"),
             ),
+            "at_least": status.totals.at_least,
             "dead_letters_estimated": letters_estimated(status.totals),
             "replayed_unknown": bool(status.totals.spouts_begun_again),
             **picked(status.totals, "spouts_begun_again"),

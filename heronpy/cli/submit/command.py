@@ -98,7 +98,7 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
     """
     name = started.record.topology
     try:
-        return watch_until_finished(session, name)
+        return watch_until_finished(session, started.record)
     except TopologyFailed:
         with uninterrupted():
             _take_down(session, started)
@@ -124,8 +124,9 @@ def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply
         return
     say(f"Topology '{name}' FINISHED WITH LOSSES: {lost}; it is removed")
     where = f"; 'heron dead-letters {session.target} {name}' shows those given up" if last.totals.dead_letters else ""
+    lack = "may not be" if lost == summary.UNKNOWN else "are not"
     raise exits.Failure(
-        f"topology '{name}' gave up tuples ({summary.given_up_text(last.totals)}): its results are not complete{where}",
+        f"topology '{name}' gave up tuples ({summary.given_up_text(last.totals)}): its results {lack} complete{where}",
         exits.LOSSES,
     )
 

@@ -14,7 +14,7 @@ from heronpy.cli.submit.waiting import exceptions_report
 from heronpy.clusters.session import Session
 from heronpy.common.states import has_failed, lifecycle_name
 from heronpy.common.units import format_duration
-from heronpy.proto import control_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 LINE_INTERVAL_S = 2.0
 
@@ -23,13 +23,13 @@ class TopologyFailed(exits.Failure):
     """The topology is FAILED: nothing runs that could still finish."""
 
 
-def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusReply:
+def watch_until_finished(session: Session, record: plan_pb2.ExecutionState) -> control_pb2.StatusReply:
     """Show a bounded topology until it has finished; returns the last status.
 
     TopologyFailed, with its exceptions, when it has failed; another Failure when it cannot be watched any longer, which
     says nothing of the topology itself.
     """
-    terminal = sys.stdout.isatty()
+    topology, terminal = record.topology, sys.stdout.isatty()
     last: list[control_pb2.StatusReply] = []
 
     def over(status: control_pb2.StatusReply) -> bool:
@@ -37,7 +37,7 @@ def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusR
 
     def until_end() -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
         interval_s = LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S
-        for status, rows in samples(session, topology, interval_s, ended=over):
+        for status, rows in samples(session, topology, interval_s, ended=over, topology_id=record.topology_id):
             last[:] = [status]
             yield status, rows
             if has_failed(status):
@@ -61,9 +61,10 @@ def _line(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> str:
     parts = [f"{format_duration(status.uptime_s)} {clean(summary.state_text(status))}"]
     for row in rows:
         counts = f"{row.emitted:,} emitted" if row.is_spout else f"{row.executed:,} executed"
+        least = "at least " if row.at_least else ""
         rate = row.emitted_per_s if row.is_spout else row.executed_per_s
         failed = f", {row.failed:,} failed" if row.failed else ""
-        parts.append(f"{clean(row.name)} {counts} ({rate:,.0f}/s){failed}")
+        parts.append(f"{clean(row.name)} {least}{counts} ({rate:,.0f}/s){failed}")
     parts += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
     parts += [clean(text) for text in summary.down_texts(status)]
     parts += summary.trouble_texts(status)

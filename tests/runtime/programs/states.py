@@ -70,6 +70,13 @@ class KeptNumbers(Numbers, StatefulComponent):
         self.state["number"] = self.number
 
 
+class EmptyNumbers(Numbers, StatefulComponent):
+    """Says that it goes back to a checkpoint, but keeps nothing that it could go back to."""
+
+    def init_state(self, stateful_state):
+        pass
+
+
 class Store(Bolt):
     def initialize(self, config, context):
         self.poison, self.refuse = config["poison"], config["refuse"]
@@ -93,18 +100,20 @@ class Store(Bolt):
         self.ack(tup)
 
 
+SPOUTS = {"plain": Numbers, "deaf": DeafNumbers, "kept": KeptNumbers, "empty": EmptyNumbers}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--out")
     parser.add_argument("--poison", type=int, default=0)
     parser.add_argument("--refuse", type=int, default=0)
-    parser.add_argument("--deaf", action="store_true")
-    parser.add_argument("--kept", action="store_true")
+    parser.add_argument("--spout", choices=SPOUTS, default="plain")
     parser.add_argument("--mode", default="ATLEAST_ONCE")
     args = parser.parse_args()
     b = TopologyBuilder(args.name)
-    numbers = b.add_spout("numbers", DeafNumbers if args.deaf else KeptNumbers if args.kept else Numbers, par=1)
+    numbers = b.add_spout("numbers", SPOUTS[args.spout], par=1)
     b.add_bolt("store", Store, par=2, inputs={numbers: Grouping.SHUFFLE})
     b.set_config(
         {

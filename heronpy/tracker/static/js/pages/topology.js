@@ -67,13 +67,14 @@ function CulpritView({ place, one, tasks }) {
 }
 
 function Totals({ totals }) {
+  const least = totals.at_least ? '≥ ' : '';
   return html`<${Facts} items=${[
-    ['acked', count(totals.acked)],
-    ['failed', count(totals.failed)],
+    ['acked', `${least}${count(totals.acked)}`],
+    ['failed', `${least}${count(totals.failed)}`],
     ['not sent again', count(totals.not_resent)],
     ['sent again, at most', count(totals.replayed)],
     ['dead letters', count(totals.dead_letters)],
-    ['lost', `${totals.lost_estimated ? '≥ ' : ''}${count(totals.lost)}`],
+    ['lost', `${totals.lost_estimated ? 'about ' : ''}${count(totals.lost)}`],
     ['restores', count(totals.restores)],
   ]} />`;
 }
