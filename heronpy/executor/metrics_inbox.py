@@ -17,6 +17,8 @@ from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2
 
 EXCEPTIONS_MAX = 1024
+#: Last reports of processes that were replaced or removed before those were sent.
+ENDED_MAX = 256
 _DRAIN_MAX = 1000
 
 
@@ -39,6 +41,7 @@ class MetricsInbox:
         bind(self._sock, endpoint)
         self._reports: dict[str, control_pb2.MetricsReport] = {}
         self._fresh: set[str] = set()
+        self._ended: deque[control_pb2.MetricsReport] = deque(maxlen=ENDED_MAX)
         self._exceptions: deque[control_pb2.ExceptionReport] = deque()
         self._last_exception: dict[str, control_pb2.ExceptionReport] = {}
         self.exceptions_discarded = 0
@@ -60,6 +63,8 @@ class MetricsInbox:
             previous = self._reports.get(body.process)
             if previous is not None and previous.epoch > body.epoch:
                 return
+            if previous is not None and previous.epoch < body.epoch:
+                self._keep_last(body.process)
             self._reports[body.process] = body
             self._fresh.add(body.process)
             self._on_report(body)
@@ -93,7 +98,13 @@ class MetricsInbox:
         """A new incarnation starts: earlier exceptions do not explain its end."""
         self._last_exception.pop(process, None)
 
+    def _keep_last(self, process: str) -> None:
+        if process in self._fresh:
+            self._ended.append(self._reports[process])
+
     def forget(self, process: str) -> None:
+        """A process was removed from the container."""
+        self._keep_last(process)
         self._reports.pop(process, None)
         self._last_exception.pop(process, None)
         self._fresh.discard(process)
@@ -103,10 +114,13 @@ class MetricsInbox:
 
     def take_batch(self) -> control_pb2.MetricsBatch | None:
         """What the topology master has not received yet; None when there is nothing."""
-        if not self._fresh and not self._exceptions:
+        if not self._fresh and not self._exceptions and not self._ended:
             return None
         batch = control_pb2.MetricsBatch(container=self._container)
+        # In order: each precedes the first report of its successor.
+        batch.reports.extend(self._ended)
         batch.reports.extend(self._reports[name] for name in sorted(self._fresh))
+        self._ended.clear()
         batch.exceptions.extend(self._exceptions)
         self._fresh.clear()
         self._exceptions.clear()
@@ -114,7 +128,12 @@ class MetricsInbox:
 
     def put_back(self, batch: control_pb2.MetricsBatch) -> None:
         """A batch could not be sent; newer reports win, exceptions keep their order."""
-        self._fresh.update(r.process for r in batch.reports if r.process in self._reports)
+        for report in reversed(batch.reports):
+            newest = self._reports.get(report.process)
+            if newest is not None and newest.epoch == report.epoch:
+                self._fresh.add(report.process)
+            elif len(self._ended) < ENDED_MAX:
+                self._ended.appendleft(report)
         for exception in reversed(batch.exceptions):
             if len(self._exceptions) >= EXCEPTIONS_MAX:
                 self.exceptions_discarded += 1

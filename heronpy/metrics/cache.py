@@ -3,8 +3,9 @@
 Each series is a step function: a value is stored when it changes, at most once per bucket of time. A
 series that grows too long drops every second step of its older half, so older data has a coarser
 resolution; steps older than `keep_s` are dropped. Counters and histograms continue across restarts of
-their process: the count of earlier incarnations is kept as a base. Invariants: times and totals of a
-series never decrease; at most `series_max` series, further ones are counted in `discarded`.
+their process: the count of earlier incarnations is kept as a base, and those of tasks that an update has
+removed are kept summed by component. Invariants: times and totals of a series never decrease; at most
+`series_max` series, further ones are counted in `discarded`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from heronpy.proto import control_pb2
 STEPS_MAX = 240
 #: How long after a restart of the topology master its processes may report for the first time.
 RESUME_S = 30.0
+#: How long a removed process may be silent: it may still drain, and its last counts may be under way.
+LEAVE_S = 10.0
 
 _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
@@ -67,6 +70,12 @@ class _Steps:
             del self.times[:first]
             del self.values[:first]
 
+    def raise_by(self, total: float) -> None:
+        """Add a total to what it has been at all times, so that it is no growth."""
+        self.base += total
+        self.origin += total
+        self.values = array("d", (value + total for value in self.values))
+
     def at(self, moment: float) -> float:
         """The last value known at a moment."""
         index = bisect_right(self.times, moment) - 1
@@ -90,6 +99,8 @@ class _Process:
     report: control_pb2.MetricsReport
     seen: float
     series: dict[tuple[str, str], _Series] = field(default_factory=dict)
+    #: When it was removed from the topology.
+    left: float | None = None
 
 
 class MetricsCache:
@@ -125,6 +136,7 @@ class MetricsCache:
         else:
             restarted = report.epoch > process.report.epoch
             process.report, process.seen = _head(report), now
+            process.left = None if restarted else process.left
         bucket_at = now // self._bucket_s * self._bucket_s
         if restarted:
             self._close_incarnation(process)
@@ -166,18 +178,48 @@ class MetricsCache:
     def _sweep(self, now: float) -> None:
         self._swept = now
         for name, process in list(self._processes.items()):
-            if now - process.seen > self._keep_s:
-                self.forget(name)
+            if process.left is not None and now - max(process.left, process.seen) >= LEAVE_S:
+                self._retire(name, now)
+                continue
+            if now - process.seen > self._keep_s and process.report.process != _removed(process.report.component):
+                self._drop(name)
                 continue
             for series in process.series.values():
                 for steps in series.parts.values():
                     steps.expire(now - self._keep_s)
 
-    def forget(self, process: str) -> None:
-        """Drop a process that is no longer part of the topology."""
-        gone = self._processes.pop(process, None)
-        if gone is not None:
-            self._count -= len(gone.series)
+    def forget(self, process: str, now: float) -> None:
+        """A process is no longer part of the topology: a little later its totals join those of its component."""
+        gone = self._processes.get(process)
+        if gone is not None and gone.left is None:
+            gone.left = now
+
+    def knows(self, process: str) -> bool:
+        """Whether there are figures of this process."""
+        return process in self._processes
+
+    def _drop(self, process: str) -> None:
+        self._count -= len(self._processes.pop(process).series)
+
+    def _retire(self, name: str, now: float) -> None:
+        gone = self._processes[name]
+        self._drop(name)
+        component = gone.report.component
+        if not component:
+            return
+        head = control_pb2.MetricsReport(process=_removed(component), component=component)
+        kept = self._processes.setdefault(head.process, _Process(head, now))
+        for key, series in gone.series.items():
+            if series.kind == _GAUGE:
+                continue
+            if key not in kept.series:
+                if self._count >= self._series_max:
+                    self.discarded += 1
+                    continue
+                self._count += 1
+            summed = kept.series.setdefault(key, _Series(series.kind))
+            for part, steps in series.parts.items():
+                summed.parts.setdefault(part, _Steps()).raise_by(steps.base + steps.raw)
 
     def query(self, request: control_pb2.GetMetrics, now: float) -> control_pb2.MetricsReply:
         """Answer a request.
@@ -190,6 +232,8 @@ class MetricsCache:
         interval = min(max(request.interval_s, 0.0), self._keep_s)
         since = now - interval if interval else None
         reply = control_pb2.MetricsReply(interval_s=interval)
+        if self._resumed and self._began is not None:
+            reply.resumed_s = max(0.0, now - self._began)
         names, instances = set(request.names), set(request.instances)
         selected = list(self._select(request.component, instances))
         seen = [process.seen for process in selected if process.report.task_id]
@@ -237,6 +281,11 @@ class MetricsCache:
             yield sample
 
 
+def _removed(component: str) -> str:
+    """The name under which the totals of its removed tasks are kept."""
+    return f"removed tasks of {component}"
+
+
 def _wanted(names: set[str], name: str, label: str) -> bool:
     """Counters of a group share a name and have a label each: `__auto__` means all of them, `__auto__/key` one."""
     return not names or name in names or f"{name}/{label}" in names
@@ -257,7 +306,7 @@ def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
 
 
 def _grown(steps: _Steps, since: float | None) -> float:
-    newest = steps.values[-1] if steps.values else 0.0
+    newest = steps.values[-1] if steps.values else steps.origin
     if since is None:
         return newest
     return newest - steps.at(since)

@@ -683,14 +683,16 @@ class MetricsBatch(_message.Message):
     def __init__(self, container: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ...) -> None: ...
 
 class MetricsReply(_message.Message):
-    __slots__ = ["apart_s", "interval_s", "reports"]
+    __slots__ = ["apart_s", "interval_s", "reports", "resumed_s"]
     APART_S_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_S_FIELD_NUMBER: _ClassVar[int]
     apart_s: float
     interval_s: float
     reports: _containers.RepeatedCompositeFieldContainer[MetricsReport]
-    def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ..., apart_s: _Optional[float] = ...) -> None: ...
+    resumed_s: float
+    def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ..., apart_s: _Optional[float] = ..., resumed_s: _Optional[float] = ...) -> None: ...
 
 class MetricsReport(_message.Message):
     __slots__ = ["component", "container", "epoch", "loop_age_s", "not_ready", "pid", "process", "samples", "state", "task_id"]

@@ -57,8 +57,12 @@ class Observatory:
         if self.figures.turn(now):
             self.metrics.add(self._own_report(), now)
         for report in batch.reports:
-            self.metrics.add(report, now)
-            self.figures.take(report, now)
+            placed = not report.task_id or report.process in self._placed
+            # The last report of a removed task may come after the plan without it.
+            if placed or self.metrics.knows(report.process):
+                self.metrics.add(report, now)
+            if placed:
+                self.figures.take(report, now)
 
     def _own_report(self) -> control_pb2.MetricsReport:
         report = control_pb2.MetricsReport(process="tmaster", epoch=self._machine.epoch)
@@ -69,11 +73,11 @@ class Observatory:
         )
         return report
 
-    def place(self) -> None:
+    def place(self, now: float) -> None:
         """Drop the figures of processes that are no longer in the plan."""
         placed = {place.name for place in self._machine.desk.registry.places.values()}
         for gone in self._placed - placed:
-            self.metrics.forget(gone)
+            self.metrics.forget(gone, now)
             self.figures.forget(gone)
         self._placed = placed
 

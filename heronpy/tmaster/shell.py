@@ -224,7 +224,7 @@ class Shell:
         self.observatory = observatory
         self._keeper = Keeper(self._store, self.machine.desk, minutes)
         self._perform(self.machine.begin(self._clock.now()))
-        observatory.place()
+        observatory.place(self._clock.now())
 
     async def _close(self) -> None:
         if self._timer is not None:
@@ -379,7 +379,7 @@ class Shell:
             backoff.reset()
             self._outbox.popleft()
             if effect.node is Node.PACKING_PLAN:
-                self._observed().place()
+                self._observed().place(self._clock.now())
         self._writer = None
         self._flush()
 

@@ -75,7 +75,7 @@ def test_restart_of_a_component_is_done_when_its_tasks_are_back(heron: Heron, ou
     assert component(ended, "store")["executed"] == count
     assert ended["totals"] == {
         "acked": count, "failed": 0, "not_resent": 0, "replayed": 0, "dead_letters": 0, "lost": 0, "lost_estimated": False,
-        "restores": 0, "dead_letters_estimated": False, "replayed_unknown": False, "spouts_begun_again": 0, "begun_again": [],
+        "restores": 0, "at_least": False, "dead_letters_estimated": False, "replayed_unknown": False, "spouts_begun_again": 0, "begun_again": [],
     }  # fmt: skip
 
 

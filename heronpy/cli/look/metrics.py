@@ -89,6 +89,11 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
         if end_to_end := _end_to_end(reply):
             say(end_to_end)
+        if reply.resumed_s and not over:
+            say(
+                f"the topology master was replaced {format_duration(reply.resumed_s)} ago: what processes counted that had"
+                " ended before is not in these figures, but in those of 'heron top'"
+            )
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)
 
@@ -176,6 +181,7 @@ def _metrics_json(topology: str, reply: control_pb2.MetricsReply) -> dict[str, A
         "topology": topology,
         "interval_s": reply.interval_s,
         "apart_s": reply.apart_s,
+        "resumed_s": reply.resumed_s,
         "processes": [
             {
                 "process": report.process,

@@ -29,7 +29,8 @@ def metrics_command(**flags: Any) -> None:
 
     Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory.
     Latency is that of complete tuple trees at an acking spout, otherwise of one call of process or next_tuple.
-    Counters and distributions are totals since the start unless --interval is given; --json has every metric.
+    Counters and distributions are totals since the start unless --interval is given, without what a killed process had
+    counted after its last report; --json has every metric.
     """
     from heronpy.cli.look.metrics import show_metrics
 
