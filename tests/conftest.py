@@ -29,11 +29,13 @@ def leak_check() -> Iterator[None]:
 
 
 @pytest.fixture
-def home(leak_check: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(leak_check: None, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A temporary HERON_HOME, and a temporary folder of its own so that sockets are private too.
 
     When the test is over no process may run under it and no socket may be left in it.
     """
+    # Else the first tmp_path of the session would be made in the temporary folder of a single test.
+    tmp_path_factory.getbasetemp()
     # Not tmp_path: paths of ipc sockets are limited to 107 bytes.
     with tempfile.TemporaryDirectory(prefix="hp-", dir="/tmp") as folder:
         root = Path(folder) / "home"

@@ -9,7 +9,7 @@ from heronpy.common.ids import parse_instance_id
 from heronpy.common.states import UP_STATES, process_state_name
 from heronpy.executor.desired import INSTANCE, STMGR
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.procs.supervision import EXITS, STATES, Ended, ProcessView
+from heronpy.procs.supervision import Ended, ProcessView
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2
 
@@ -22,28 +22,16 @@ def process_record(
 ) -> control_pb2.ProcessRecord:
     """`now` is monotonic, like the supervisor's deadlines."""
     outlook = view.outlook
-    return control_pb2.ProcessRecord(
-        name=view.spec.name,
-        pid=view.pid,
-        state=STATES[view.state],
-        restarts=view.restarts,
-        exit_reason=view.exit_reason.value if view.exit_reason is not None else "",
-        exit=EXITS[view.exit_reason],
-        exit_detail=view.exit_detail,
-        task_id=view.spec.task_id,
-        started_at=started_at,
-        cpu_s=usage.cpu_s,
-        rss_bytes=usage.rss_bytes,
-        uss_bytes=usage.uss_bytes,
-        epoch=epoch,
-        peak_rss_bytes=view.peak_bytes,
-        restarts_charged=outlook.charged,
-        restart_budget=outlook.budget,
-        failing_s=max(0.0, now - outlook.failing_since) if outlook.failing_max_s else 0.0,
-        failing_max_s=outlook.failing_max_s,
-        kind=_KINDS.get(view.spec.role, control_pb2.PROCESS_OTHER),
-        next_restart_s=max(0.0, view.restart_at - now) if view.restart_at is not None else 0.0,
-    )
+    record = view.record(started_at, epoch)
+    record.task_id = view.spec.task_id
+    record.cpu_s, record.rss_bytes, record.uss_bytes = usage.cpu_s, usage.rss_bytes, usage.uss_bytes
+    record.peak_rss_bytes = view.peak_bytes
+    record.restarts_charged, record.restart_budget = outlook.charged, outlook.budget
+    record.failing_s = max(0.0, now - outlook.failing_since) if outlook.failing_max_s else 0.0
+    record.failing_max_s = outlook.failing_max_s
+    record.kind = _KINDS.get(view.spec.role, control_pb2.PROCESS_OTHER)
+    record.next_restart_s = max(0.0, view.restart_at - now) if view.restart_at is not None else 0.0
+    return record
 
 
 def progress(report: control_pb2.MetricsReport) -> tuple[float, bool]:

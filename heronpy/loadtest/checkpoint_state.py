@@ -25,8 +25,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.units import format_bytes
 from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.results import SCHEMA, summary_of
-from heronpy.loadtest.run import Say, facts
+from heronpy.loadtest.run import Say, result_of
 from heronpy.proto.checkpoint_pb2 import CHECKPOINT, SAVEPOINT, Kind, Metadata, TaskSnapshot
 from heronpy.storage.checkpoints import CheckpointStore, location_of
 from heronpy.storage.stores import OneStore
@@ -67,20 +66,14 @@ def run_checkpoint_state(keys: int, value_bytes: int, folder: Path | None, repea
             f" uploaded {format_bytes(int(values['full_bytes']))} and {format_bytes(int(values['delta_bytes']))}"
         )
         calibrations.append(calibration.calibrate())
-    verdict = calibration.verdict(calibrations, [])
-    return {
-        "schema": SCHEMA,
-        "kind": "load-test",
-        "profile": "checkpoint",
-        "about": f"checkpoints of a task with {keys:,} keys of {value_bytes:,} bytes",
-        "unit": "keys",
-        "options": {"keys": keys, "value_bytes": value_bytes},
-        **facts(),
-        "calibration": verdict,
-        "runs": runs,
-        "summary": summary_of(runs, verdict["loop_s_per_million"]),
-        "ok": all(check["ok"] for run in runs for check in run["checks"]),
-    }
+    return result_of(
+        profile="checkpoint",
+        about=f"checkpoints of a task with {keys:,} keys of {value_bytes:,} bytes",
+        unit="keys",
+        options={"keys": keys, "value_bytes": value_bytes},
+        runs=runs,
+        verdict=calibration.verdict(calibrations, []),
+    )
 
 
 def _once(keys: int, value_bytes: int, folder: Path) -> tuple[dict[str, float], list[Check]]:

@@ -16,8 +16,7 @@ from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import PackingSettings, TmasterSettings
 from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.results import SCHEMA, summary_of
-from heronpy.loadtest.run import Say, facts
+from heronpy.loadtest.run import Say, result_of
 from heronpy.packing import pack
 from heronpy.plan.component_config import set_key
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
@@ -38,20 +37,14 @@ def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dic
         runs.append({"values": values, "checks": [check.as_json() for check in checks]})
         say(f"run {number} of {repeat}: packed in {values['pack_s']:.2f} s, registered in {values['storm_s']:.2f} s")
         calibrations.append(calibration.calibrate())
-    verdict = calibration.verdict(calibrations, [])
-    return {
-        "schema": SCHEMA,
-        "kind": "load-test",
-        "profile": "control-plane",
-        "about": f"packing and topology master of {tasks:,} tasks in {containers:,} containers, simulated",
-        "unit": "tasks",
-        "options": {"containers": containers, "tasks": tasks},
-        **facts(),
-        "calibration": verdict,
-        "runs": runs,
-        "summary": summary_of(runs, verdict["loop_s_per_million"]),
-        "ok": all(check["ok"] for run in runs for check in run["checks"]),
-    }
+    return result_of(
+        profile="control-plane",
+        about=f"packing and topology master of {tasks:,} tasks in {containers:,} containers, simulated",
+        unit="tasks",
+        options={"containers": containers, "tasks": tasks},
+        runs=runs,
+        verdict=calibration.verdict(calibrations, []),
+    )
 
 
 def _topology(containers: int, tasks: int) -> topology_pb2.Topology:

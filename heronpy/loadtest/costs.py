@@ -15,8 +15,7 @@ from heronpy.loadtest import calibration, profiles
 from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.profiles import Load
-from heronpy.loadtest.results import SCHEMA, summary_of
-from heronpy.loadtest.run import Say, facts, run_once
+from heronpy.loadtest.run import Say, result_of, run_once
 
 PLAIN = "plain"
 
@@ -63,20 +62,14 @@ def run_costs(where: Cluster, containers: int, duration_s: float, repeat: int, s
         ratios = ", ".join(f"{one.name} {values[one.figure]:.2f}" for one in VARIANTS)
         say(f"run {number} of {repeat}: plain {values['plain_cpu_s_per_million']:.3f} CPU-s per million; {ratios}")
         calibrations.append(calibration.calibrate())
-    verdict = calibration.verdict(calibrations, others)
-    return {
-        "schema": SCHEMA,
-        "kind": "load-test",
-        "profile": "costs",
-        "about": "what metrics, logging, encryption and guarantees cost on the word count, as ratios of CPU",
-        "unit": "words",
-        "options": {"containers": containers, "duration_s": duration_s},
-        **facts(),
-        "calibration": verdict,
-        "runs": runs,
-        "summary": summary_of(runs, verdict["loop_s_per_million"]),
-        "ok": all(check["ok"] for run in runs for check in run["checks"]),
-    }
+    return result_of(
+        profile="costs",
+        about="what metrics, logging, encryption and guarantees cost on the word count, as ratios of CPU",
+        unit="words",
+        options={"containers": containers, "duration_s": duration_s},
+        runs=runs,
+        verdict=calibration.verdict(calibrations, others),
+    )
 
 
 def _load(variant: Variant | None, containers: int, duration_s: float) -> Load:

@@ -12,8 +12,7 @@ from typing import Any
 from heronpy.loadtest import calibration, profiles, system_calls
 from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.profiles import Load
-from heronpy.loadtest.results import SCHEMA, summary_of
-from heronpy.loadtest.run import TAIL_S, Say, facts, run_once
+from heronpy.loadtest.run import TAIL_S, Say, result_of, run_once
 from heronpy.loadtest.steps import checks_of, rate_text, step_of, values_of_steps
 
 PROFILE = "passthrough"
@@ -54,22 +53,16 @@ def run_rates(
             say(f"{again}{mode} {rate_text(rate)}: {steps[-1]['rate']:,.0f}/s, {steps[-1]['cpu_cores']:.2f} cores")
         runs.append({"values": values_of_steps(steps), "checks": checks, "steps": steps})
         calibrations.append(calibration.calibrate())
-    verdict = calibration.verdict(calibrations, others)
-    return {
-        "schema": SCHEMA,
-        "kind": "load-test",
-        "profile": "rates",
-        "about": "1 spout at each rate, 1 sink, 100 bytes: what a tuple costs, and how late it is",
-        "unit": "tuples",
-        "options": {
+    return result_of(
+        profile="rates",
+        about="1 spout at each rate, 1 sink, 100 bytes: what a tuple costs, and how late it is",
+        unit="tuples",
+        options={
             "rates": ",".join(f"{rate:g}" if rate else "max" for rate in rates),
             "modes": ",".join(modes),
             "step_s": step_s,
             "set": ",".join(parameters),
         },
-        **facts(),
-        "calibration": verdict,
-        "runs": runs,
-        "summary": summary_of(runs, verdict["loop_s_per_million"]),
-        "ok": all(check["ok"] for run in runs for check in run["checks"]),
-    }
+        runs=runs,
+        verdict=calibration.verdict(calibrations, others),
+    )

@@ -42,20 +42,14 @@ def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, 
         runs.append(run)
         again = f"run {number} of {repeat}: " if repeat > 1 else ""
         say(f"{again}{run['figures']['rate']:,.0f} {load.unit}/s, {run['checks'][0]['text']}")
-    verdict = calibration.verdict(calibrations, [run["figures"]["others_cores"] for run in runs])
-    return {
-        "schema": SCHEMA,
-        "kind": "load-test",
-        "profile": load.name,
-        "about": load.about,
-        "unit": load.unit,
-        "options": load.options(),
-        **facts(),
-        "calibration": verdict,
-        "runs": runs,
-        "summary": summary_of(runs, verdict["loop_s_per_million"]),
-        "ok": all(check["ok"] for run in runs for check in run["checks"]),
-    }
+    return result_of(
+        profile=load.name,
+        about=load.about,
+        unit=load.unit,
+        options=load.options(),
+        runs=runs,
+        verdict=calibration.verdict(calibrations, [run["figures"]["others_cores"] for run in runs]),
+    )
 
 
 def facts() -> dict[str, Any]:
@@ -65,6 +59,25 @@ def facts() -> dict[str, Any]:
         "heronpy": metadata.version("heronpy"),
         "python": platform.python_version(),
         "host": host_facts(),
+    }
+
+
+def result_of(
+    profile: str, about: str, unit: str, options: dict[str, Any], runs: list[dict[str, Any]], verdict: dict[str, Any]
+) -> dict[str, Any]:
+    """The result document of a load test; `unit` is what it counts, `verdict` says how noisy the machine was."""
+    return {
+        "schema": SCHEMA,
+        "kind": "load-test",
+        "profile": profile,
+        "about": about,
+        "unit": unit,
+        "options": options,
+        **facts(),
+        "calibration": verdict,
+        "runs": runs,
+        "summary": summary_of(runs, verdict["loop_s_per_million"]),
+        "ok": all(check["ok"] for run in runs for check in run["checks"]),
     }
 
 

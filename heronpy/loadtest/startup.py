@@ -17,8 +17,7 @@ from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import POLL_S, Cluster, LoadTestError, Topology, submitted
 from heronpy.loadtest.processes import STMGRS, Tree
-from heronpy.loadtest.results import SCHEMA, summary_of
-from heronpy.loadtest.run import Say, facts
+from heronpy.loadtest.run import Say, result_of
 from heronpy.proto import control_pb2
 
 PROGRAM = Path(__file__).with_name("topologies") / "startup.py"
@@ -44,20 +43,14 @@ def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int,
             f" {tasks} idle tasks use {idle['idle_cpu_percent']:.1f} % of a core"
         )
         calibrations.append(calibration.calibrate())
-    verdict = calibration.verdict(calibrations, [])
-    return {
-        "schema": SCHEMA,
-        "kind": "load-test",
-        "profile": "startup",
-        "about": f"submit, restart and kill of 2 tasks; {tasks} idle tasks in {containers} containers",
-        "unit": "tuples",
-        "options": {"tasks": tasks, "containers": containers},
-        **facts(),
-        "calibration": verdict,
-        "runs": runs,
-        "summary": summary_of(runs, verdict["loop_s_per_million"]),
-        "ok": all(check["ok"] for run in runs for check in run["checks"]),
-    }
+    return result_of(
+        profile="startup",
+        about=f"submit, restart and kill of 2 tasks; {tasks} idle tasks in {containers} containers",
+        unit="tuples",
+        options={"tasks": tasks, "containers": containers},
+        runs=runs,
+        verdict=calibration.verdict(calibrations, []),
+    )
 
 
 def _spec(name: str, out: Path, tasks: int, containers: int, beat: bool) -> dict[str, Any]:

@@ -90,6 +90,20 @@ class ProcessView:
     outlook: Outlook = field(default_factory=Outlook)
     restart_at: float | None = None
 
+    def record(self, started_at: float, epoch: int) -> control_pb2.ProcessRecord:
+        """The process as records tell it; `started_at` is wall time."""
+        return control_pb2.ProcessRecord(
+            name=self.spec.name,
+            pid=self.pid,
+            state=STATES[self.state],
+            restarts=self.restarts,
+            exit_reason=self.exit_reason.value if self.exit_reason is not None else "",
+            exit=EXITS[self.exit_reason],
+            exit_detail=self.exit_detail,
+            started_at=started_at,
+            epoch=epoch,
+        )
+
 
 # ---- events ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)

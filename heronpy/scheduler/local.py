@@ -32,14 +32,11 @@ from heronpy.procs.host import ProcessHost
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
-    EXITS,
-    STATES,
     DesiredChanged,
     Ended,
     GiveUp,
     ProcessSpec,
     ProcessState,
-    ProcessView,
     RestartAsked,
     StopAsked,
 )
@@ -228,20 +225,11 @@ class LocalScheduler:
 
     def containers(self) -> list[control_pb2.ProcessRecord]:
         """The executors as records."""
-        return [self._record(view) for view in self._supervisor.views()]
-
-    def _record(self, view: ProcessView) -> control_pb2.ProcessRecord:
-        return control_pb2.ProcessRecord(
-            name=view.spec.name,
-            pid=view.pid,
-            state=STATES[view.state],
-            restarts=view.restarts,
-            exit_reason=view.exit_reason.value if view.exit_reason is not None else "",
-            exit=EXITS[view.exit_reason],
-            exit_detail=view.exit_detail,
-            started_at=self._host.started_at.get(view.spec.name, 0.0),
-            epoch=self._epochs.get(view.spec.name, 0),
-        )
+        started = self._host.started_at
+        return [
+            view.record(started.get(view.spec.name, 0.0), self._epochs.get(view.spec.name, 0))
+            for view in self._supervisor.views()
+        ]
 
     # ---- the plan ---------------------------------------------------------------------------
     def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
