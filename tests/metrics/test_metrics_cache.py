@@ -98,9 +98,35 @@ def test_series_are_bounded_and_forgotten() -> None:
     cache.add(report(1, process="q", name="x"), 500)
     cache.add(report(1, process="q", name="x"), 600)
     assert len(cache) == 1
-    cache.forget("q", 600)
-    cache.add(report(1, process="p", name="x"), 700)
-    assert len(cache) == 1, "of no component, so nothing is kept"
+    for index in range(5):
+        cache.add(report(index, process=f"task-{index}", name="x"), 600)
+        cache.forget(f"task-{index}", 600)
+        cache.add(report(1, process="p", name="x"), 700 + index * 100)
+    assert len(cache) == 2, "the removed tasks of a component share one series"
+
+
+def test_the_counts_of_removed_tasks_stay_in_their_component() -> None:
+    """Also the last report, which comes after the removal; growth is that of the tasks that there are."""
+    cache = MetricsCache(keep_s=100, bucket_s=1)
+    for second in range(10):
+        for process in ("a", "b"):
+            cache.add(report(10 * second, process=process), second)
+        cache.add(report(5, process="b", kind=GAUGE, name="queue"), second)
+
+    def total(now: float, interval_s: float = 0) -> float:
+        reply = cache.query(control_pb2.GetMetrics(names=["n"], component="word", interval_s=interval_s), now)
+        return sum(sample.value for one in reply.reports for sample in one.samples)
+
+    cache.forget("b", 9.0)
+    assert total(9.0) == 180 and cache.knows("b")
+    cache.add(report(97, process="b"), 10.0)
+    for second in range(10, 300):
+        cache.add(report(90, process="a"), second)
+        assert total(second) == 187
+    assert not cache.knows("b") and total(299, 50) == 0
+    found = cache.query(control_pb2.GetMetrics(), 299).reports
+    assert [one.process for one in found] == ["a", "removed tasks of word"]
+    assert all(sample.name == "n" for one in found for sample in one.samples), "a gauge is of the task alone"
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 30), st.integers(0, 50), st.booleans()), min_size=1, max_size=400))

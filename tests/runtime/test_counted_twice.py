@@ -37,7 +37,7 @@ def test_a_restart_of_everything_lets_no_total_fall_and_says_that_the_spout_bega
     heron("restart", "local", "all").ok()
     when_again(out)
     after = heron.when("all", lambda status: heron.pid("all", "tmaster") != master, "another topology master")
-    assert after["totals"]["acked"] >= before["totals"]["acked"] and not after["totals"]["at_least"]
+    assert after["totals"]["acked"] >= before["totals"]["acked"]
     assert component(after, "numbers")["emitted"] >= component(before, "numbers")["emitted"]
     assert after["totals"]["replayed_unknown"] and after["totals"]["begun_again"] == ["task 1 of numbers"]
     totals, complained = ending(run, out)
@@ -51,7 +51,9 @@ def test_effectively_once_a_spout_that_keeps_nothing_is_named(heron: Heron, out:
         "submit", "local", PROGRAM, "empty", "--spout=empty", "--out", out, "--mode", "EFFECTIVELY_ONCE", "--wait"
     )
     when_stored(out, 200)
-    heron.when("empty", lambda _: heron("checkpoints", "list", "local", "empty", "--json").json()["complete"], "a cut")
+    wait_for(
+        lambda: heron("checkpoints", "list", "local", "empty", "--json").json()["checkpoints"], PATIENCE_S, "a cut"
+    )
     os.kill(heron.pid("empty", "container_1_store_2"), signal.SIGKILL)
     when_again(out)
     heron.when("empty", lambda status: status["totals"]["replayed_unknown"], "the spout that began again")

@@ -91,8 +91,8 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
             say(end_to_end)
         if reply.resumed_s and not over:
             say(
-                f"the topology master was replaced {format_duration(reply.resumed_s)} ago: what processes counted that had"
-                " ended before is not in these figures, but in those of 'heron top'"
+                f"the topology master was replaced {format_duration(reply.resumed_s)} ago: the counts of processes that"
+                " had ended before are missing here; 'heron top' has them"
             )
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)
