@@ -66,7 +66,8 @@ class Evidence:
         self._send_to_child = send
         self._stacks = stacks
         self._busy: set[str] = set()
-        self._spies: set[subprocess.Popen[str]] = set()
+        #: Runs of py-spy.
+        self.spies: set[subprocess.Popen[str]] = set()
 
     # ---- requests ---------------------------------------------------------------------------
     async def dump_stacks(self, request: control_pb2.DumpStacks) -> control_pb2.DumpStacksReply:
@@ -204,24 +205,24 @@ class Evidence:
             )  # fmt: skip
         except OSError as error:
             raise _NoSpyError(f"py-spy cannot be started: {error.strerror}") from None
-        self._spies.add(spy)
+        self.spies.add(spy)
         try:
             _, said = spy.communicate(timeout=request.duration_s + SLACK_S)
             if spy.returncode or not out.is_file():
                 raise _NoSpyError(_reason(said))
             with out.open(encoding="utf-8", errors="replace") as file:
-                return folded(file.read(RAW_MAX_BYTES), request.rate)
+                return folded(file.read(RAW_MAX_BYTES), request.rate, request.idle)
         except subprocess.TimeoutExpired:
             raise _NoSpyError(f"py-spy had not finished after {request.duration_s + SLACK_S:g} s") from None
         finally:
             spy.kill()
             spy.wait()
-            self._spies.discard(spy)
+            self.spies.discard(spy)
             out.unlink(missing_ok=True)
 
     def close(self) -> None:
         """End py-spy, if it runs. Idempotent."""
-        for spy in list(self._spies):
+        for spy in list(self.spies):
             spy.kill()
 
 

@@ -20,6 +20,11 @@ FORK_LOOP = "heronpy/procs/fork_loop.py"
 _PRINTED = re.compile(
     r'(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):|  File ".*", line \d+ in .*|  \.\.\.|  <.*>'
 )
+#: The innermost frame of a thread that waits in the runtime or the interpreter.
+_WAITS = re.compile(
+    r"(.*\.)?(wait \(.*threading|wait_for_tstate_lock \(.*threading|(select|poll) \(.*selectors|poll \(sugar/poll)"
+    r"\.py:\d+\)"
+)
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?P<line>:\d+)?\)")
 
 
@@ -40,15 +45,18 @@ def printed_stacks(text: str) -> str:
     return "".join(f"{line}\n" for line in found)
 
 
-def folded(text: str, rate: int) -> list[Row]:
-    """The stacks that `py-spy record --format raw` writes: frames with `;` between them, a space, the samples."""
+def folded(text: str, rate: int, idle: bool) -> list[Row]:
+    """The stacks that `py-spy record --format raw` writes: frames with `;` between them, a space, the samples.
+
+    Threads that wait are left out unless `idle`: py-spy takes some of them for running.
+    """
     rows = []
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         if stack and count.isdecimal():
             frames = [_short(frame) for frame in stack.split(";")]
             own = max((number for number, frame in enumerate(frames, 1) if "(procs/fork_loop.py" in frame), default=0)
-            if own < len(frames):
+            if own < len(frames) and (idle or not _WAITS.fullmatch(frames[-1])):
                 rows.append((tuple(frames[own:]), int(count) / rate))
     return rows
 

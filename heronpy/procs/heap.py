@@ -106,12 +106,12 @@ def count_types(
         for one in frozen:
             large.add(one)
         for one in listed:
-            if _is_large(one):
+            if _is_large(one, BELOW_MAX):
                 large.add(one)
     with suppress(_TimeOver):
         for first in range(ROUNDS):
             for one in islice(listed, first, None, ROUNDS):
-                if not _is_large(one):
+                if not _is_large(one, BELOW_MAX):
                     rest.add(one)
                 seen += 1
     scale = len(listed) / seen if seen else 1.0
@@ -135,8 +135,8 @@ def count_types(
 
 def _frozen(roots: Sequence[object], listed: list[Any]) -> list[Any]:
     """Objects that the collector does not list, the nearest first, without code and modules."""
-    near: dict[int, Any] = {}
     waiting: deque[Any] = deque([*roots, *_user_modules()])
+    near = {id(one): one for one in waiting}
     while waiting and len(near) < FROZEN_MAX:
         one = waiting.popleft()
         # What is in a large container was most likely made later, so it is listed.
@@ -165,7 +165,7 @@ def _user_modules() -> Iterator[Any]:
                     yield one
 
 
-def _is_large(one: Any, limit: int = BELOW_MAX) -> bool:
+def _is_large(one: Any, limit: int) -> bool:
     return type(one) in _SIZED and len(one) > limit
 
 
@@ -213,7 +213,7 @@ class _Walk:
     def _below(one: Any, weight: float, many: float) -> tuple[Iterator[Any], float, float]:
         """What an object refers to, their weight, and how many each stands for."""
         kind = type(one)
-        if not _is_large(one):
+        if not _is_large(one, BELOW_MAX):
             return iter(gc.get_referents(one)), weight, many
         # A list of all of them would take as much memory again.
         step = len(one) // BELOW_MAX + 1
