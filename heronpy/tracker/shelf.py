@@ -53,7 +53,8 @@ class Shelf:
         key = entry.topology_id, entry.process, entry.kind
         self._entries.pop(key, None)
         self._entries[key] = entry
-        for old in [key for key, one in self._entries.items() if not one.under_way][: len(self._entries) - KEPT_MAX]:
+        complete = [old for old, one in self._entries.items() if not one.under_way]
+        for old in complete[: max(0, len(self._entries) - KEPT_MAX)]:
             del self._entries[old]
         task = asyncio.ensure_future(self._wait(entry, take))
         self._tasks.add(task)
