@@ -233,9 +233,7 @@ def _install_signals(task: Task) -> list[int]:
     task.control.wake_at_signals()
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    # Writes to the pipe directly, so it works while user code holds the interpreter.
-    faulthandler.unregister(signal.SIGUSR1)
-    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
+    # Both write to the pipe directly, so they work while user code holds the interpreter.
     faulthandler.enable(file=sys.__stderr__ or 2)
-    sampler.install(task.launch.sockets_dir)
+    sampler.install(task.launch.sockets_dir, (task,))
     return signalled

@@ -37,6 +37,7 @@ from heronpy.tracker.calls import Param  # noqa: E402
 from heronpy.tracker.reading import TOPOLOGY  # noqa: E402
 from heronpy.verify.scenarios import scenarios  # noqa: E402
 from heronpy.views.advice import ActionBody  # noqa: E402
+from heronpy.views.evidence import EvidenceBody  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 NOTE = "<!-- written by scripts/gen_docs.py; do not edit -->\n"
@@ -364,12 +365,19 @@ def rest_page() -> str:
         if route.params:
             lines += [f"## GET {route.path.replace(TOPOLOGY, 'TOPOLOGY')}", ""]
             lines += [table(("parameter", "meaning", "default"), map(_param_row, route.params)), ""]
-    lines += ["## The body of an action", "", "All fields may be left out.", ""]
-    fields = {field.name: field for field in msgspec.structs.fields(ActionBody)}
-    rows = [(f"`{name}`", str(field.type).replace("|", "or")) for name, field in fields.items()]
-    lines += [table(("field", "type"), rows), ""]
+    for title, body, needs in (
+        ("an action", ActionBody, ""),
+        ("stacks, profile, heap", EvidenceBody, ", but `pause` of a heap: true says that the pause is known"),
+    ):
+        lines += [f"## The body of {title}", "", f"All fields may be left out{needs}.", ""]
+        rows = [(f"`{field.name}`", _type_name(field.type)) for field in msgspec.structs.fields(body)]
+        lines += [table(("field", "type"), rows), ""]
     lines += ["`/health` answers without a token."]
     return "\n".join(lines) + "\n"
+
+
+def _type_name(kind: object) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind).replace("|", "or")
 
 
 def _param_row(param: Param) -> tuple[str, str, str]:

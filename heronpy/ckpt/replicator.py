@@ -30,6 +30,7 @@ from heronpy.net.rpc import seal, wrap
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs import sampler
 from heronpy.proto import control_pb2
 from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
 from heronpy.statemgr import open_state_of, paths
@@ -157,6 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         launch = LaunchSpec.load(arguments.launch)
         logs.setup(PROCESS, settings_for(launch, LoggingSettings).level)
+        sampler.install(launch.sockets_dir)
         settings = settings_for(launch, CheckpointSettings)
         if not settings.replica:
             raise ConfigError("heron.checkpoint.replica is not set; give the folder of the second store")

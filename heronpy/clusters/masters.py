@@ -119,6 +119,20 @@ class Master:
         reply: control_pb2.ReadFileReply = await self._at_door(container, request, timeout_s)
         return reply
 
+    async def take(self, container: int, request: Message, timeout_s: float) -> Message:
+        """Evidence of a process of a container; RpcError when it cannot be taken."""
+        keys = await self._own_keys()
+        endpoint = await self._door(container, keys)
+        # Not the connection for files: when a file is late, that one is closed.
+        link = Link()
+        try:
+            reply: Message = await link.ask(
+                endpoint, keys, f"the executor of container {container}", request, timeout_s
+            )
+            return reply
+        finally:
+            link.close()
+
     async def _at_door(self, container: int, body: Message, timeout_s: float) -> Any:
         keys = await self._own_keys()
         endpoint = await self._door(container, keys)

@@ -1,4 +1,4 @@
-"""The door to the files of a container: logs and dead letters, by the names that it lists and no others.
+"""The door of a container: logs and dead letters, by the names that it lists and no others; evidence of its processes.
 
 Invariants: only regular files directly in two folders are opened, through a descriptor of the folder and never
 through a link, so that no name leads elsewhere; a name that the door does not list is refused; an answer has at most
@@ -12,8 +12,9 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -121,9 +122,18 @@ class ContainerFiles:
 
 
 class FilesDoor:
-    """Answers `ListFiles` and `ReadFile`; needs a running loop. Over TCP only holders of the topology's key get in."""
+    """Answers `ListFiles`, `ReadFile` and what `more` answers, by the field's name; needs a running loop.
 
-    def __init__(self, launch: LaunchSpec, container: int) -> None:
+    Over TCP only holders of the topology's key get in.
+    """
+
+    def __init__(
+        self,
+        launch: LaunchSpec,
+        container: int,
+        more: Mapping[str, Callable[[Any], Awaitable[Message]]] | None = None,
+    ) -> None:
+        self._more = more or {}
         self._files = ContainerFiles(launch.working_dir, container)
         keys = keys_of(launch)
         self._gate = Gate(keys) if keys is not None else None
@@ -139,6 +149,8 @@ class FilesDoor:
 
     async def _on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message:
         field, body = body_of(envelope)
+        if field in self._more:
+            return await self._more[field](body)
         if field not in ("list_files", "read_file"):
             raise InvalidRpcError(f"the files door of an executor does not answer {field}")
         if self._answering >= ANSWERING_MAX:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError
+from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError, RpcError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id
 from heronpy.common.setting_types import (
@@ -27,6 +27,7 @@ from heronpy.common.setting_types import (
 from heronpy.common.settings import settings_for
 from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.desired import Place, Roles, command_of, desired_processes
+from heronpy.executor.evidence import Evidence
 from heronpy.executor.files_door import FilesDoor
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
@@ -37,6 +38,7 @@ from heronpy.net.curve import Keys
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
 from heronpy.net.transport import keys_of
+from heronpy.procs import sampler
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
@@ -127,7 +129,23 @@ class Executor:
             self._on_report,
             self._on_exception,
         )
-        self._door = FilesDoor(launch, container)
+        sampler.install(launch.sockets_dir)
+        self._evidence = Evidence(
+            self._name,
+            launch.sockets_dir,
+            lambda name: self._supervisor.current(name)[1],
+            self._server.signal,
+            self._logs.stacks,
+        )
+        self._door = FilesDoor(
+            launch,
+            container,
+            {
+                "dump_stacks": self._evidence.dump_stacks,
+                "profile": self._evidence.profile,
+                "heap": self._evidence.heap,
+            },
+        )
         self._reports = Reports(
             self._place, self._supervisor, self._host.started_at, self._inbox, self._settings.usage_interval_s
         )
@@ -163,6 +181,7 @@ class Executor:
         self._host.close()
         self._logs.close()
         self._inbox.close()
+        self._evidence.close()
         self._door.close()
         self._state.close()
 
@@ -302,11 +321,11 @@ class Executor:
             log.info("the topology master asks to restart %s", list(body.names) or "all processes")
             self._host.handle(RestartAsked(tuple(body.names), body.reason))
         elif field == "dump_stacks":
-            self._jobs.start(self._dump_stacks(body.name))
+            self._jobs.start(self._dump_stacks(body))
 
-    async def _dump_stacks(self, name: str) -> None:
-        _, pid = self._supervisor.current(name)
-        text = await self._logs.stacks(name, lambda: self._server.signal(pid, signal.SIGUSR1)) if pid else None
-        if text is None:
-            text = f"{name} does not run in this container"
-        self._link.send(control_pb2.DumpStacksReply(text=text or f"{name} printed no stacks"))
+    async def _dump_stacks(self, request: control_pb2.DumpStacks) -> None:
+        try:
+            reply = await self._evidence.dump_stacks(request)
+        except RpcError as error:
+            reply = control_pb2.DumpStacksReply(text=str(error))
+        self._link.send(reply)

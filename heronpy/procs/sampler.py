@@ -1,7 +1,8 @@
-"""Lets a process sample its own stacks when its user asks for it, with a signal and a file.
+"""Lets a process tell what it does when its executor asks: with a signal and a file.
 
-`heron profile` uses it if py-spy is not installed. `sample-PID.ask` in the folder of the topology's
-sockets (0700) holds duration and interval; SIGUSR2 starts; `sample-PID.json` has the result. A CPU-time
+SIGUSR1 prints all stacks. `sample-PID.ask` in the folder of the topology's sockets (0700) says what SIGUSR2 starts, and
+`sample-PID.json` has the result: the objects by type (see `heap`), or stacks, which `heron profile` has taken in this
+way if py-spy is not installed or may not attach. A CPU-time
 timer (ITIMER_PROF) takes the samples, in the main thread between two bytecodes; a sampling thread
 would run only when the main one releases the interpreter lock, and see little else. The weight of a thread's
 sample is the CPU time it has used since its previous one, so waiting threads weigh nothing.
@@ -9,17 +10,21 @@ sample is the CPU time it has used since its previous one, so waiting threads we
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 from heronpy.common.folders import write_private_text
+from heronpy.procs.heap import LIMIT_MAX_S, count_types
 
 #: Maximum duration and rate of sampling, whatever the file says.
 DURATION_MAX_S = 600.0
@@ -42,9 +47,15 @@ def paths_of(folder: str, pid: int) -> tuple[Path, Path]:
     return Path(folder) / f"sample-{pid}.ask", Path(folder) / f"sample-{pid}.json"
 
 
-def install(folder: str) -> None:
-    """Make SIGUSR2 sample this process; call it from the main thread."""
+def install(folder: str, roots: Sequence[object] = ()) -> None:
+    """Make SIGUSR1 print the stacks and SIGUSR2 sample this process; call it from the main thread.
+
+    Objects are also looked for from `roots` on, see `heap`.
+    """
     running = threading.Lock()
+    # What the fork server has registered keeps the next one from installing its handler again.
+    faulthandler.unregister(signal.SIGUSR1)
+    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
 
     def start(signum: int, frame: FrameType | None) -> None:
         if not running.acquire(blocking=False):
@@ -52,6 +63,10 @@ def install(folder: str) -> None:
         try:
             ask, answer = paths_of(folder, os.getpid())
             wanted = json.loads(ask.read_text(encoding="utf-8"))
+            if "heap" in wanted:
+                _count(wanted["heap"], answer, roots)
+                running.release()
+                return
             duration_s, rate = min(float(wanted["duration_s"]), DURATION_MAX_S), min(int(wanted["rate"]), RATE_MAX)
             samples = Samples(waiting=bool(wanted["idle"]))
             if not samples.waiting:
@@ -78,13 +93,27 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
         if not samples.waiting:
             signal.setitimer(signal.ITIMER_PROF, 0)
         rows = [{"stack": stack, "seconds": seconds} for stack, seconds in samples.close().items()]
-        draft = answer.with_suffix(".new")
-        write_private_text(draft, json.dumps({"rows": rows, "discarded": samples.discarded}))
-        draft.rename(answer)
+        _write(answer, {"rows": rows, "discarded": samples.discarded})
     except OSError as error:
         _complain(error)
     finally:
         running.release()
+
+
+def _count(wanted: Mapping[str, Any], answer: Path, roots: Sequence[object]) -> None:
+    """Count the objects here and now: nothing else of this thread runs meanwhile."""
+    top, limit_s = int(wanted["top"]), min(float(wanted["limit_s"]), LIMIT_MAX_S)
+    try:
+        found = asdict(count_types(top, limit_s, roots))
+    except MemoryError:
+        found = {"error": "has no memory left to count its objects"}
+    _write(answer, found)
+
+
+def _write(answer: Path, found: Mapping[str, Any]) -> None:
+    draft = answer.with_suffix(".new")
+    write_private_text(draft, json.dumps(found))
+    draft.rename(answer)
 
 
 def _complain(error: Exception) -> None:

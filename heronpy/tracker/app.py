@@ -26,7 +26,7 @@ from heronpy.common.errors import (
     RpcError,
     TopologyError,
 )
-from heronpy.tracker import acting, heron, peer, reading, reading_files, streaming
+from heronpy.tracker import acting, heron, peer, reading, reading_files, streaming, taking
 from heronpy.tracker.calls import Call, Route
 from heronpy.tracker.guard import SAFE, Asker, Facts, Refusal, Scope, bearer, decide
 from heronpy.tracker.openapi import document
@@ -75,6 +75,7 @@ def routes() -> list[Route]:
         *reading_files.table.routes,
         *streaming.table.routes,
         *acting.table.routes,
+        *taking.table.routes,
         *heron.table.routes,
     ]
     places = [(route.method, route.path) for route in found]

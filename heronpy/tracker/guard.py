@@ -21,7 +21,7 @@ class Scope(Enum):
     VIEW = "view"
     #: Logs, values of tuples, settings.
     DATA = "data"
-    #: Pause, restart, savepoint.
+    #: Pause, restart, savepoint, evidence of what a task does.
     OPERATE = "operate"
     #: Update, restore, kill.
     ADMIN = "admin"

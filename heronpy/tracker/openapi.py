@@ -55,8 +55,10 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     if route.takes is not None:
         found["requestBody"] = {"content": {"application/json": {"schema": schema_of[str(route.takes)]}}}
     if route.method not in SAFE:
+        proof = {"name": "X-Heron", "in": "header", "required": True, "schema": {"const": "1"}}
+        found["parameters"].append(proof)
+    if "/actions/" in route.path:
         found["parameters"] += [
-            {"name": "X-Heron", "in": "header", "required": True, "schema": {"const": "1"}},
             {
                 "name": "If-Match", "in": "header", "required": False, "schema": {"type": "string"},
                 "description": "the version of the plan that the asker has seen",

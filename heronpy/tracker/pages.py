@@ -1,4 +1,7 @@
-"""The files of the pages, by their names in one folder: read once, served with an ETag."""
+"""The files of the pages, by their names in one folder: read once, served with an ETag.
+
+Comments of our own modules stay here: they are a fifth of what a browser would load of them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,10 @@ from importlib.resources.abc import Traversable
 INDEX = "index.html"
 FILE_MAX_BYTES = 4 << 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*(/[A-Za-z0-9_][A-Za-z0-9_.@-]*){0,4}")
+#: Libraries, served as published.
+VENDOR = "vendor/"
+#: Lines that are nothing but a comment, in the two forms that our modules have.
+_COMMENT = re.compile(r"^ *(/\*\*(?:(?!\*/).)*\*/|//[^\n]*)$", re.MULTILINE | re.DOTALL)
 _MEDIA = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -49,6 +56,13 @@ def _load(folder: Traversable, prefix: str, found: dict[str, Page]) -> None:
             _load(entry, path + "/", found)
         elif _NAME.fullmatch(path) and suffix in _MEDIA:
             content = entry.read_bytes()
+            if suffix == ".js" and not path.startswith(VENDOR):
+                content = without_comments(content.decode()).encode()
             if len(content) <= FILE_MAX_BYTES:
                 etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
                 found[path] = Page(content, _MEDIA[suffix], etag)
+
+
+def without_comments(text: str) -> str:
+    """A module whose lines of comments are empty, so that errors name the lines of the file."""
+    return _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)

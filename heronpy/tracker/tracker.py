@@ -12,6 +12,7 @@ from heronpy.tracker.audit import Audit
 from heronpy.tracker.feeds import Feeds
 from heronpy.tracker.guard import Asker, House
 from heronpy.tracker.problems import Problem
+from heronpy.tracker.shelf import Shelf
 from heronpy.tracker.sources import ClusterSource, Watched
 from heronpy.tracker.tokens import Tokens
 
@@ -28,6 +29,7 @@ class Tracker:
         self.feeds = Feeds()
         self.tokens = Tokens(folder)
         self.audit = Audit(folder, time.time)
+        self.shelf = Shelf()
         #: Topologies that are being changed, by id.
         self.changing: set[str] = set()
         self.asked_at = time.monotonic()
@@ -72,5 +74,6 @@ class Tracker:
 
     def close(self) -> None:
         """Close all connections."""
+        self.shelf.close()
         for cluster in self.clusters.values():
             cluster.close()

@@ -30,6 +30,7 @@ DOCS = REPO / "docs"
 #: What has just been done shows in the output of these a moment later; they change nothing, so they are repeated.
 READERS = (
     "heron logs",
+    "heron stacks",
     "heron top",
     "heron status",
     "heron metrics",

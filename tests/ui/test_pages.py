@@ -111,6 +111,23 @@ def test_frozen_and_going_on(site: Site, tab: Tab) -> None:
     wait_for(lambda: acked.text_content() != shown, 20.0, "a page that goes on")
 
 
+def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> None:
+    page = tab.page
+    said: list[str] = []
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.accept()))
+    page.goto(site.page("task", "container_1_count_3"))
+    taken = page.get_by_role("region", name="what it does now")
+    for kind, what in (("stacks", "most recent call first"), ("heap", "It stopped for"), ("profile", "sampled by")):
+        taken.get_by_role("button", name=kind).focus()
+        page.keyboard.press("Enter")
+        taken.get_by_text(what).first.wait_for()
+    assert said == ["container_1_count_3 stops for up to 2 s while its objects are counted."]
+    assert taken.locator("svg rect").count() == 0 or taken.locator("tbody tr").count() > 0, "a table beside the graph"
+    page.goto(site.page("task", "container_1_nobody_9"))
+    page.get_by_text("has no task container_1_nobody_9 now").wait_for()
+    assert taken.count() == 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.tracker.pages import load
+from heronpy.tracker.pages import load, without_comments
 from tests.support.command import REPO
 
 STATIC = REPO / "heronpy" / "tracker" / "static"
@@ -32,9 +32,21 @@ def name_of(path: Path) -> str:
 
 
 def test_the_whole_app_is_at_most_100_kilobytes() -> None:
-    files = [path for path in STATIC.rglob("*") if path.suffix in LOADED]
-    sizes = {name_of(path): len(gzip.compress(path.read_bytes(), 9)) for path in files}
+    served = {name: page for name, page in load().items() if name.endswith(LOADED)}
+    sizes = {name: len(gzip.compress(page.content, 9)) for name, page in served.items()}
     assert sum(sizes.values()) <= 100_000, sorted(sizes.items(), key=lambda item: -item[1])
+
+
+def test_comments_are_not_served_and_lines_keep_their_numbers() -> None:
+    text = "/** 0 */ let z;\n/** a\n * b */\nconst a = '/** c */'; // d\n  // e\n  /** f */\nb `//`;\n/** g */ const h = 1;\n"
+    assert (
+        without_comments(text)
+        == "/** 0 */ let z;\n\n\nconst a = '/** c */'; // d\n\n\nb `//`;\n/** g */ const h = 1;\n"
+    )
+    for name, page in load().items():
+        written = (STATIC / name).read_bytes()
+        assert page.content.count(b"\n") == written.count(b"\n")
+        assert page.content == written or (name.startswith("js/") and b"\n/**" not in page.content), name
 
 
 def test_libraries_are_as_published() -> None:

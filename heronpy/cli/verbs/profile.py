@@ -16,8 +16,8 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @reading_target
 @topology_argument
 @click.argument("what", metavar="TASK|PROCESS", shell_complete=complete.instances)
-@click.option("--duration", "duration_s", type=click.IntRange(min=1), default=5, show_default=True, metavar="S",
-              help="Seconds to sample; with py-spy, once per format.")  # fmt: skip
+@click.option("--duration", "duration_s", type=click.IntRange(1, 300), default=5, show_default=True, metavar="S",
+              help="Seconds to sample.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1, 1000), default=200, show_default=True, help="Samples per second.")
 @click.option(
     "--format", "form", type=click.Choice(["flamegraph", "speedscope", "both"]), default="both", show_default=True
@@ -29,7 +29,8 @@ from heronpy.cli.flags.reading import Reading, reading_target
 def profile_command(**flags: Any) -> None:
     """Record where a running task spends its time: a flame graph (SVG) and a file for speedscope.app.
 
-    TASK is a task's number or its instance id; PROCESS is a name such as stmgr-1 or tmaster.
+    TASK is a task's number or its instance id; PROCESS is a name such as stmgr-1, tmaster or executor-1. Its executor
+    samples it, on any host: with py-spy if that is installed and may attach, else the process samples itself.
     """
     from heronpy.cli.look.profile import profile
 

@@ -1,6 +1,7 @@
 /** One task: figures, log, exceptions. */
 
 import { taskColumns } from '../columns.js';
+import { Evidence } from '../evidence.js';
 import { duration, taskName, text } from '../format.js';
 import { TopologyFrame } from '../head.js';
 import { LogView } from '../log_view.js';
@@ -33,6 +34,7 @@ export function TaskPage({ route }) {
     <h2 class="title"><a href=${to(place, 'component', component)}>${component || '-'}</a> / ${taskName(instance)} <span class="quiet">${instance}</span></h2>
     ${facts && html`<${Facts} items=${facts} />`}
     ${!row && state.snapshot?.tasks && html`<p class="flow warn" role="status">The topology has no task ${instance} now.${moved && html` Its task ${number} is <a href=${to(place, 'task', moved.instance_id)}>${moved.instance_id}</a>.`}</p>`}
+    ${row && html`<${Evidence} key=${instance} place=${place} process=${instance} />`}
     <${Section} title="log"><${LogView} key=${instance} place=${place} process=${instance} follow=${state.status !== 'gone'} /><//>
     <${Exceptions} place=${place} query=${{ component, task: number || undefined }} />
     <${Events} events=${events} />

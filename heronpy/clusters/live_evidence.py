@@ -1,0 +1,81 @@
+"""Evidence of one process of a topology: which process is meant, and what its executor's door answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from heronpy.clusters.errors import ClusterError, RequestError
+from heronpy.clusters.session import Session
+from heronpy.common.ids import executor_id
+from heronpy.common.nearest import suggestion
+from heronpy.proto import control_pb2
+
+#: Time that an executor needs, beside that of the samples; py-spy may fail before the process samples itself.
+ANSWER_S = 45.0
+#: How long a process stops, at most, while its objects are counted.
+HEAP_LIMIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of a topology that runs."""
+
+    #: `container_1_word_3`, `stmgr-1`, `tmaster`, `executor-1`.
+    name: str
+    container: int
+    #: Endpoint of its executor.
+    door: str
+    pid: int
+    #: 0: not a task.
+    task_id: int = 0
+    rss_bytes: int = 0
+
+
+def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> Process:
+    """The process of this name or task number.
+
+    RequestError, which names the nearest one, when there is none; ClusterError when it does not run now.
+    """
+    known: dict[str, Process] = {}
+    down = set()
+    for executor in status.executors:
+        place = executor.container, executor.files_door
+        for one in executor.processes:
+            known[one.name] = Process(one.name, *place, one.pid, one.task_id, one.rss_bytes)
+            if one.state != control_pb2.PROC_RUNNING or not one.pid:
+                down.add(one.name)
+        name = executor_id(executor.container)
+        known[name] = Process(name, *place, executor.pid)
+    task = int(what) if what.isascii() and what.isdecimal() and len(what) < 10 else 0
+    found = known.get(what) or next((one for one in known.values() if 0 < one.task_id == task), None)
+    if found is None:
+        hint = suggestion(what[:200], known, f"; it has {', '.join(sorted(known)[:30])}")
+        raise RequestError(f"topology '{topology}' has no task or process '{what[:200]}'{hint}")
+    if found.name in down:
+        raise ClusterError(f"{found.name} is not running now; see 'heron status'")
+    if not found.door:
+        raise ClusterError(f"the executor of {found.name} has no door: it is of an earlier release")
+    return found
+
+
+def pause_text(name: str, limit_s: float) -> str:
+    """What counting objects does to a process."""
+    return f"{name} stops for up to {limit_s:g} s while its objects are counted"
+
+
+def answer_s(takes_s: float) -> float:
+    """How long an answer may take when the samples take so long."""
+    return 2 * takes_s + ANSWER_S
+
+
+def take(session: Session, topology: str, process: Process, request: Message, takes_s: float) -> Message:
+    """Ask the door of its executor; blocking. RpcError when it is refused, DeadlineError without an answer in time."""
+    # Only here: it takes as long to import as all the rest.
+    from heronpy.net.rpc import RpcClient
+
+    peer = f"the executor of container {process.container}"
+    with RpcClient(process.door, peer=peer, keys=session.keys(topology)) as client:
+        reply: Message = client.call(request, answer_s(takes_s))
+        return reply

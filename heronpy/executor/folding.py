@@ -1,0 +1,88 @@
+"""Stacks as texts and as messages: what py-spy and the interpreter print, and what travels. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from heronpy.proto import control_pb2
+
+#: A stack, the outermost frame first, and its seconds.
+Row = tuple[tuple[str, ...], float]
+
+#: Of an answer with stacks; the lightest ones are left out.
+ANSWER_MAX_BYTES = 1 << 20
+FRAME_MAX, DEPTH_MAX, LINE_MAX = 200, 200, 1000
+#: A stack goes on below this file with the process that forked this one.
+FORK_LOOP = "heronpy/procs/fork_loop.py"
+#: What the interpreter prints of its threads; whatever else stands in a log is nobody's business here.
+_PRINTED = re.compile(
+    r'(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):|  File ".*", line \d+ in .*|  \.\.\.|  <.*>'
+)
+#: The innermost frame of a thread that waits in the runtime or the interpreter.
+_WAITS = re.compile(
+    r"(.*\.)?(wait \(.*threading|wait_for_tstate_lock \(.*threading|(select|poll) \(.*selectors|poll \(sugar/poll)"
+    r"\.py:\d+\)"
+)
+_FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?P<line>:\d+)?\)")
+
+
+def printed_stacks(text: str) -> str:
+    """Only the stacks of a text that the interpreter printed into a log, without the parent that forked the process."""
+    found: list[str] = []
+    inherited = False
+    for line in text.splitlines():
+        if not _PRINTED.fullmatch(line):
+            continue
+        if not line.startswith(" "):
+            inherited = False
+            if found:
+                found.append("")
+        inherited = inherited or FORK_LOOP in line
+        if not inherited:
+            found.append(line[:LINE_MAX])
+    return "".join(f"{line}\n" for line in found)
+
+
+def folded(text: str, rate: int, idle: bool) -> list[Row]:
+    """The stacks that `py-spy record --format raw` writes: frames with `;` between them, a space, the samples.
+
+    Threads that wait are left out unless `idle`: py-spy takes some of them for running.
+    """
+    rows = []
+    for line in text.splitlines():
+        stack, _, count = line.rpartition(" ")
+        if stack and count.isdecimal():
+            frames = [_short(frame) for frame in stack.split(";")]
+            own = max((number for number, frame in enumerate(frames, 1) if "(procs/fork_loop.py" in frame), default=0)
+            if own < len(frames) and (idle or not _WAITS.fullmatch(frames[-1])):
+                rows.append((tuple(frames[own:]), int(count) / rate))
+    return rows
+
+
+def _short(frame: str) -> str:
+    """The last two parts of the path, as our own sampler names it."""
+    match = _FRAME.fullmatch(frame)
+    if match is None:
+        return frame
+    return f"{match['function']} ({'/'.join(PurePath(match['file']).parts[-2:])}{match['line'] or ''})"
+
+
+def packed(rows: Iterable[Row], max_bytes: int = ANSWER_MAX_BYTES) -> control_pb2.ProfileReply:
+    """The heaviest stacks, as far as there is room; the seconds of the others are in `left_out_s`."""
+    reply = control_pb2.ProfileReply()
+    numbers: dict[str, int] = {}
+    used = 0
+    for stack, seconds in sorted(rows, key=lambda row: -row[1]):
+        names = [frame[:FRAME_MAX] for frame in stack[-DEPTH_MAX:]]
+        used += 16 + 3 * len(names) + sum(len(name.encode()) + 4 for name in set(names) if name not in numbers)
+        if used > max_bytes:
+            reply.left_out_s += seconds
+            continue
+        for name in names:
+            if name not in numbers:
+                numbers[name] = len(numbers)
+                reply.frames.append(name)
+        reply.stacks.add(frames=[numbers[name] for name in names], seconds=seconds)
+    return reply

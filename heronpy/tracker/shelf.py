@@ -1,0 +1,85 @@
+"""Evidence that is being taken, and what was found last: bounded, kept in memory only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from heronpy.common.errors import HeronError
+from heronpy.views.evidence import Evidence
+
+#: Kept results, of all topologies; an answer has up to a megabyte on the wire.
+KEPT_MAX = 16
+#: Under way at once, each with a connection to an executor.
+AT_ONCE_MAX = 8
+
+
+@dataclass(slots=True)
+class Entry:
+    """One kind of evidence of one process."""
+
+    topology_id: str
+    process: str
+    task_id: int
+    kind: str
+    found: Evidence
+    #: Why nothing was found.
+    problem: HeronError | None = None
+    under_way: bool = True
+
+
+class Shelf:
+    """The entries by topology, process and kind; the oldest that is complete goes first."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[tuple[str, str, str], Entry] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def busy(self, topology_id: str, process: str) -> Entry | None:
+        """What is being taken of this process."""
+        mine = (one for one in self._entries.values() if (one.topology_id, one.process) == (topology_id, process))
+        return next((one for one in mine if one.under_way), None)
+
+    @property
+    def is_full(self) -> bool:
+        """No more can be taken now."""
+        return len(self._tasks) >= AT_ONCE_MAX
+
+    def begin(self, entry: Entry, take: Awaitable[Evidence]) -> None:
+        """Keep the entry, and what `take` gives once it is there."""
+        key = entry.topology_id, entry.process, entry.kind
+        self._entries.pop(key, None)
+        self._entries[key] = entry
+        complete = [old for old, one in self._entries.items() if not one.under_way]
+        for old in complete[: max(0, len(self._entries) - KEPT_MAX)]:
+            del self._entries[old]
+        task = asyncio.ensure_future(self._wait(entry, take))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _wait(entry: Entry, take: Awaitable[Evidence]) -> None:
+        try:
+            entry.found = await take
+        except HeronError as error:
+            entry.problem = error
+        except Exception as error:
+            entry.problem = HeronError(f"the tracker itself failed: {type(error).__name__}")
+        finally:
+            entry.found.at = time.time()
+            entry.under_way = False
+
+    def find(self, topology_id: str, what: str, kind: str) -> Entry | None:
+        """What was asked for last, of a process by its name or task number."""
+        for one in self._entries.values():
+            if (one.topology_id, one.kind) == (topology_id, kind) and what in (one.process, str(one.task_id or "")):
+                return one
+        return None
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,95 @@
+/** What a process does right now: stacks, a flame graph, objects by type; taken when a button is pressed. */
+
+import { whoAmI } from './actions.js';
+import { get, pathOf, post } from './api.js';
+import { bytes, count, duration } from './format.js';
+import { Section, Table, Trouble } from './parts.js';
+import { html, useEffect, useMemo, useState } from './ui.js';
+
+const WIDTH = 1200;
+const ROW = 17;
+
+/** @param {{place: any, process: string}} props */
+export function Evidence({ place, process }) {
+  const [allowed, setAllowed] = useState(false);
+  const [{ kind, found, problem }, set] = useState({});
+  useEffect(() => {
+    whoAmI().then((me) => setAllowed(me.scopes.includes('operate')), () => {});
+  }, []);
+  const take = async (kind) => {
+    const pause = kind === 'heap';
+    if (pause && !confirm(`${process} stops for up to 2 s while its objects are counted.`)) return;
+    const path = pathOf(place, 'tasks', process, kind);
+    set({ kind });
+    try {
+      let found = await post(path, { pause });
+      while (found.under_way) {
+        await new Promise((done) => setTimeout(done, 500));
+        found = await get(path);
+      }
+      set({ found });
+    } catch (problem) {
+      set({ problem });
+    }
+  };
+  return allowed && html`<${Section} title="what it does now" aside=${html`<span class="spans">${['stacks', 'profile', 'heap'].map((one) => html`<button key=${one} disabled=${kind} onClick=${() => take(one)}>${one}</button>`)}</span>`}>
+    ${kind && html`<p role="status">taking: ${kind} …</p>`}
+    <${Trouble} problem=${problem} />
+    ${found?.stacks && html`<div class="exception"><pre tabindex="0" aria-label="stacks">${found.stacks}</pre></div>`}
+    ${found?.profile && html`<${Flame} profile=${found.profile} />`}
+    ${found?.heap && html`<${Heap} heap=${found.heap} />`}
+  <//>`;
+}
+
+const share = (part, whole) => `${Math.round((100 * part) / whole)} %`;
+
+/** Rows by name, those with the largest figure of `order` first. */
+const table = (caption, rows, order, ...columns) => html`<${Table} caption=${caption} rows=${rows} order=${order} down=${true} name=${(row) => row.name} columns=${[['name', caption, (name) => name], ...columns].map(([key, title, said]) => ({ key, title, num: key !== 'name', cell: (row) => said(row[key]), by: (row) => row[key] }))} />`;
+
+/** Callers above; a box is as wide as its share, and coloured by what of it is its own. @param {{profile: any}} props */
+function Flame({ profile }) {
+  const [boxes, rows] = useMemo(() => laidOut(profile), [profile]);
+  const said = (seconds) => share(seconds, profile.seconds);
+  return html`<p>${duration(profile.seconds)} of threads that ran, sampled by ${profile.sampler}. ${profile.note}</p>
+    <div class="graph scroll" role="region" tabindex="0" aria-label="flame graph"><svg width=${WIDTH} height=${ROW * (1 + Math.max(0, ...boxes.map((box) => box.level)))}>
+      ${boxes.map(({ name, seconds, own, left, level, width }) => html`<g class=${`node level${Math.ceil((4 * own) / seconds)}`} transform=${`translate(${left} ${level * ROW})`}>
+        <title>${`${name}: ${said(seconds)}`}</title><rect class="box" width=${width} height=${ROW} /><text class="word" x="3" y="12">${name.slice(0, width / 7)}</text></g>`)}
+    </svg></div>
+    ${table('function', rows, 'own', ['own', 'itself', said], ['seconds', 'with what it calls', said])}`;
+}
+
+/** Boxes, and a row per function. */
+function laidOut({ frames, stacks, seconds: all }) {
+  const rows = new Map();
+  const root = new Map();
+  for (const { stack, seconds } of stacks) {
+    const names = stack.map((number) => frames[number]);
+    const add = (to, name, own) => {
+      if (!to.has(name)) to.set(name, { name, seconds: 0, own: 0, below: new Map() });
+      const one = to.get(name);
+      one.seconds += seconds;
+      one.own += own && seconds;
+      return one.below;
+    };
+    names.reduce((below, name, depth) => add(below, name, depth === names.length - 1), root);
+    new Set(names).forEach((name) => add(rows, name, name === names.at(-1)));
+  }
+  const boxes = [];
+  const draw = (below, left, level) => {
+    for (const one of below.values()) {
+      const width = (one.seconds / all) * WIDTH;
+      if (width < 2) continue;
+      boxes.push({ ...one, left, level, width });
+      draw(one.below, left, level + 1);
+      left += width;
+    }
+  };
+  draw(root, 0, 0);
+  return [boxes, [...rows.values()]];
+}
+
+/** @param {{heap: any}} props */
+function Heap({ heap }) {
+  return html`<p>${count(heap.objects)} objects have ${bytes(heap.bytes)} of ${bytes(heap.memory_bytes)}; the rest is code and C extensions. It stopped for ${duration(heap.paused_s)}.${heap.share < 1 && ` Estimated from ${share(heap.share, 1)}.`}</p>
+    ${table('type', heap.types, 'bytes', ['count', 'objects', count], ['bytes', 'bytes', bytes])}`;
+}

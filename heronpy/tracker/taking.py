@@ -1,0 +1,156 @@
+"""`POST` and `GET /api/v1/.../tasks/{id}/{stacks|profile|heap}`: what a process does right now.
+
+POST starts, GET gives what was asked for last: a profile takes longer than a request should. The executor of the
+process takes it, one per process at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from heronpy.clusters.errors import ClusterError, RequestError
+from heronpy.clusters.live_evidence import HEAP_LIMIT_S, Process, answer_s, find_process, pause_text
+from heronpy.common.errors import HeronError, RetryableRpcError
+from heronpy.proto import control_pb2
+from heronpy.tracker.calls import Call, Table
+from heronpy.tracker.guard import Scope
+from heronpy.tracker.problems import Problem
+from heronpy.tracker.reading import TOPOLOGY
+from heronpy.tracker.shelf import Entry
+from heronpy.tracker.sources import Watched
+from heronpy.views.build_evidence import heap_of, profile_of
+from heronpy.views.evidence import Evidence, EvidenceBody
+
+TASK = TOPOLOGY + "/tasks/{id}/"
+STACKS, PROFILE, HEAP = "stacks", "profile", "heap"
+DURATION_MIN_S, DURATION_MAX_S = 0.5, 60.0
+RATE_MAX, TOP_MAX = 1000, 500
+
+table = Table()
+
+Request = control_pb2.DumpStacks | control_pb2.Profile | control_pb2.Heap
+
+
+async def _start(call: Call, kind: str, takes_s: float, make: Callable[[str], Request]) -> Evidence:
+    """Have evidence of the process taken that the path names."""
+    watched, tracker = call.watched, call.tracker
+    try:
+        process = find_process(watched.name, await watched.master.ask(control_pb2.GetStatus()), call.path["id"])
+    except RequestError as error:
+        raise Problem(404, "not-found", str(error)) from None
+    except ClusterError as error:
+        raise Problem(409, "not-running", str(error)) from None
+    busy = tracker.shelf.busy(watched.record.topology_id, process.name)
+    if busy is not None:
+        text = f"evidence of {process.name} is being taken already: {busy.kind}"
+        raise Problem(409, "busy", text, "wait until that has ended")
+    if tracker.shelf.is_full:
+        raise Problem(503, "busy", "evidence of too many processes is being taken", "try again in a few seconds")
+    found = Evidence(process=process.name, kind=kind, under_way=True, at=time.time(), takes_s=takes_s)
+    entry = Entry(watched.record.topology_id, process.name, process.task_id, kind, found)
+    tracker.shelf.begin(entry, _take(call, watched, process, kind, takes_s, make(process.name)))
+    return found
+
+
+async def _take(
+    call: Call, watched: Watched, process: Process, kind: str, takes_s: float, request: Request
+) -> Evidence:
+    """Ask the executor, and write down who did."""
+    outcome, ok = "was interrupted", False
+    try:
+        reply = await watched.master.take(process.container, request, answer_s(takes_s))
+        outcome, ok = "done", True
+    except HeronError as error:
+        outcome = str(error)
+        raise
+    finally:
+        record = watched.record
+        place = f"{record.cluster}/{record.role}/{record.environ}/{record.topology}"
+        call.tracker.audit.change(call.asker.who, kind, place, {"process": process.name}, outcome, ok)
+    found = Evidence(process=process.name, kind=kind, under_way=False, at=0.0, takes_s=takes_s)
+    if isinstance(reply, control_pb2.DumpStacksReply):
+        found.stacks = reply.text
+    elif isinstance(reply, control_pb2.ProfileReply):
+        found.profile = profile_of(reply)
+    elif isinstance(reply, control_pb2.HeapReply):
+        found.heap = heap_of(reply)
+    return found
+
+
+def _newest(call: Call, kind: str) -> Evidence:
+    """What was asked for last; a Problem when that failed."""
+    what, watched = call.path["id"], call.watched
+    entry = call.tracker.shelf.find(watched.record.topology_id, what, kind)
+    if entry is None:
+        raise Problem(404, "not-found", f"nobody has asked for {kind} of {what[:200]!r}", f"POST .../{kind} asks")
+    if isinstance(entry.problem, RetryableRpcError):
+        raise Problem(409, "busy", str(entry.problem), "ask again")
+    if entry.problem is not None:
+        raise entry.problem.with_traceback(None)
+    return entry.found
+
+
+@table.route("POST", TASK + STACKS, Scope.OPERATE, takes=EvidenceBody, returns=Evidence)
+async def take_stacks(call: Call) -> Evidence:
+    """Have a task, or another process by its name, print the stacks of its threads."""
+    _check(call.body)
+    return await _start(call, STACKS, 1.0, lambda name: control_pb2.DumpStacks(name=name))
+
+
+@table.route("GET", TASK + STACKS, Scope.OPERATE, returns=Evidence)
+async def stacks(call: Call) -> Evidence:
+    """The stacks that were asked for last."""
+    return _newest(call, STACKS)
+
+
+@table.route("POST", TASK + PROFILE, Scope.OPERATE, takes=EvidenceBody, returns=Evidence)
+async def take_profile(call: Call) -> Evidence:
+    """Have a task, or another process by its name, sampled for `duration_s`."""
+    body: EvidenceBody = call.body
+    _check(body)
+
+    def make(name: str) -> control_pb2.Profile:
+        return control_pb2.Profile(
+            name=name, duration_s=body.duration_s, rate=body.rate, idle=body.idle, native=body.native
+        )
+
+    return await _start(call, PROFILE, body.duration_s, make)
+
+
+@table.route("GET", TASK + PROFILE, Scope.OPERATE, returns=Evidence)
+async def profile(call: Call) -> Evidence:
+    """The profile that was asked for last."""
+    return _newest(call, PROFILE)
+
+
+@table.route("POST", TASK + HEAP, Scope.OPERATE, takes=EvidenceBody, returns=Evidence)
+async def take_heap(call: Call) -> Evidence:
+    """Have the objects of a task, or another process, counted, for which it stops; needs `pause`."""
+    body: EvidenceBody = call.body
+    _check(body)
+    if not body.pause:
+        text = pause_text(call.path["id"][:200], HEAP_LIMIT_S)
+        raise Problem(428, "pause", text, "say that this is known: pause is true")
+    return await _start(
+        call, HEAP, HEAP_LIMIT_S, lambda name: control_pb2.Heap(name=name, top=body.top, limit_s=HEAP_LIMIT_S)
+    )
+
+
+@table.route("GET", TASK + HEAP, Scope.OPERATE, returns=Evidence)
+async def heap(call: Call) -> Evidence:
+    """The objects by type that were asked for last."""
+    return _newest(call, HEAP)
+
+
+def _check(body: EvidenceBody) -> None:
+    """A Problem for a number that makes no sense."""
+    limits = (
+        ("duration_s", body.duration_s, DURATION_MIN_S, DURATION_MAX_S),
+        ("rate", body.rate, 1, RATE_MAX),
+        ("top", body.top, 1, TOP_MAX),
+    )
+    for name, value, low, high in limits:
+        if not (math.isfinite(value) and low <= value <= high):
+            raise Problem(400, "bad-request", f"{name} is {value:g}; it must be from {low:g} to {high:g}")

@@ -1,0 +1,188 @@
+"""Evidence of a process: from py-spy or from itself; and one sentence when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
+from heronpy.executor import evidence
+from heronpy.executor.evidence import AT_ONCE_MAX, ITSELF, PY_SPY, Evidence
+from heronpy.proto.control_pb2 import DumpStacks, Heap, Profile
+from tests.support.waiting import eventually
+
+NAME = "container_1_word_1"
+CHILD = """
+import sys
+from heronpy.procs import sampler
+kept = [bytearray(1000) for _ in range(1000)]
+sampler.install(sys.argv[1])
+print("ready", flush=True)
+def burn():
+    while True:
+        sum(range(1000))
+burn()
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-c", CHILD, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Installs a shell script as py-spy; an empty one: none is installed."""
+
+    def install(script: str) -> None:
+        path = tmp_path / "py-spy"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o700)
+        monkeypatch.setattr(evidence, "py_spy", lambda: str(path) if script else None)
+
+    return install
+
+
+def door(folder: Path, process: subprocess.Popen[str]) -> Evidence:
+    async def stacks(name: str, ask: Callable[[], None]) -> str | None:
+        return 'Thread 0x1 (most recent call first):\n  File "a.py", line 3 in f\n'
+
+    return Evidence(
+        "executor-1",
+        str(folder),
+        lambda name: process.pid if name == NAME and process.poll() is None else 0,
+        os.kill,
+        stacks,
+    )
+
+
+def run(do: Awaitable[Any]) -> Any:
+    async def go() -> Any:
+        return await do
+
+    return asyncio.run(go())
+
+
+def profile(**more: Any) -> Profile:
+    return Profile(**{"name": NAME, "duration_s": 0.5, "rate": 100, **more})
+
+
+def test_without_py_spy_the_process_samples_itself_and_counts_its_objects(
+    tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
+) -> None:
+    spy("")
+    found = run(door(tmp_path, child).profile(profile(duration_s=1.0)))
+    assert (found.sampler, found.note, found.pid) == (ITSELF, "", child.pid)
+    heaviest = [found.frames[number] for number in found.stacks[0].frames]
+    assert heaviest[0] == "MainThread" and any(name.startswith("burn ") for name in heaviest)
+    counted = run(door(tmp_path, child).heap(Heap(name=NAME, top=3, limit_s=5.0)))
+    assert len(counted.types) == 3 and counted.kinds > 3
+    [kept] = [one for one in counted.types if one.name == "bytearray"]
+    assert kept.count == 1000 and kept.bytes > 1_000_000
+    assert counted.rss_bytes > kept.bytes and counted.paused_s > 0
+    assert run(door(tmp_path, child).dump_stacks(DumpStacks(name=NAME))).text.startswith("Thread 0x1")
+    assert not list(tmp_path.glob("sample-*")), "nothing is left"
+    with pytest.raises(RpcError, match="need py-spy, which is not installed"):
+        run(door(tmp_path, child).profile(profile(native=True)))
+
+
+def test_py_spy_samples_when_it_may(tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]) -> None:
+    spy(
+        'while [ "$1" ]; do [ "$1" = --output ] && out="$2"; shift; done; echo "f (/a/b/c.py:3);g (x.py:1) 50" > "$out"'
+    )
+    found = run(door(tmp_path, child).profile(profile()))
+    assert found.sampler == PY_SPY and list(found.frames) == ["f (b/c.py:3)", "g (x.py:1)"]
+    assert found.stacks[0].seconds == 0.5 and not list(tmp_path.glob("spy-*"))
+
+
+def test_py_spy_that_is_refused_is_named_and_does_without(
+    tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
+) -> None:
+    spy("echo 'Error: Permission Denied: try with sudo' >&2; exit 1")
+    found = run(door(tmp_path, child).profile(profile()))
+    assert found.sampler == ITSELF and "py-spy may not attach" in found.note
+    with pytest.raises(RpcError, match="py-spy may not attach"):
+        run(door(tmp_path, child).profile(profile(native=True)))
+
+
+@pytest.mark.parametrize("script", ["", "exec sleep 30"])
+def test_a_process_that_ends_meanwhile(
+    script: str, tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
+) -> None:
+    spy(script)
+    one = door(tmp_path, child)
+
+    async def go() -> None:
+        task = asyncio.ensure_future(one.profile(profile(duration_s=30)))
+        await eventually(lambda: list(tmp_path.glob("sample-*.ask")) or one.spies)
+        with pytest.raises(RetryableRpcError, match="being taken already"):
+            await one.heap(Heap(name=NAME, top=3, limit_s=1.0))
+        child.kill()
+        child.wait()
+        one.close()  # as the executor when it ends: py-spy would notice by itself
+        with pytest.raises(RpcError, match=f"{NAME} ended while it was sampled"):
+            await task
+
+    run(go())
+    with pytest.raises(InvalidRpcError, match="does not run in this container"):
+        run(one.profile(profile()))
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (Profile(name=NAME, duration_s=0, rate=10), "the duration is 0 s"),
+        (Profile(name=NAME, duration_s=301, rate=10), "from 0.1 to 300"),
+        (Profile(name=NAME, duration_s=float("nan"), rate=10), "the duration is nan"),
+        (Profile(name=NAME, duration_s=1, rate=0), "the rate is 0"),
+        (Profile(name=NAME, duration_s=1, rate=1001), "from 1 to 1000"),
+        (Heap(name=NAME, top=3, limit_s=60), "from 0.05 to 5 s"),
+        (Heap(name=NAME, top=0, limit_s=1), "from 1 to 500 types"),
+        (DumpStacks(name="../x"), "does not run in this container"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(
+    request_: Any, said: str, tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
+) -> None:
+    spy("")
+    one = door(tmp_path, child)
+    do = {"Profile": one.profile, "Heap": one.heap, "DumpStacks": one.dump_stacks}[type(request_).__name__]
+    with pytest.raises(InvalidRpcError, match=said):
+        run(do(request_))
+
+
+def test_few_at_once(tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]) -> None:
+    spy("exec sleep 30")
+    one = Evidence("executor-1", str(tmp_path), lambda name: child.pid, os.kill, lambda name, ask: asyncio.sleep(0, ""))
+
+    async def go() -> None:
+        tasks = [
+            asyncio.ensure_future(one.profile(profile(name=f"task {number}", native=True)))
+            for number in range(AT_ONCE_MAX)
+        ]
+        await eventually(lambda: len(one.spies) == AT_ONCE_MAX)
+        with pytest.raises(RetryableRpcError, match=f"of {AT_ONCE_MAX} processes"):
+            await one.profile(profile())
+        one.close()
+        for answer in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(answer, RpcError) and "py-spy could not sample" in str(answer)
+        with pytest.raises(RpcError, match="printed no stacks"):
+            await one.dump_stacks(DumpStacks(name=NAME))
+
+    run(go())
+
+
+def test_the_executor_shows_its_own_stacks(tmp_path: Path, child: subprocess.Popen[str]) -> None:
+    text = run(door(tmp_path, child).dump_stacks(DumpStacks(name="executor-1"))).text
+    assert "most recent call first" in text and "dump_stacks" in text

@@ -1,0 +1,198 @@
+"""Stacks, profiles and heaps over REST: asked for by POST, given by GET, one per process at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+from google.protobuf.message import Message
+
+from heronpy.common.errors import DeadlineError, HeronError, RetryableRpcError, RpcError
+from heronpy.proto import control_pb2
+from heronpy.tracker.shelf import AT_ONCE_MAX, KEPT_MAX, Entry, Shelf
+from heronpy.views.evidence import Evidence
+from tests.cli.conftest import FakeTopology
+from tests.tracker.conftest import WORDY, Asking
+
+TASK = f"{WORDY}/tasks/container_1_count_2"
+PROOF = {"X-Heron": "1"}
+
+
+@pytest.fixture
+def running(busy: FakeTopology) -> FakeTopology:
+    """wordy with its processes."""
+    executor = busy.status.executors.add(container=1, host="here", files_door="ipc:///nowhere", pid=5)
+    for name, task, pid in (("container_1_count_2", 2, 12), ("container_1_count_3", 3, 0), ("stmgr-1", 0, 11)):
+        state = control_pb2.PROC_RUNNING if pid else control_pb2.PROC_BACKOFF
+        executor.processes.add(name=name, task_id=task, state=state, pid=pid)
+    return busy
+
+
+class Door:
+    """Stands for the executor: answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked: list[Message] = []
+        self.answer: Message | HeronError = control_pb2.DumpStacksReply(text="Thread 0x1 ...\n")
+        self.go = asyncio.Event()
+
+    async def take(self, master: object, container: int, request: Message, timeout_s: float) -> Message:
+        self.asked.append(request)
+        assert container == 1 and timeout_s > 0
+        await self.go.wait()
+        if isinstance(self.answer, HeronError):
+            raise self.answer
+        return self.answer
+
+
+def with_door(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch, test: Callable[[httpx.AsyncClient, Door], Awaitable[None]]
+) -> None:
+    async def do(client: httpx.AsyncClient, tracker: object) -> None:
+        door = Door()
+        monkeypatch.setattr("heronpy.clusters.masters.Master.take", lambda *words: door.take(*words))
+        client.headers.update(PROOF)
+        await test(client, door)
+
+    asking.within(do)
+
+
+async def result(client: httpx.AsyncClient, path: str) -> httpx.Response:
+    """The answer once nothing is under way."""
+    async with asyncio.timeout(10):
+        while True:
+            answer = await client.get(path)
+            if answer.status_code != 200 or not answer.json()["under_way"]:
+                return answer
+            await asyncio.sleep(0)
+
+
+def test_stacks_are_asked_for_and_given(asking: Asking, running: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(client: httpx.AsyncClient, door: Door) -> None:
+        assert (await client.get(f"{TASK}/stacks")).json()[
+            "title"
+        ] == "nobody has asked for stacks of 'container_1_count_2'"
+        begun = (await client.post(f"{WORDY}/tasks/2/stacks", json={})).json()
+        assert (begun["process"], begun["kind"], begun["under_way"]) == ("container_1_count_2", "stacks", True)
+        assert (await client.get(f"{TASK}/stacks")).json()["under_way"]
+        again = await client.post(f"{TASK}/profile", json={})
+        assert again.status_code == 409 and "is being taken already: stacks" in again.json()["title"]
+        door.go.set()
+        found = (await result(client, f"{TASK}/stacks")).json()
+        assert found["stacks"] == "Thread 0x1 ...\n" and found["profile"] is None and found["at"] > 0
+        assert (await client.get(f"{WORDY}/tasks/2/stacks")).json() == found, "by the number of the task, too"
+        assert [type(one).__name__ for one in door.asked] == ["DumpStacks"]
+
+    with_door(asking, monkeypatch, test)
+    [entry] = [json.loads(line) for line in (asking.folder / "audit.jsonl").read_text().splitlines()]
+    assert (entry["what"], entry["asked"], entry["ok"]) == ("stacks", {"process": "container_1_count_2"}, True)
+
+
+def test_a_profile_and_a_heap_have_their_shapes(
+    asking: Asking, running: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(client: httpx.AsyncClient, door: Door) -> None:
+        door.go.set()
+        reply = control_pb2.ProfileReply(frames=["main", "<b>f</b> (a.py:1)"], sampler="py-spy", left_out_s=0.5)
+        reply.stacks.add(frames=[0, 1], seconds=2.0)
+        door.answer = reply
+        assert (await client.post(f"{TASK}/profile", json={"duration_s": 2, "idle": True})).json()["takes_s"] == 2
+        profile = (await result(client, f"{TASK}/profile")).json()["profile"]
+        assert profile["stacks"] == [{"stack": [0, 1], "seconds": 2.0}] and profile["seconds"] == 2.5
+        asked = door.asked[-1]
+        assert isinstance(asked, control_pb2.Profile) and asked.idle and asked.duration_s == 2 and asked.rate == 200
+        counted = control_pb2.HeapReply(kinds=2, objects=7, bytes=70, share=0.5, paused_s=0.1, rss_bytes=100)
+        counted.types.add(name="dict", count=5, bytes=60)
+        door.answer = counted
+        unsaid = await client.post(f"{TASK}/heap", json={})
+        assert unsaid.status_code == 428 and "stops for up to 2 s" in unsaid.json()["title"]
+        assert len(door.asked) == 1, "nothing stops before it is known that it will"
+        await client.post(f"{TASK}/heap", json={"pause": True, "top": 5})
+        heap = (await result(client, f"{TASK}/heap")).json()["heap"]
+        assert heap["types"] == [{"name": "dict", "count": 5, "bytes": 60}] and heap["share"] == 0.5
+        await client.post(f"{WORDY}/tasks/stmgr-1/heap", json={"pause": True})
+        assert (await result(client, f"{WORDY}/tasks/stmgr-1/heap")).json()["process"] == "stmgr-1"
+
+    with_door(asking, monkeypatch, test)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (RpcError("container_1_count_2 ended while it was sampled"), 409, "refused"),
+        (RpcError("py-spy may not attach; run the topology as root"), 409, "refused"),
+        (RetryableRpcError("evidence of container_1_count_2 is being taken already"), 409, "busy"),
+        (DeadlineError("the executor of container 1 did not answer within 55 s"), 503, "no-answer"),
+    ],
+)
+def test_what_fails_is_one_sentence_and_can_be_tried_again(
+    error: HeronError, status: int, kind: str, asking: Asking, running: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(client: httpx.AsyncClient, door: Door) -> None:
+        door.answer = error
+        door.go.set()
+        await client.post(f"{TASK}/profile", json={})
+        for _ in range(2):
+            answer = await result(client, f"{TASK}/profile")
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert (answer.status_code, answer.json()["type"], answer.json()["title"]) == (status, kind, str(error))
+        door.answer = control_pb2.ProfileReply(sampler="py-spy")
+        assert (await client.post(f"{TASK}/profile", json={})).status_code == 200
+        assert (await result(client, f"{TASK}/profile")).status_code == 200
+
+    with_door(asking, monkeypatch, test)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("tasks/container_1_cuont_2/stacks", {}, 404, "did you mean 'container_1_count_2'"),
+        ("tasks/99/stacks", {}, 404, "has no task or process '99'"),
+        ("tasks/..%2F..%2Fetc/stacks", {}, 404, "there is nothing at"),
+        ("tasks/3/stacks", {}, 409, "container_1_count_3 is not running now"),
+        ("tasks/2/profile", {"duration_s": 1e9}, 400, "from 0.5 to 60"),
+        ("tasks/2/profile", {"rate": 0}, 400, "rate is 0"),
+        ("tasks/2/heap", {"top": 10**6, "pause": True}, 400, "from 1 to 500"),
+        ("tasks/2/heap", {"colour": 1}, 400, "the body does not fit"),
+        ("tasks/2/trace", {}, 404, "there is nothing at"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    path: str, body: dict[str, Any], status: int, said: str, asking: Asking, running: FakeTopology
+) -> None:
+    answer = asking.ask("POST", f"{WORDY}/{path}", json=body, headers=PROOF)
+    assert answer.status_code == status and said in answer.json()["title"], answer.text
+
+
+def test_what_is_kept_is_bounded() -> None:
+    async def go() -> None:
+        shelf = Shelf()
+        gate = asyncio.Event()
+
+        async def take(found: Evidence) -> Evidence:
+            await gate.wait()
+            return found
+
+        def begin(number: int) -> None:
+            found = Evidence(process=str(number), kind="stacks", under_way=True, at=0, takes_s=0)
+            shelf.begin(Entry("id", str(number), number, "stacks", found), take(found))
+
+        for number in range(AT_ONCE_MAX):
+            assert not shelf.is_full
+            begin(number)
+        assert shelf.is_full and shelf.busy("id", "0") and not shelf.busy("other", "0")
+        gate.set()
+        for number in range(AT_ONCE_MAX, KEPT_MAX + 5):
+            begin(number)
+            async with asyncio.timeout(10):
+                while shelf.busy("id", str(number)):
+                    await asyncio.sleep(0)
+        kept = [number for number in range(KEPT_MAX + 5) if shelf.find("id", str(number), "stacks")]
+        assert len(kept) == KEPT_MAX and kept[-1] == KEPT_MAX + 4, "the oldest are forgotten"
+        shelf.close()
+
+    asyncio.run(go())
