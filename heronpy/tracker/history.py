@@ -150,9 +150,12 @@ def timeline(
     if not rows:
         return reply
     first, end = rows[0].number, rows[-1].number + rows[-1].step
-    step = max(rows[0].step, ceil((end - first) / points))
-    # Whole steps, so that a later request joins the same minutes.
-    first = first // step * step
+    count = end - first
+    step = 1 if count <= points else count if points == 1 else ceil(count / (points - 1))
+    step = max(step, rows[0].step)
+    if step < count:
+        # Whole steps, so that a later request joins the same minutes.
+        first = first // step * step
     reply.first, reply.step_s, reply.points = first * MINUTE_S, step * MINUTE_S, ceil((end - first) / step)
     known = [name for row in rows for name in row.layout.components]
     chosen = list(dict.fromkeys(components or known))

@@ -47,6 +47,8 @@ SOON_S, LATER_S = 1.0, 10.0
 #: The same of what its routes answer.
 DOCUMENTS_SOON_S, DOCUMENTS_LATER_S = 5.0, 60.0
 FOLDERS_S, TIDY_S = 10.0, 600.0
+#: So long after a change towards its end a topology is asked for everything each time.
+ENDING_S = 60.0
 #: Distance and number of samples of a young topology: one in two seconds, as its page has.
 SAMPLE_S, SAMPLES_MAX = 1.9, 330
 EVENTS_AT_ONCE = 1000
@@ -122,6 +124,7 @@ class _Kept:
     #: The minute after the last that is kept; -1: not known yet.
     next_minute: int = -1
     minutes_at: float = float("-inf")
+    ending_at: float = float("-inf")
     has_config: bool = False
     samples: Samples = field(default_factory=Samples)
     under_way: asyncio.Task[None] | None = None
@@ -166,7 +169,7 @@ class Keeper:
         now = time.monotonic()
         for one in self._kept.values():
             if one.under_way is None or one.under_way.done():
-                soon = _age_s(one) < YOUNG_S or one.state not in _STEADY
+                soon = _age_s(one) < YOUNG_S or one.state not in _STEADY or now - one.ending_at < ENDING_S
                 if now - one.asked_at >= (SOON_S if soon else LATER_S):
                     one.asked_at = now
                     one.under_way = asyncio.create_task(self._observe(one))
@@ -249,7 +252,11 @@ class Keeper:
                     await self._events(one, reply.last_event)
                 with contextlib.suppress(HeronError):
                     await self._minutes(one)
+                if state != one.state and state in _ENDING:
+                    one.ending_at = time.monotonic()
                 every_s = DOCUMENTS_SOON_S if _age_s(one) < YOUNG_S else DOCUMENTS_LATER_S
+                if state in _ENDING and time.monotonic() - one.ending_at < ENDING_S:
+                    every_s = 0.0  # the last answers may be the next
                 if state != one.state or time.monotonic() - one.documents_at >= every_s:
                     one.state, one.documents_at = state, time.monotonic()
                     await self._documents(one, load)

@@ -1,6 +1,6 @@
 /** All topologies, the worst first. */
 
-import { count, duration, of, rate, share } from '../format.js';
+import { count, duration, of, rate, share, text } from '../format.js';
 import { Filter, Flow, Rank, Section, Spark, State, Table, Trouble, When, fits } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useLive, useState } from '../ui.js';
@@ -28,8 +28,10 @@ const ENDED = [
   COLUMNS[1],
   { key: 'at', title: 'ended', by: (row) => row.ended_at, cell: (row) => html`<${When} at=${row.ended_at} />` },
   { key: 'ran', title: 'ran', num: true, by: (row) => row.uptime_s, cell: (row) => duration(row.uptime_s) },
-  { key: 'acked', title: 'acked', num: true, by: (row) => row.totals?.acked, cell: (row) => count(row.totals?.acked) },
-  { key: 'failed', title: 'failed', num: true, by: (row) => row.totals?.failed, cell: (row) => count(row.totals?.failed) },
+  { key: 'mode', title: 'mode', by: (row) => row.mode, cell: (row) => text(row.mode) },
+  { key: 'tasks', title: 'tasks', num: true, by: (row) => row.tasks, cell: (row) => count(row.tasks) },
+  { key: 'letters', title: 'given up', num: true, by: (row) => row.totals?.dead_letters, cell: (row) => count(row.totals?.dead_letters) },
+  { key: 'lost', title: 'lost', num: true, by: (row) => row.totals?.lost, cell: (row) => count(row.totals?.lost) },
 ];
 
 /** @returns {any} */
