@@ -316,7 +316,7 @@ class Keeper:
             if isinstance(answer, msgspec.Struct):
                 found[kind] = answer
             elif not isinstance(answer, HeronError | Problem):
-                raise answer
+                log.error("the %s of %s cannot be kept", kind, watched.name, exc_info=answer)
         if load is not None and one.state not in _ENDING:
             found[LOAD] = load
         one.has_config = one.has_config or "config" in found

@@ -39,6 +39,8 @@ _COMPONENT = Param("component", "only this component")
 def no_answer(call: Call) -> Problem:
     """That the topology master has never answered."""
     shown = call.watched.summary()
+    if shown.ended_at is not None:
+        return Problem(404, "not-kept", f"{shown.cause}; no figures of it were kept", "no tracker saw them")
     cause = f": {shown.cause}" if shown.cause else ""
     return Problem(503, "no-answer", f"topology '{shown.name}' is {shown.state}{cause}", "try again in a few seconds")
 
