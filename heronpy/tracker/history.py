@@ -15,6 +15,7 @@ from math import ceil, isnan, nan
 
 from heronpy.proto import control_pb2
 from heronpy.tmaster.minutes import MINUTE_S, SERIES
+from heronpy.views.past import Event
 
 #: Minutes of a row that is kept for long.
 STEP = 10
@@ -169,6 +170,11 @@ def timeline(
         if not all(map(isnan, joined)):
             reply.series.add(component=component, name=name, values=_packed(joined))
     return reply
+
+
+def origin_of(event: Event) -> tuple[str, str, str, float]:
+    """What a repetition has in common with the event that it repeats: it has a new number, and counts both."""
+    return event.kind, event.subject, event.reason, event.first_at
 
 
 def how_ended(last_state: str) -> str:

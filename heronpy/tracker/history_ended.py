@@ -152,7 +152,7 @@ def finish(store: Store, run: Run, now: float) -> None:
     last = known.state.lower() if known is not None else ""
     if kept is not None:
         last = next((one.reason for one in reversed(kept.events.events) if one.kind == control_pb2.EVENT_LIFE), last)
-        store.add_events(run.id, [(one.number, msgspec.json.encode(event_of(one))) for one in kept.events.events])
+        store.add_events(run.id, [event_of(one) for one in kept.events.events])
         store.add_minutes(run.id, rows_of_ledger(kept.minutes))
         if store.document(run.id, PLAN) is None and kept.HasField("topology") and kept.HasField("packing"):
             plan = plan_of(kept.topology, kept.packing, kept.physical, _hosts(kept.physical))

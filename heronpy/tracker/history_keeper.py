@@ -273,8 +273,7 @@ class Keeper:
             return
         request = control_pb2.GetEvents(after=one.last_event, limit=EVENTS_AT_ONCE)
         events = (await one.watched.master.ask(request)).events
-        rows = [(event.number, msgspec.json.encode(event_of(event))) for event in events]
-        if await self._history.do(lambda store: store.add_events(key, rows)):
+        if await self._history.do(lambda store: store.add_events(key, map(event_of, events))):
             one.last_event = newest
 
     async def _minutes(self, one: _Kept) -> None:

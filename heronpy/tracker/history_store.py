@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from heronpy.common.folders import open_private
-from heronpy.tracker.history import KEPT, MINUTES_KEPT, STEP, Layout, Row, compacted
+from heronpy.tracker.history import KEPT, MINUTES_KEPT, STEP, Layout, Row, compacted, origin_of
+from heronpy.views.past import Event
 
 log = logging.getLogger("heronpy.tracker")
 
@@ -49,7 +52,10 @@ CREATE TABLE minutes (
   PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 CREATE INDEX ages ON minutes (number);
-CREATE TABLE events (run INTEGER, number INTEGER, body BLOB NOT NULL, PRIMARY KEY (run, number)) WITHOUT ROWID;
+CREATE TABLE events (
+  run INTEGER, number INTEGER, origin TEXT NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY (run, number), UNIQUE (run, origin)
+) WITHOUT ROWID;
 """
 _OF_A_RUN = ("documents", "layouts", "minutes", "events")
 
@@ -251,14 +257,14 @@ class Store:
 
     # ---- events -----------------------------------------------------------------------------
 
-    def add_events(self, run: str, events: Iterable[tuple[int, bytes]]) -> bool:
-        """Add events by their numbers; the oldest beyond `EVENTS_MAX` go."""
-        rows = list(events)
+    def add_events(self, run: str, events: Iterable[Event]) -> bool:
+        """Add events; a repeated one takes the place of what it repeats, and the oldest beyond `EVENTS_MAX` go."""
+        rows = [(event.number, "|".join(map(str, origin_of(event))), msgspec.json.encode(event)) for event in events]
 
         def do(connection: sqlite3.Connection) -> None:
             key = _key(connection, run)
             if key is not None:
-                connection.executemany(f"INSERT OR REPLACE INTO events VALUES ({key}, ?, ?)", rows)
+                connection.executemany(f"INSERT OR REPLACE INTO events VALUES ({key}, ?, ?, ?)", rows)
                 old = "SELECT number FROM events WHERE run = ? ORDER BY number DESC LIMIT 1 OFFSET ?"
                 last = _first(connection.execute(old, (key, EVENTS_MAX)).fetchone())
                 if last is not None:

@@ -15,6 +15,7 @@ from heronpy.common.version import VERSION
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Scope
+from heronpy.tracker.history import origin_of
 from heronpy.tracker.history_ended import NO_NUMBER, decoded
 from heronpy.tracker.problems import Problem
 from heronpy.views.advice import Doctor
@@ -185,7 +186,9 @@ async def events(call: Call) -> Events:
     before = found.events[0].number if found.events else NO_NUMBER if error is not None else 0
     missing = limit - len(found.events)
     bodies = await call.tracker.history.do(lambda store: store.events(key, after, before, missing))
-    older = [one for one in (decoded(body, Event) for body in bodies) if one is not None]
+    newer = {origin_of(event) for event in found.events}
+    kept = [decoded(body, Event) for body in bodies]
+    older = [event for event in kept if event is not None and origin_of(event) not in newer]
     if error is not None and not older and call.watched.ended_at is None:
         raise error
     last = found.last if error is None or not older else older[-1].number

@@ -27,7 +27,9 @@ MINUTE = 27_000_000
 def seen(asking: Asking, busy: FakeTopology) -> FakeTopology:
     """wordy, whose master tells events, minutes and exceptions."""
     events = control_pb2.EventsReply(last=7)
-    events.events.add(number=7, at=5.0, kind=control_pb2.EVENT_LIFE, reason="running", text="wordy is RUNNING")
+    events.events.add(
+        number=7, at=5.0, first_at=5.0, kind=control_pb2.EVENT_LIFE, reason="running", text="wordy is RUNNING"
+    )
     busy.answers["get_events"] = events
     minutes = control_pb2.TimelineReply(first=MINUTE * 60.0, step_s=60.0, points=2, known_since=MINUTE * 60.0)
     minutes.series.add(component="count", name="executed", values=struct.pack("<2f", 3.0, 4.0))
@@ -57,7 +59,9 @@ def watch_it_end(asking: Asking, fake: FakeTopology, reason: str = "running") ->
         keeper = Keeper(tracker)
         await settled(keeper)
         kept = control_pb2.EventLedger(topology_id="wordy-1", last=8)
-        kept.events.add(number=8, at=6.0, kind=control_pb2.EVENT_LIFE, reason=reason, text=f"wordy is {reason}")
+        kept.events.add(
+            number=8, at=6.0, first_at=6.0, kind=control_pb2.EVENT_LIFE, reason=reason, text=f"wordy is {reason}"
+        )
         fake.state.set(paths.events("wordy"), kept.SerializeToString())
         teardown.remove_state(fake.state, "wordy")
         tracker.clusters["local"]._records._answer = None  # noqa: SLF001

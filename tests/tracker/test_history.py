@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from heronpy.tracker import history_store
 from heronpy.tracker.history import KEPT, MINUTES_KEPT, STEP, Layout, Row, compacted, how_ended, rows_of, timeline
 from heronpy.tracker.history import rows_of_ledger as of_ledger
 from heronpy.tracker.history_store import Run, Store
+from heronpy.views.past import Event
 
 FIGURES = st.none() | st.floats(0, 1e6, width=32)
 NAMES = ("emitted", "busiest", "restarts", "up")
@@ -119,6 +121,17 @@ def run(name: str, ended_at: float | None = None) -> Run:
     return Run(f"{name}-id", "local", name, b"", 1e9, ended_at)
 
 
+def happened(number: int, first_at: float | None = None, times: int = 1) -> Event:
+    return Event(
+        number=number, at=float(number), first_at=first_at or float(number), times=times, kind="backpressure",
+        subject="a", reason="", text="held", lasted_s=1.0, warning=True, detail="",
+    )  # fmt: skip
+
+
+def numbers(bodies: list[bytes]) -> list[int]:
+    return [msgspec.json.decode(body, type=Event).number for body in bodies]
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A private folder; all stores are closed at the end."""
@@ -167,14 +180,23 @@ def test_events_and_ended_topologies_are_bounded(folder: Path, monkeypatch: pyte
     store = Store(folder)
     for number, name in enumerate("abc"):
         store.see(run(name))
-        store.add_events(f"{name}-id", [(at, b"%d" % at) for at in range(1, 31)])
+        store.add_events(f"{name}-id", [happened(at) for at in range(1, 31)])
         store.add_minutes(f"{name}-id", rows_of_numbers([1, 2]))
         store.see(run(name, 1e9 + number))
-    assert store.events("c-id", 0, 1000, 1000) == [b"%d" % at for at in range(21, 31)]
-    assert store.events("c-id", 22, 30, 3) == [b"27", b"28", b"29"] and store.last_event("c-id") == 30
+    assert numbers(store.events("c-id", 0, 1000, 1000)) == list(range(21, 31))
+    assert numbers(store.events("c-id", 22, 30, 3)) == [27, 28, 29] and store.last_event("c-id") == 30
     assert [one.name for one in store.runs()] == ["c", "b"]
     assert store.minutes("a-id", 0, 10) == [] and store.last_event("a-id") == 0
-    assert store.add_events("a-id", [(1, b"")]) and store.events("a-id", 0, 9, 9) == []
+    assert store.add_events("a-id", [happened(1)]) and store.events("a-id", 0, 9, 9) == []
+
+
+def test_a_repetition_takes_the_place_of_what_it_repeats(folder: Path) -> None:
+    store = Store(folder)
+    store.see(run("one"))
+    store.add_events("one-id", [happened(1), happened(2), happened(3, first_at=1.0, times=2)])
+    assert numbers(store.events("one-id", 0, 9, 9)) == [2, 3]
+    store.add_events("one-id", [happened(4, first_at=1.0, times=3)])
+    assert numbers(store.events("one-id", 0, 9, 9)) == [2, 4]
 
 
 @pytest.mark.parametrize("how", ["no database", "another release", "damaged inside"])
