@@ -138,7 +138,8 @@ class Keeper:
         self._history = tracker.history
         self._kept: dict[str, _Kept] = {}
         self._some = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._seen_files: set[str] = set()
+        #: By cluster.
+        self._seen_files: dict[str, frozenset[str]] = {}
         #: Clusters that have been read at least once.
         self._followed: set[str] = set()
         self._folders_at = self._tidy_at = float("-inf")
@@ -223,12 +224,13 @@ class Keeper:
         """Topologies that no look has seen, by what their working folders keep."""
         here = {one.record.topology_id for one in cluster.topologies.values()}
         paths = await asyncio.to_thread(lambda: list(history_ended.kept_files(heron_home(), cluster.name)))
-        new = [path for path in paths if path.name not in self._seen_files and path.name not in here]
+        seen = self._seen_files.get(cluster.name, frozenset())
+        self._seen_files[cluster.name] = frozenset(path.name for path in paths)
+        new = [path for path in paths if path.name not in seen and path.name not in here]
         if not new:
             return
         known = {run.id for run in await self._history.do(lambda store: store.runs())}
         for path in new:
-            self._seen_files.add(path.name)
             kept = await asyncio.to_thread(history_ended.read_kept, path) if path.name not in known else None
             if kept is not None and kept.record.cluster == cluster.name:
                 record = kept.record

@@ -291,6 +291,9 @@ class Store:
     def tidy(self, now: float) -> None:
         """Join old minutes, drop what is too old, and what does not fit."""
         minute = int(now // 60)
+        # Of a cluster that nobody asks for any more.
+        unseen = "UPDATE runs SET ended_at = seen_at WHERE ended_at IS NULL AND seen_at < ?"
+        self._change(lambda connection: _none(connection.execute(unseen, ((minute - KEPT) * 60.0,))))
         for run in self.runs():
             if run.ended_at is None or now - run.ended_at < (KEPT + STEP) * 60:
                 self._change(lambda connection, run=run: self._compact(connection, run.id, minute))  # type: ignore[misc]
