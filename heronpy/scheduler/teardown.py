@@ -19,8 +19,8 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from heronpy.common.errors import HeronError, NoNodeError
-from heronpy.common.folders import make_folders, open_private
+from heronpy.common.errors import ConfigError, HeronError, NoNodeError
+from heronpy.common.folders import make_folders, open_private, read_own
 from heronpy.proto import components_of, control_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
@@ -30,6 +30,7 @@ log = logging.getLogger("heronpy.scheduler")
 #: The folder of ended runs, below the working folder.
 ENDED = "ended"
 ENDED_MAX = 5
+SPARK_MAX_BYTES = 1 << 20
 
 M = TypeVar("M", bound=Message)
 
@@ -65,12 +66,21 @@ def _ended(state: StateManager, topology: str) -> control_pb2.EndedTopology | No
     return kept if ran else None
 
 
+def _take_spark(kept: control_pb2.EndedTopology) -> None:
+    """Take in what the Spark gateway has left, as `heronpy.spark.gateway.LAST_REPORT` says, and remove it."""
+    path = Path(kept.record.working_dir, "spark", f".last-{kept.record.topology_id}")
+    with contextlib.suppress(OSError, ConfigError, DecodeError):
+        kept.spark.ParseFromString(read_own(path, SPARK_MAX_BYTES))
+        path.unlink()
+
+
 def keep_ended(state: StateManager, topology: str) -> None:
     """Write what is known of a topology that is about to be removed into its working folder; never raises."""
     try:
         kept = _ended(state, topology)
         if kept is None or not os.path.isdir(kept.record.working_dir) or "/" in kept.record.topology_id:
             return
+        _take_spark(kept)
         folder = Path(kept.record.working_dir) / ENDED
         make_folders(folder)
         partial = folder / f".{kept.record.topology_id}"

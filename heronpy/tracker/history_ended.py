@@ -32,15 +32,17 @@ from heronpy.tracker.sources import Diagnosis, Watched
 from heronpy.views.build_overview import topology_of, totals_of
 from heronpy.views.build_past import event_of
 from heronpy.views.build_plan import plan_of
+from heronpy.views.build_saved import batches_of
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Topology
 from heronpy.views.past import Timeline
 from heronpy.views.plan import Plan
+from heronpy.views.saved import Batches
 
 T = TypeVar("T")
 
 #: Kinds of documents: each is what the route of this name would answer.
-TOPOLOGY, PLAN, LOAD, TASKS, SAMPLES = "topology", "plan", "load", "tasks", "samples"
+TOPOLOGY, PLAN, LOAD, TASKS, SAMPLES, BATCHES = "topology", "plan", "load", "tasks", "samples", "batches"
 #: Seen running so short a time ago, a topology that is not there any more has ended now.
 SEEN_S = 90.0
 POINTS_MAX = 1_000
@@ -157,6 +159,7 @@ def finish(store: Store, run: Run, now: float) -> None:
         if store.document(run.id, PLAN) is None and kept.HasField("topology") and kept.HasField("packing"):
             plan = plan_of(kept.topology, kept.packing, kept.physical, _hosts(kept.physical))
             documents.append((PLAN, msgspec.json.encode(plan)))
+    documents += _batches(store, run, kept)
     seen = now - run.seen_at < SEEN_S
     ended_at = kept.ended_at if kept is not None else now if seen else run.seen_at
     how = how_ended(last) if kept is not None or seen or last in ("finished", "failed") else "ended"
@@ -164,6 +167,22 @@ def finish(store: Store, run: Run, now: float) -> None:
     documents.append((TOPOLOGY, msgspec.json.encode(summary)))
     if store.put(run.id, documents):
         store.see(Run(run.id, run.cluster, run.name, run.record, run.seen_at, ended_at))
+
+
+def _batches(store: Store, run: Run, kept: control_pb2.EndedTopology | None) -> list[tuple[str, bytes]]:
+    """The batches as the Spark gateway has left them, unless more is known of a gateway before it."""
+    known = decoded(store.document(run.id, BATCHES), Batches)
+    last = batches_of(control_pb2.MetricsReply(reports=[kept.spark]), "") if kept and kept.HasField("spark") else None
+    if last is None or (known is not None and _rows(known) > _rows(last)):
+        last = known
+    if last is None:
+        return []
+    last.spark_ui = None  # it has ended, too
+    return [(BATCHES, msgspec.json.encode(last))]
+
+
+def _rows(batches: Batches) -> int:
+    return sum(sink.rows for sink in batches.sinks)
 
 
 def _hosts(physical: plan_pb2.PhysicalPlan) -> dict[int, str]:

@@ -125,6 +125,8 @@ class _Kept:
     next_minute: int = -1
     minutes_at: float = float("-inf")
     ending_at: float = float("-inf")
+    #: The last figures before it came to its end.
+    load: Load | None = None
     has_config: bool = False
     samples: Samples = field(default_factory=Samples)
     under_way: asyncio.Task[None] | None = None
@@ -250,6 +252,8 @@ class Keeper:
                 load, state = watched.load(), lifecycle_name(reply.lifecycle)
                 if load is not None and _age_s(one) < YOUNG_S:
                     one.samples.see(load)
+                if load is not None and (one.load is None or state not in _ENDING):
+                    one.load = load
                 with contextlib.suppress(HeronError):
                     await self._events(one, reply.last_event)
                 with contextlib.suppress(HeronError):
@@ -261,7 +265,7 @@ class Keeper:
                     every_s = 0.0  # the last answers may be the next
                 if state != one.state or time.monotonic() - one.documents_at >= every_s:
                     one.state, one.documents_at = state, time.monotonic()
-                    await self._documents(one, load)
+                    await self._documents(one)
         except (HeronError, OSError) as error:
             log.debug("nothing is kept of %s now: %s", watched.name, error)
         except Exception:
@@ -302,7 +306,7 @@ class Keeper:
             if kept:
                 one.next_minute = rows[-1].number + 1
 
-    async def _documents(self, one: _Kept, load: Load | None) -> None:
+    async def _documents(self, one: _Kept) -> None:
         watched = one.watched
         record = watched.record
         source = self._tracker.clusters[record.cluster]
@@ -318,8 +322,8 @@ class Keeper:
                 found[kind] = answer
             elif not isinstance(answer, HeronError | Problem):
                 log.error("the %s of %s cannot be kept", kind, watched.name, exc_info=answer)
-        if load is not None and one.state not in _ENDING:
-            found[LOAD] = load
+        if one.load is not None:
+            found[LOAD] = one.load
         one.has_config = one.has_config or "config" in found
         bodies = [(kind, msgspec.json.encode(document)) for kind, document in found.items()]
         await self._see(watched)

@@ -12,6 +12,7 @@ import pytest
 
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
+from heronpy.spark.gateway import LAST_REPORT
 from heronpy.statemgr import paths
 from heronpy.tracker.history_keeper import Keeper
 from heronpy.tracker.tokens import Tokens
@@ -132,7 +133,12 @@ def test_a_topology_that_no_tracker_saw_is_found_by_what_is_left(asking: Asking,
     totals = control_pb2.TotalsLedger(topology_id="wordy-1")
     totals.tasks.add(task_id=1, spout=True, component="word", before=[0] * 7, latest=[9, 9, 8, 1, 0, 0, 0])
     seen.state.set(paths.totals("wordy"), totals.SerializeToString())
+    (spark := Path(seen.record.working_dir) / "spark").mkdir()
+    report = control_pb2.MetricsReport(process="spark-gateway")
+    report.samples.add(name="spark-rows-committed", label="table", type=control_pb2.Sample.COUNTER, value=12.0)
+    (spark / f"{LAST_REPORT}wordy-1").write_bytes(report.SerializeToString())
     teardown.remove_state(seen.state, "wordy")
+    assert list(spark.iterdir()) == []
     folder = Path(seen.record.working_dir) / teardown.ENDED
     assert [path.name for path in folder.iterdir()] == ["wordy-1"]
     (folder / "damaged").write_bytes(b"\xff" * 100)
@@ -140,6 +146,7 @@ def test_a_topology_that_no_tracker_saw_is_found_by_what_is_left(asking: Asking,
     [shown] = asking.get("/api/v1/history")["topologies"]
     assert (shown["id"], shown["state"], shown["tasks"]) == ("wordy-1", "KILLED", 3)
     assert [node["name"] for node in asking.get(f"{WORDY}/plan")["nodes"]] == ["word", "count"]
+    assert [sink["rows"] for sink in asking.get(f"{WORDY}/batches")["sinks"]] == [12]
     assert asking.ask("GET", f"{WORDY}/exceptions").status_code == 404
 
 
