@@ -1,7 +1,8 @@
 """The main job: real flights through a topology into a table that PySpark writes.
 
-Submits topologies/flight_delays.py to the local cluster, follows it until it ends by itself, checks the table
-against the file that the flights came from, and prints the answer, where the logs are and how to look further.
+Prints the address of the topology's page, submits topologies/flight_delays.py to the local cluster, follows it until
+it ends by itself, checks the table against the file that the flights came from, and prints the answer, where the page
+and the logs are and how to look further.
 """
 
 from __future__ import annotations
@@ -14,10 +15,22 @@ import time
 from pathlib import Path
 
 from heronpy.clusters.target import unix_user
+from heronpy.common.errors import HeronError
+from heronpy.tracker import finding, place
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPOLOGY = ROOT / "topologies" / "flight_delays.py"
 NAME = "FlightDelays"
+
+
+def page_of_demo(home: Path) -> str:
+    """Address of the topology's page, for which the tracker is started if none runs; empty when it cannot be."""
+    try:
+        address = finding.find_or_start(home, None).address
+    except (HeronError, OSError) as error:
+        print(f"there is no page to look at, and the demo goes on without: {error}", file=sys.stderr)
+        return ""
+    return place.page_of(address, "local", unix_user(), "default", NAME)
 
 
 def main() -> int:
@@ -28,6 +41,9 @@ def main() -> int:
     home = Path(os.environ.get("HERON_HOME") or Path.home() / ".herondata")
     table = home / "output" / f"{NAME}-{time.strftime('%Y%m%d-%H%M%S')}"
     heron = Path(sys.executable).with_name("heron")
+    page = page_of_demo(home)
+    if page:
+        print(f"the page   {page}", flush=True)
     submit = [heron, "submit", "local", TOPOLOGY, NAME, "--output", table, "--wait", "--kill-on-interrupt"]
     code = subprocess.call([str(part) for part in submit])
     if code:
@@ -36,6 +52,8 @@ def main() -> int:
     # It prints no numbers that it has not checked.
     code = subprocess.call([sys.executable, str(TOPOLOGY), "--report", str(table)])
     logs = home / "topologies" / "local" / unix_user() / NAME / "log-files"
+    if page:
+        print(f"the page   {page}   (it shows the whole run; the tracker ends after half an hour without a look)")
     print(f"the table  {table}")
     print(f"the logs   {logs if logs.exists() else home / 'topologies'}")
     print(f"the code   {TOPOLOGY.relative_to(ROOT)}")

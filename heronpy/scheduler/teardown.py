@@ -2,20 +2,102 @@
 
 Call it when no process of the topology is left. The execution state is removed last: until then the name
 is taken, so half a topology is never visible and a new submit cannot mix with the old one.
+
+Before that, what they hold goes into a file of the topology's working folder, for those who ask later how it ended.
+The newest `ENDED_MAX` of a name stay; a disk that refuses the file never keeps a topology from being removed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import shutil
+import time
+from pathlib import Path
+from typing import TypeVar
 
-from heronpy.common.errors import NoNodeError
+from google.protobuf.message import DecodeError, Message
+
+from heronpy.common.errors import ConfigError, HeronError, NoNodeError
+from heronpy.common.folders import make_folders, open_private, read_own
+from heronpy.proto import components_of, control_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
+log = logging.getLogger("heronpy.scheduler")
+
+#: The folder of ended runs, below the working folder.
+ENDED = "ended"
+ENDED_MAX = 5
+SPARK_MAX_BYTES = 1 << 20
+
+M = TypeVar("M", bound=Message)
+
+
+def _copy(state: StateManager, path: str, into: M) -> bool:
+    """Fill a message from a node; False when there is none, or it is damaged."""
+    found = state.get(path)
+    if found is None or not found[0]:
+        return False
+    whole = type(into)()
+    try:
+        whole.ParseFromString(found[0])
+    except DecodeError:
+        return False
+    into.CopyFrom(whole)
+    return True
+
+
+def _ended(state: StateManager, topology: str) -> control_pb2.EndedTopology | None:
+    """What the state manager holds of a topology that has run; None of others."""
+    kept = control_pb2.EndedTopology(ended_at=time.time())
+    if not _copy(state, paths.execution_state(topology), kept.record):
+        return None
+    ran = _copy(state, paths.physical_plan(topology), kept.physical)
+    ran = _copy(state, paths.events(topology), kept.events) or ran
+    _copy(state, paths.topology(topology), kept.topology)
+    _copy(state, paths.packing_plan(topology), kept.packing)
+    _copy(state, paths.totals(topology), kept.totals)
+    _copy(state, paths.minutes(topology), kept.minutes)
+    kept.physical.ClearField("topology")
+    for part in components_of(kept.topology).values():
+        part.comp.ClearField("serialized_object")
+    return kept if ran else None
+
+
+def _take_spark(kept: control_pb2.EndedTopology) -> None:
+    """Take in what the Spark gateway has left, as `heronpy.spark.gateway.LAST_REPORT` says, and remove it."""
+    path = Path(kept.record.working_dir, "spark", f".last-{kept.record.topology_id}")
+    with contextlib.suppress(OSError, ConfigError, DecodeError):
+        kept.spark.ParseFromString(read_own(path, SPARK_MAX_BYTES))
+        path.unlink()
+
+
+def keep_ended(state: StateManager, topology: str) -> None:
+    """Write what is known of a topology that is about to be removed into its working folder; never raises."""
+    try:
+        kept = _ended(state, topology)
+        if kept is None or not os.path.isdir(kept.record.working_dir) or "/" in kept.record.topology_id:
+            return
+        _take_spark(kept)
+        folder = Path(kept.record.working_dir) / ENDED
+        make_folders(folder)
+        partial = folder / f".{kept.record.topology_id}"
+        with open(open_private(partial, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(kept.SerializeToString())
+        os.replace(partial, folder / kept.record.topology_id)
+        old = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime)[:-ENDED_MAX]
+        for one in old:
+            with contextlib.suppress(FileNotFoundError):
+                one.unlink()
+    except (HeronError, OSError) as error:
+        log.warning("what is known of %s is not kept: %s", topology, error)
+
 
 def remove_state(state: StateManager, topology: str) -> None:
-    """Delete every node of the topology."""
+    """Delete every node of the topology, after `keep_ended`."""
+    keep_ended(state, topology)
     nodes = [
         paths.packing_plan(topology),
         paths.physical_plan(topology),

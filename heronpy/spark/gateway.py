@@ -24,7 +24,7 @@ import zmq
 
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import FAILURE, OK, STARTUP_FAILURE
-from heronpy.common.folders import make_folders
+from heronpy.common.folders import make_folders, open_private
 from heronpy.common.setting_types import SparkSettings
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import gateway_endpoint, parse_stem
@@ -43,6 +43,8 @@ log = logging.getLogger("heronpy.spark")
 
 #: Interval of the scan for batches whose hint was lost together with their sink.
 SCAN_S = 5.0
+#: Its last figures are in a file of this name and the topology's id.
+LAST_REPORT = ".last-"
 _TURN_MAX_S = 0.5
 _METRICS_S = 1.0
 _LOCK_WAIT_S = 10.0
@@ -61,6 +63,7 @@ class Gateway:
         self._inbox = Inbox(self._dir, run_token(launch.topology_id))
         #: Exists once Spark has been up in this run: later start failures are considered transient.
         self._was_up = self._dir / f".up-{run_token(launch.topology_id)}"
+        self._last = self._dir / f"{LAST_REPORT}{launch.topology_id}"
         name = f"heron-{launch.topology}"
         self._driver = SparkDriver(settings, self._dir, name, launch.python, launch.package_dir, find_archive())
         self._lanes = Lanes()
@@ -94,6 +97,7 @@ class Gateway:
             bind(self._router, self._endpoint)
             self._worker.start()
             self._loop()
+            self._leave_report()
         finally:
             self._worker.stop()
             self._driver.stop()
@@ -111,6 +115,15 @@ class Gateway:
         if lost.error is not None:
             self._reports.send_exception(lost.error)
         return int(FAILURE)
+
+    def _leave_report(self) -> None:
+        """Write the last figures down: nobody may be there any more to take them, see `teardown.keep_ended`."""
+        report = self._reports.metrics(self._gauges(time.monotonic()))
+        try:
+            with open(open_private(self._last, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+                file.write(report.SerializeToString())
+        except OSError as error:
+            log.warning("the last figures of Spark are not kept: %s", error)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True

@@ -73,6 +73,10 @@ class Reports:
 
     def send_metrics(self, gauges: dict[tuple[str, str], float]) -> None:
         """Send the counts and distributions so far, and gauges by name and label."""
+        self._send(self.metrics(gauges))
+
+    def metrics(self, gauges: dict[tuple[str, str], float]) -> control_pb2.MetricsReport:
+        """The counts and distributions so far, and gauges by name and label."""
         kinds = ((control_pb2.Sample.COUNTER, self._counters), (control_pb2.Sample.GAUGE, gauges))
         samples = [
             control_pb2.Sample(name=name, label=label, type=kind, value=value)
@@ -80,7 +84,7 @@ class Reports:
             for (name, label), value in values.items()
         ]
         samples += [times.sample(name, label) for (name, label), times in self._times.items()]
-        self._send(control_pb2.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples))
+        return control_pb2.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples)
 
     def send_exception(self, error: BaseException, component: str = "", startup: bool = False) -> None:
         now = time.time()

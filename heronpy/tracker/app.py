@@ -26,9 +26,19 @@ from heronpy.common.errors import (
     RpcError,
     TopologyError,
 )
-from heronpy.tracker import acting, heron, peer, reading, reading_files, streaming, taking
+from heronpy.tracker import (
+    acting,
+    heron,
+    history_routes,
+    peer,
+    reading,
+    reading_files,
+    streaming,
+    taking,
+)
 from heronpy.tracker.calls import Call, Route
 from heronpy.tracker.guard import SAFE, Asker, Facts, Refusal, Scope, bearer, decide
+from heronpy.tracker.history_ended import EndedError
 from heronpy.tracker.openapi import document
 from heronpy.tracker.pages import INDEX, Page, load
 from heronpy.tracker.problems import Problem
@@ -60,6 +70,7 @@ _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
     (RequestError, 400, "bad-request"),
     (TopologyError, 400, "bad-request"),
     (InvalidRpcError, 400, "bad-request"),
+    (EndedError, 410, "ended"),
     (NoMasterError, 503, "no-answer"),
     (DeadlineError, 503, "no-answer"),
     (RetryableError, 503, "no-answer"),
@@ -73,6 +84,7 @@ def routes() -> list[Route]:
     found = [
         *reading.table.routes,
         *reading_files.table.routes,
+        *history_routes.table.routes,
         *streaming.table.routes,
         *acting.table.routes,
         *taking.table.routes,
@@ -175,7 +187,8 @@ class App:
             place = path["cluster"], path["role"], path["environ"], path["name"]
             call.topology = await self._tracker.topology(*place, asker)
             call.cluster = self._tracker.clusters[path["cluster"]]
-        found = await route.answer(call)
+        ended = call.topology is not None and call.topology.ended_at is not None
+        found = await (history_routes.answer_ended(call, route) if ended else route.answer(call))
         if isinstance(found, AsyncIterator):
             return StreamingResponse(found, media_type=route.media)
         return Response(msgspec.json.encode(found), media_type=route.media)

@@ -179,7 +179,9 @@ class Feeds:
                 silent_s=watched.silent_s,
             )
 
-        return self._kept(("topology", level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched))
+        # What was seen of it while it ran is another feed.
+        kind = "ended" if watched.ended_at is not None else "topology"
+        return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched))
 
     def of_list(self, clusters: list[ClusterSource], where: str, sees: Callable[[Watched], bool]) -> Feed:
         """The feed of all topologies that are within `where`, by place and name."""

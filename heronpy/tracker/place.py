@@ -9,11 +9,12 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import psutil
 
-from heronpy.common.errors import ConfigError
+from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.folders import make_folders, read_own
 from heronpy.net.private import check_private
 
@@ -72,6 +73,20 @@ def read(folder: Path) -> Running | None:
     except (OSError, msgspec.DecodeError, ConfigError):
         return None
     return found if found.process is not None else None
+
+
+def page_of(address: str, cluster: str, role: str, environ: str, name: str) -> str:
+    """Address of the page of a topology, as `static/js/route.js` reads it."""
+    return f"{address}/#/t/" + "/".join(quote(part, safe="") for part in (cluster, role, environ, name))
+
+
+def page_if_running(home: Path, cluster: str, role: str, environ: str, name: str) -> str:
+    """Address of the page of a topology if a tracker runs, else empty. Starts nothing, asks nobody, never fails."""
+    try:
+        running = read(home / "tracker")
+    except (HeronError, OSError, ValueError):
+        return ""
+    return page_of(running.address, cluster, role, environ, name) if running is not None else ""
 
 
 def remove(folder: Path, running: Running) -> None:

@@ -6,13 +6,17 @@ import asyncio
 import time
 
 from heronpy.ckpt.catalogue import Found
+from heronpy.clusters.masters import NoMasterError
 from heronpy.clusters.places import found_of
+from heronpy.common.errors import DeadlineError
 from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Scope
+from heronpy.tracker.history import origin_of
+from heronpy.tracker.history_ended import NO_NUMBER, decoded
 from heronpy.tracker.problems import Problem
 from heronpy.views.advice import Doctor
 from heronpy.views.build_advice import doctor_of
@@ -20,7 +24,7 @@ from heronpy.views.build_past import events_of, exceptions_of, series_name, time
 from heronpy.views.build_saved import BATCH_METRICS, GATEWAY, batches_of, checkpoints_of, detail_of
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Me, Topologies, Topology
-from heronpy.views.past import Events, Exceptions, Timeline
+from heronpy.views.past import Event, Events, Exceptions, Timeline
 from heronpy.views.plan import Plan
 from heronpy.views.saved import Batches, CheckpointDetail, Checkpoints
 
@@ -36,6 +40,8 @@ _COMPONENT = Param("component", "only this component")
 def no_answer(call: Call) -> Problem:
     """That the topology master has never answered."""
     shown = call.watched.summary()
+    if shown.ended_at is not None:
+        return Problem(404, "not-kept", f"{shown.cause}; no figures of it were kept", "no tracker saw them")
     cause = f": {shown.cause}" if shown.cause else ""
     return Problem(503, "no-answer", f"topology '{shown.name}' is {shown.state}{cause}", "try again in a few seconds")
 
@@ -138,14 +144,29 @@ async def doctor(call: Call) -> Doctor:
     returns=Timeline,
 )  # fmt: skip
 async def timeline(call: Call) -> Timeline:
-    """Series of the last day, one point a minute or more."""
-    wanted = call.query
-    since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
+    """Series of the last fourteen days, one point a minute or more; of what has ended, before its end."""
+    wanted, watched, history = call.query, call.watched, call.tracker.history
+    now = watched.ended_at or time.time()
+    since = wanted["since"] if wanted["since"] >= 0 else now + wanted["since"]
     request = control_pb2.GetTimeline(
         components=wanted["component"], since=since, until=wanted["until"], points=wanted["points"],
         names=[series_name(name) for name in wanted["metric"]],
     )  # fmt: skip
-    return timeline_of(await call.watched.master.ask(request))
+    if watched.ended_at is not None:
+        samples = await history.samples(watched.record.topology_id, wanted["component"], wanted["metric"])
+        if samples is not None:
+            return samples
+    told, error = None, None
+    try:
+        told = await watched.master.ask(request)
+    except (NoMasterError, DeadlineError) as problem:
+        error = problem
+    reply = await history.minutes(watched.record.topology_id, request, told, now)
+    if reply is None:
+        if error is not None and watched.ended_at is None:
+            raise error
+        reply = control_pb2.TimelineReply()
+    return timeline_of(reply)
 
 
 @table.route(
@@ -156,8 +177,22 @@ async def timeline(call: Call) -> Timeline:
 )  # fmt: skip
 async def events(call: Call) -> Events:
     """What happened: restarts, backpressure, checkpoints, updates; the oldest first."""
-    request = control_pb2.GetEvents(after=call.query["after"], limit=call.query["limit"])
-    return events_of(await call.watched.master.ask(request))
+    after, limit, key = call.query["after"], call.query["limit"], call.watched.record.topology_id
+    found, error = Events(events=[], last=after, forgotten=0), None
+    try:
+        found = events_of(await call.watched.master.ask(control_pb2.GetEvents(after=after, limit=limit)))
+    except (NoMasterError, DeadlineError) as problem:
+        error = problem
+    before = found.events[0].number if found.events else NO_NUMBER if error is not None else 0
+    missing = limit - len(found.events)
+    bodies = await call.tracker.history.do(lambda store: store.events(key, after, before, missing))
+    newer = {origin_of(event) for event in found.events}
+    kept = [decoded(body, Event) for body in bodies]
+    older = [event for event in kept if event is not None and origin_of(event) not in newer]
+    if error is not None and not older and call.watched.ended_at is None:
+        raise error
+    last = found.last if error is None or not older else older[-1].number
+    return Events(events=[*older, *found.events], last=last, forgotten=found.forgotten)
 
 
 @table.route(

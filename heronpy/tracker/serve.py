@@ -27,6 +27,7 @@ from heronpy.procs.loop import run_loop
 from heronpy.tracker import place
 from heronpy.tracker.app import App
 from heronpy.tracker.guard import House
+from heronpy.tracker.history_keeper import Keeper
 from heronpy.tracker.options import DEFAULT_PORT, Options
 from heronpy.tracker.peer import is_loopback
 from heronpy.tracker.tokens import Tokens
@@ -176,11 +177,15 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
         asyncio.get_running_loop().add_signal_handler(signum, _end, server)
     running = place.write(folder, address, VERSION, options.by_ui)
     say(f"the tracker of {', '.join(clusters)} answers at {address}")
-    watch = asyncio.create_task(_watch(server, tracker, options.idle_exit_s, each_second))
+    keeper = Keeper(tracker)
+    keeping = asyncio.create_task(keeper.run())
+    watch = asyncio.create_task(_watch(server, tracker, keeper, options.idle_exit_s, each_second))
     try:
         await server.serve(sockets=[sock])
     finally:
         watch.cancel()
+        keeping.cancel()
+        await keeper.close()
         tracker.close()
         sock.close()
         place.remove(folder, running)
@@ -224,14 +229,16 @@ def _end(server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-async def _watch(server: uvicorn.Server, tracker: Tracker, idle_s: float, each_second: Callable[[], None]) -> None:
-    """End the server once nobody has asked or watched for that long."""
+async def _watch(
+    server: uvicorn.Server, tracker: Tracker, keeper: Keeper, idle_s: float, each_second: Callable[[], None]
+) -> None:
+    """End the server once nobody has asked or watched, and no topology has run, for that long."""
     while True:
         await asyncio.sleep(LOOK_S)
         each_second()
-        if tracker.feeds.streams:
+        if tracker.feeds.streams or keeper.busy:
             tracker.asked_at = time.monotonic()
         elif idle_s and time.monotonic() - tracker.asked_at >= idle_s:
-            log.info("nobody has asked for %g s; the tracker ends", idle_s)
+            log.info("nobody has asked, and nothing has run, for %g s; the tracker ends", idle_s)
             _end(server)
             return

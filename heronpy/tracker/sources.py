@@ -18,10 +18,12 @@ from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.common.states import lifecycle_name
 from heronpy.health.findings import Finding
 from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
+from heronpy.tracker.history import SENTENCES, how_ended
 from heronpy.views.build_load import TASK_METRICS, load_of, tasks_of
 from heronpy.views.build_overview import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
 from heronpy.views.build_plan import plan_of
@@ -54,9 +56,10 @@ class Shared(Generic[T]):
         self._under_way: asyncio.Task[T] | None = None
         self._answer: tuple[float, T] | None = None
 
-    async def get(self) -> T:
-        """The answer, at most `fresh_s` old; raises what the question raises."""
-        if self._answer is not None and time.monotonic() - self._answer[0] < self._fresh_s:
+    async def get(self, fresh_s: float | None = None) -> T:
+        """The answer, at most `fresh_s` old, by default as usual; raises what the question raises."""
+        fresh_s = self._fresh_s if fresh_s is None else fresh_s
+        if self._answer is not None and time.monotonic() - self._answer[0] < fresh_s:
             return self._answer[1]
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.ensure_future(self._do())
@@ -78,6 +81,8 @@ class Watched:
         self.master = Master(session, record)
         #: Why it is no longer there; empty while it is.
         self.gone = ""
+        #: When it ended, of what is read from the history.
+        self.ended_at: float | None = None
         self.reply: control_pb2.LoadReply | None = None
         self.definition: topology_pb2.Topology | None = None
         self.packing: plan_pb2.PackingPlan | None = None
@@ -108,9 +113,9 @@ class Watched:
 
     # ---- figures ----------------------------------------------------------------------------
 
-    async def refresh(self) -> None:
+    async def refresh(self, fresh_s: float | None = None) -> None:
         """Ask the topology master for its figures, unless that was done just now or it is better left alone."""
-        await self._load.get()
+        await self._load.get(fresh_s)
 
     async def _ask_load(self) -> None:
         if time.monotonic() < self._ask_at:
@@ -269,7 +274,8 @@ class ClusterSource:
         for name, watched in list(self.topologies.items()):
             record = found.get(name)
             if record is None:
-                self._forget(name, f"topology '{name}' was killed")
+                last = lifecycle_name(watched.reply.lifecycle) if watched.reply is not None else ""
+                self._forget(name, f"topology '{name}' {SENTENCES[how_ended(last.lower())]}")
             elif record.topology_id != watched.record.topology_id:
                 self._forget(name, f"topology '{name}' was killed and submitted again")
         for name, record in found.items():

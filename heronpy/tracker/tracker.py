@@ -11,6 +11,8 @@ from heronpy.common.nearest import nearest
 from heronpy.tracker.audit import Audit
 from heronpy.tracker.feeds import Feeds
 from heronpy.tracker.guard import Asker, House
+from heronpy.tracker.history_ended import History, ended_topology, record_of
+from heronpy.tracker.history_store import Run
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.shelf import Shelf
 from heronpy.tracker.sources import ClusterSource, Watched
@@ -30,6 +32,7 @@ class Tracker:
         self.tokens = Tokens(folder)
         self.audit = Audit(folder, time.time)
         self.shelf = Shelf()
+        self.history = History(folder)
         #: Topologies that are being changed, by id.
         self.changing: set[str] = set()
         self.asked_at = time.monotonic()
@@ -49,10 +52,18 @@ class Tracker:
         return found
 
     async def topology(self, cluster: str, role: str, environ: str, name: str, asker: Asker) -> Watched:
-        """A topology that the asker may see; for others it is as if it were not there."""
+        """A topology that the asker may see; for others it is as if it were not there.
+
+        A name is also a topology's id. What runs goes before what has ended, and this before what ended earlier.
+        """
         source = await self.cluster(cluster, asker)
         mine = {one.name: one for one in source.topologies.values() if self.sees(asker, one)}
-        found = mine.get(name)
+        ids = {one.record.topology_id: one for one in mine.values()}
+        found = mine.get(name) or ids.get(name)
+        if found is None or (found.record.role, found.record.environ) != (role, environ):
+            run = await self._ended(source, role, environ, name)
+            if run is not None and asker.sees(cluster, role, environ):
+                return await ended_topology(self.history, source.session, run)
         if found is None:
             raise Problem(
                 404, "not-found", f"cluster {cluster} has no topology '{name}'", f"see 'heron list {cluster}'",
@@ -66,6 +77,18 @@ class Tracker:
             )  # fmt: skip
         return found
 
+    async def _ended(self, source: ClusterSource, role: str, environ: str, name: str) -> Run | None:
+        """The run of this id, or the last of this name, that is not there any more."""
+        here = {one.record.topology_id for one in source.topologies.values()}
+        runs = [
+            run
+            for run in await self.history.do(lambda store: store.runs())
+            if run.cluster == source.name and run.id not in here and name in (run.id, run.name)
+        ]
+        places = [(record_of(run), run) for run in runs]
+        mine = [run for record, run in places if (record.role, record.environ) == (role, environ)]
+        return next((run for run in mine if run.id == name), mine[0] if mine else None)
+
     @staticmethod
     def sees(asker: Asker, topology: Watched) -> bool:
         """Whether the asker may see a topology."""
@@ -77,3 +100,4 @@ class Tracker:
         self.shelf.close()
         for cluster in self.clusters.values():
             cluster.close()
+        self.history.close()

@@ -75,6 +75,8 @@ class Topology(Struct, kw_only=True):
     #: Oldest to newest, one point in ten seconds: `emitted_per_s` of the last minutes, None where unknown. Empty when
     #: nothing is kept.
     recent_per_s: list[float | None]
+    #: When it ended; its state is then FINISHED, KILLED, FAILED, or ENDED while no tracker looked. None: it has not.
+    ended_at: float | None = None
 
 
 class Topologies(Struct, kw_only=True):
@@ -89,6 +91,14 @@ class Topologies(Struct, kw_only=True):
     clusters: list[str]
     #: Clusters that cannot be read now: name and one sentence.
     unreachable: dict[str, str]
+
+
+class History(Struct, kw_only=True):
+    """`GET /history`: topologies that have ended, the last first; at most 200 are kept."""
+
+    topologies: list[Topology]
+    #: Why nothing can be kept now, one sentence; empty when it can.
+    trouble: str
 
 
 class Problem(Struct, kw_only=True):

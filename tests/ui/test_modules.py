@@ -133,3 +133,13 @@ def test_deltas_lead_to_what_the_tracker_has(page: Any, states: list[Snapshot], 
 )
 def test_a_figure_as_text(page: Any, function: str, value: Any, text: str) -> None:
     assert page.evaluate("([name, value]) => format[name](value)", [function, value]) == text
+
+
+def test_a_repeated_event_is_shown_once(page: Any) -> None:
+    def event(number: int, first_at: float) -> dict[str, Any]:
+        return {"number": number, "kind": "backpressure", "subject": "a", "reason": "", "first_at": first_at}
+
+    merge = "([old, more]) => state.merged(old, more).map((event) => event.number)"
+    assert page.evaluate(merge, [[event(1, 1.5), event(2, 2.0)], [event(5, 1.5), event(3, 3.0)]]) == [2, 3, 5]
+    # What is asked for again may be older than what the stream has told.
+    assert page.evaluate(merge, [[event(5, 1.5)], [event(1, 1.5)]]) == [5]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import wait_for
-from tests.ui.conftest import Site, Tab, missing
+from tests.ui.conftest import PROGRAM, Site, Tab, missing
 from tests.ui.marked import MARKUP
 
 pytestmark = pytest.mark.slow
@@ -166,7 +166,37 @@ def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site,
     assert page.locator("[data-node=count]").count() == 1
     assert heron("ui").ok().out.split()[-1] == site.address
     page.get_by_text("No news").wait_for(state="hidden")
+    assert f"Page: {site.page()}" in heron("status", "local", "marked").ok().out
     heron.kill("marked")
     page.get_by_text("this page shows what was seen last").wait_for()
     assert page.locator("[data-node]").count() == 3
     assert page.locator(".chart canvas").count() > 0
+
+
+def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:
+    """After the test above, which has killed it; a later one of its name is another run."""
+    page, heron = tab.page, site.heron
+    if "marked" in heron.names():
+        heron.kill("marked")
+    launched = heron.submit(PROGRAM, "-").out
+    assert f"page:   {site.page()}" in launched
+    page.goto(site.address)
+    ended = page.locator("section[aria-label=ended]")
+    ended.get_by_role("link", name="marked").first.click()
+    page.get_by_role("heading", name="marked", exact=True).wait_for()
+    page.get_by_text("topology 'marked' was killed").wait_for()
+    page.locator(".state", has_text="KILLED").wait_for()
+    page.locator("[data-node=count]", has_text="/s").wait_for()
+    page.locator(".chart canvas").first.wait_for()
+    page.locator(".events li", has_text="marked is RUNNING").first.wait_for()
+    assert page.get_by_role("button", name="kill").count() == 0
+    assert page.get_by_role("link", name="doctor").count() == 0
+    page.get_by_role("link", name="exceptions").click()
+    page.get_by_text(SHOWN).first.wait_for()
+    page.get_by_role("link", name="tasks").click()
+    page.get_by_role("link", name="count-").first.wait_for()
+    page.get_by_role("link", name="logs").click()
+    page.get_by_role("link", name="lines-1").click()
+    page.locator(".log .line", has_text="opened").first.wait_for()
+    page.goto(site.page())
+    page.get_by_role("button", name="kill").wait_for()

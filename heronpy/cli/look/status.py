@@ -9,12 +9,14 @@ from heronpy.cli.look import doctor, spark, stateful
 from heronpy.cli.look.topologies import STARTING
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
 from heronpy.cli.render import summary
+from heronpy.clusters.known import heron_home
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.states import UP_STATES, lifecycle_name, process_state_name, task_state_name
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.tracker import place
 
 
 def show_status(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
@@ -150,6 +152,9 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
         ]
         print_table(("process", "state", "restarts", "last exit"), processes, right=("restarts",))
     say(f"See also: heron top {session.target} {name}, heron logs {session.target} {name}")
+    page = place.page_if_running(heron_home(), record.cluster, record.role, record.environ, record.topology)
+    if page:
+        say(f"Page: {page}")
 
 
 def _show_containers(status: control_pb2.StatusReply) -> None:

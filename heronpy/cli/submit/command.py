@@ -26,9 +26,11 @@ from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
 from heronpy.cli.submit.watching import TopologyFailed, watch_until_finished
+from heronpy.clusters.known import heron_home
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.tracker import place
 from heronpy.views.heron_plans import logical_plan, packing_plan
 
 
@@ -84,6 +86,10 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
     say(f"Successfully launched topology '{name}'" + (" (its tasks are still starting)" if options.detach else ""))
     say(f"  logs:   {started.spec.log_dir}")
     say(f"  status: {command('heron', 'status', session.target, name)}")
+    record = started.record
+    page = place.page_if_running(heron_home(), record.cluster, record.role, record.environ, name)
+    if page:
+        say(f"  page:   {page}")
     if planned.restore is not None:
         say(f"  state:  of checkpoint {planned.restore.checkpoint}, {planned.restore.location}")
         for component in planned.restore.starting_empty:

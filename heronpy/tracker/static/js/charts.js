@@ -178,7 +178,7 @@ function drawMarks(plot, events, colour) {
  */
 export function Charts({ charts, timeline, events, spouts }) {
   const dark = useDark();
-  if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded yet; the first points come in a few seconds.</p>`;
+  if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded of this time.</p>`;
   return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} spouts=${spouts} dark=${dark} />`)}</div>
     <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;
 }

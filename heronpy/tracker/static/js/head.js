@@ -9,7 +9,7 @@ import { html } from './ui.js';
 /** Pages of a topology: address, title, whether it has one. */
 export const PAGES = [
   ['', 'overview'],
-  ['doctor', 'doctor'],
+  ['doctor', 'doctor', (topology) => !topology.ended_at],
   ['tasks', 'tasks'],
   ['checkpoints', 'checkpoints', (topology) => topology.mode === 'EFFECTIVELY_ONCE'],
   ['batches', 'Spark batches'],
@@ -29,15 +29,15 @@ export function TopologyFrame({ route, state, children }) {
   return html`<main>
     <nav class="crumbs" aria-label="where you are"><a href="#/">topologies</a> / <span>${place.cluster}/${place.role}/${place.environ}</span></nav>
     <header class="head">
-      <h1>${place.name}</h1>
+      <h1>${topology?.name ?? place.name}</h1>
       ${topology && html`<${State} state=${topology.state} />
-        <span>up ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>plan ${text(topology.plan_version)}</span>
-        <span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${rate(topology.emitted_per_s)}</span><span>p99 ${duration(topology.latency_p99_s)}</span><span>held ${share(topology.held)}</span>
-        <${Actions} place=${place} topology=${topology} plan=${state.snapshot.plan} ended=${state.status === 'gone'} />`}
+        <span>${topology.ended_at ? 'ran' : 'up'} ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>plan ${text(topology.plan_version)}</span>
+        ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${rate(topology.emitted_per_s)}</span><span>p99 ${duration(topology.latency_p99_s)}</span><span>held ${share(topology.held)}</span>`}
+        <${Actions} place=${place} topology=${topology} plan=${state.snapshot.plan} ended=${state.status === 'gone' || topology.ended_at} />`}
     </header>
     <${Flow} state=${state} />
     ${state.status === 'refused' && html`<${Trouble} problem=${state.problem} />`}
-    ${topology ? html`<${Sentence} topology=${topology}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
+    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
     <nav class="pages" aria-label="pages of the topology">${pages.map(([page, title]) => html`<a key=${page} href=${to(place, page)} aria-current=${route.page === page ? 'page' : undefined}>${title}</a>`)}</nav>
     ${children}
   </main>`;

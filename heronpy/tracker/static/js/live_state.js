@@ -95,9 +95,12 @@ export function after(state, message) {
   return state;
 }
 
-/** Events by number, the newest last, a repeated one once. @param {any[]} old @param {any[]} more */
+/** Events by number, the newest last; a repetition has a new number, and takes the place of what it repeats. @param {any[]} old @param {any[]} more */
 export function merged(old, more) {
-  const found = new Map(old.map((event) => [event.number, event]));
-  for (const event of more) found.set(event.number, event);
+  const found = new Map();
+  for (const event of [...old, ...more]) {
+    const origin = [event.kind, event.subject, event.reason, event.first_at].join('|');
+    if (!(found.get(origin)?.number > event.number)) found.set(origin, event);
+  }
   return [...found.values()].sort((one, other) => one.number - other.number).slice(-EVENTS_MAX);
 }

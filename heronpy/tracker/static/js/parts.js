@@ -19,7 +19,7 @@ export function Rank({ rank }) {
 }
 
 const GOOD = new Set(['RUNNING', 'FINISHED']);
-const CHANGING = new Set(['STARTING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED']);
+const CHANGING = new Set(['STARTING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED', 'KILLED', 'ENDED']);
 
 /** A state as a badge. @param {{state: string}} props */
 export function State({ state }) {
@@ -53,7 +53,8 @@ export function Flow({ state }) {
   const now = useClock(1);
   const silent = state.snapshot?.silent_s ?? 0;
   if (state.status === 'gone') {
-    return html`<p class="flow warn" role="status">${state.gone}; this page shows what was seen last.</p>`;
+    const at = state.snapshot?.topology?.ended_at;
+    return html`<p class="flow warn" role="status">${state.gone}${at && html`, <${When} at=${at} />`}; this page shows what was seen last.</p>`;
   }
   if (state.status === 'waiting') {
     const ago = state.since ? ` for ${duration(Math.max(0, Math.round((now - state.since) / 1000)))}` : '';

@@ -19,7 +19,7 @@ const recorder = new Recorder();
 /** Remember what the live stream says. @param {any} state */
 export function useRecorder(state) {
   const snapshot = state.snapshot;
-  if (snapshot?.load && snapshot.topology) recorder.see(snapshot.topology.id, snapshot.load);
+  if (snapshot?.load && snapshot.topology && !snapshot.topology.ended_at) recorder.see(snapshot.topology.id, snapshot.load);
 }
 
 /** All events that are known, the newest last. @param {any} place @param {any} state */
