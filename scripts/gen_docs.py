@@ -295,7 +295,7 @@ def _group(name: str) -> str:
 
 
 def _prometheus_name(metric: Metric) -> str:
-    """What the exposition of a sample of this metric calls it."""
+    """What the page calls a sample of this metric calls it."""
     kind = {
         Kind.COUNTER: control_pb2.Sample.COUNTER,
         Kind.GAUGE: control_pb2.Sample.GAUGE,
@@ -304,7 +304,7 @@ def _prometheus_name(metric: Metric) -> str:
     report = control_pb2.MetricsReport(
         process="p", samples=[control_pb2.Sample(name=metric.name, type=kind[metric.kind])]
     )
-    return prometheus.exposition("t", [report]).split()[2]
+    return prometheus.Page("t").text([report]).split()[2]
 
 
 # ---- faults -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from heronpy.common.ids import child_epoch, executor_id
 from heronpy.executor.desired import Place
@@ -18,6 +19,9 @@ from heronpy.procs.supervision import Ended, Overgrown
 from heronpy.procs.supervisor import Supervisor
 from heronpy.procs.usage import UsageMeter
 from heronpy.proto import control_pb2
+
+if TYPE_CHECKING:
+    from heronpy.metrics.prometheus import Page
 
 
 class Reports:
@@ -39,6 +43,7 @@ class Reports:
         self._host = HostMeter()
         #: Number of out-of-memory ends, by process.
         self._out_of_memory: Counter[str] = Counter()
+        self._page: Page | None = None
 
     def measure(self) -> list[Overgrown]:
         """Measure all processes; returns those above their memory limit."""
@@ -86,8 +91,13 @@ class Reports:
         # Imported here: few executors are asked, and prometheus_client costs start-up time and 4 MB.
         from heronpy.metrics import prometheus
 
-        reports = [*self._inbox.reports(), *self._own_reports()]
-        return prometheus.CONTENT_TYPE, prometheus.exposition(self._place.launch.topology, reports)
+        if self._page is None:
+            self._page = prometheus.Page(self._place.launch.topology)
+        return prometheus.CONTENT_TYPE, self._page.text(self.all())
+
+    def all(self) -> list[control_pb2.MetricsReport]:
+        """The newest report of every process of the container, this one's last."""
+        return [*self._inbox.reports(), *self._own_reports()]
 
     def health_text(self, registered: bool) -> tuple[str, str]:
         """Content type and body of /health."""
