@@ -90,7 +90,7 @@ class Page:
             kind, lines = families.setdefault(series.shown, (series.kind, [series.about]))
             if kind is series.kind:  # else two tasks disagree about a user's metric; one name has one type
                 numbers = _numbers(sample, series)
-                lines += [f"{head} {floatToGoString(n)}\n" for head, n in zip(series.heads, numbers, strict=True)]
+                lines += [f"{head} {_shown(n)}\n" for head, n in zip(series.heads, numbers, strict=True)]
         return "".join(line for shown in sorted(families) for line in families[shown][1])
 
     def _chosen(
@@ -171,6 +171,11 @@ def _numbers(sample: control_pb2.Sample, series: _Series) -> list[float]:
     if series.kind is Kind.HISTOGRAM:
         return [*_bounds(sample).values(), sample.sum / series.per_base, sample.count]
     return [sample.value / series.per_base]
+
+
+def _shown(number: float) -> str:
+    text: str = floatToGoString(number)  # type: ignore[no-untyped-call]
+    return text
 
 
 def _place(topology: str, report: control_pb2.MetricsReport) -> dict[str, str]:

@@ -26,8 +26,8 @@ from heronpy.common.errors import (
     RpcError,
     TopologyError,
 )
-from heronpy.tracker import acting, heron, peer, reading, reading_files, streaming
-from heronpy.tracker.calls import Call, Route
+from heronpy.tracker import acting, exporting, heron, peer, reading, reading_files, streaming
+from heronpy.tracker.calls import Call, Route, Text
 from heronpy.tracker.guard import SAFE, Asker, Facts, Refusal, Scope, bearer, decide
 from heronpy.tracker.openapi import document
 from heronpy.tracker.pages import INDEX, Page, load
@@ -76,6 +76,7 @@ def routes() -> list[Route]:
         *streaming.table.routes,
         *acting.table.routes,
         *heron.table.routes,
+        *exporting.table.routes,
     ]
     places = [(route.method, route.path) for route in found]
     if len(set(places)) != len(places):
@@ -177,6 +178,8 @@ class App:
         found = await route.answer(call)
         if isinstance(found, AsyncIterator):
             return StreamingResponse(found, media_type=route.media)
+        if isinstance(found, Text):
+            return Response(found.content, media_type=found.media)
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def page(self, name: str, request: Request) -> Response:

@@ -12,7 +12,7 @@ from heronpy.tracker.audit import Audit
 from heronpy.tracker.feeds import Feeds
 from heronpy.tracker.guard import Asker, House
 from heronpy.tracker.problems import Problem
-from heronpy.tracker.sources import ClusterSource, Watched
+from heronpy.tracker.sources import ClusterSource, Shared, Watched
 from heronpy.tracker.tokens import Tokens
 
 #: Changes at once; each holds a thread.
@@ -30,6 +30,8 @@ class Tracker:
         self.audit = Audit(folder, time.time)
         #: Topologies that are being changed, by id.
         self.changing: set[str] = set()
+        #: The page for Prometheus, by what its asker may see.
+        self.pages: dict[str, Shared[bytes]] = {}
         self.asked_at = time.monotonic()
 
     async def cluster(self, name: str, asker: Asker) -> ClusterSource:
