@@ -194,6 +194,8 @@ def own_name(metric: Metric) -> str:
         words.append(_BASE_UNITS[metric.unit][0])
     elif metric.kind is Kind.GAUGE and words[-1] == _COUNT:
         del words[-1]
+    elif words[-2:] == ["per", "sec"]:
+        words[-1] = "second"
     return "_".join(("heron", *words))
 
 

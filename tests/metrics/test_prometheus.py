@@ -99,7 +99,7 @@ def test_times_are_in_seconds_and_names_say_so() -> None:
 def test_names_have_base_units_at_their_end_and_no_others() -> None:
     for metric in METRICS.values():
         name = own_name(metric)
-        words = name.removesuffix("_per_sec").split("_")
+        words = name.removesuffix("_per_second").split("_")
         assert not {"ns", "us", "ms", "usec", "sec", "secs", "byte"} & set(words), name
         assert not {"seconds", "bytes"} & set(words[:-1]), name
         assert not (metric.kind is Kind.GAUGE and words[-1] == "count"), name
