@@ -13,6 +13,7 @@ from heronpy.common.ids import child_epoch, executor_id
 from heronpy.executor.desired import Place
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.records import end_report, health, own_report, process_record
+from heronpy.executor.sinks import Sinks
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.host_usage import HostMeter
 from heronpy.procs.supervision import Ended, Overgrown
@@ -34,11 +35,13 @@ class Reports:
         started_at: dict[str, float],
         inbox: MetricsInbox,
         usage_interval_s: float,
+        sinks: Sinks,
     ) -> None:
         self._place = place
         self._supervisor = supervisor
         self._started_at = started_at
         self._inbox = inbox
+        self._sinks = sinks
         self._usage = UsageMeter(usage_interval_s)
         self._host = HostMeter()
         #: Number of out-of-memory ends, by process.
@@ -123,6 +126,12 @@ class Reports:
             ("__executor/__messages_invalid", self._inbox.invalid),
         ):
             own.samples.add(name=name, type=control_pb2.Sample.COUNTER, value=value)
+        for name, counts in (
+            ("__executor/__sink_samples_written", self._sinks.written),
+            ("__executor/__sink_samples_discarded", self._sinks.discarded),
+        ):
+            for sink, value in counts.items():
+                own.samples.add(name=name, label=sink, type=control_pb2.Sample.COUNTER, value=value)
         return [*found, own]
 
     def _records(self) -> list[control_pb2.ProcessRecord]:
