@@ -32,6 +32,8 @@ class Tracker:
         self.changing: set[str] = set()
         #: The page for Prometheus, by what its asker may see.
         self.pages: dict[str, Shared[bytes]] = {}
+        #: Searches of logs that are under way.
+        self.searches = 0
         self.asked_at = time.monotonic()
 
     async def cluster(self, name: str, asker: Asker) -> ClusterSource:
