@@ -22,7 +22,8 @@ class Metrics(Reading, click.Group):
         if args and args[0] in self.commands:
             ctx.args = list(args)
             return ctx.args
-        return super().parse_args(ctx, args)
+        # Not as a group: words that are left over while a shell completes are no subcommands.
+        return click.Command.parse_args(self, ctx, self._with_cluster(ctx, args))
 
     def invoke(self, ctx: click.Context) -> Any:
         if not ctx.args:
