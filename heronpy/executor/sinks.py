@@ -21,7 +21,6 @@ from typing import Protocol
 from heronpy.common.folders import make_folders
 from heronpy.common.log_files import rotate
 from heronpy.common.setting_types import MetricsSettings
-from heronpy.executor.sink_formats import graphite_lines, json_lines
 from heronpy.proto import control_pb2
 
 log = logging.getLogger("heronpy.executor")
@@ -61,6 +60,9 @@ class JsonFile:
         self._max_bytes, self._files_max = max_bytes, files_max
 
     def write(self, at: float, reports: Reports) -> None:
+        # Only here: most executors have no sink, and msgspec costs them memory.
+        from heronpy.executor.sink_formats import json_lines
+
         data = json_lines(self._topology, at, reports)
         make_folders(self._path.parent)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -102,6 +104,8 @@ class GraphiteLink:
         self._sock: socket.socket | None = None
 
     def write(self, at: float, reports: Reports) -> None:
+        from heronpy.executor.sink_formats import graphite_lines  # as above
+
         data = graphite_lines(self._prefix, self._topology, at, reports)
         try:
             if self._sock is not None and self._has_ended(self._sock):

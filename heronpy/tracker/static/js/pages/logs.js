@@ -42,7 +42,7 @@ export function LogsPage({ route }) {
 function Hits({ place, text }) {
   const { data, problem } = useGet(pathOf(place, 'logs', 'search'), { text });
   return html`<div class="log"><${Trouble} problem=${problem} /><${Unreachable} what="logs" found=${data?.unreachable} />
-    <p class="quiet" role="status">${data ? `${data.hits.length} hits in ${bytes(data.searched_bytes)}${data.stopped && `, stopped ${data.stopped}`}` : !problem && 'searching'}</p>
+    <p class="quiet" role="status">${data ? `hits: ${data.hits.length} in ${bytes(data.searched_bytes)}${data.stopped && `, stopped ${data.stopped}`}` : !problem && 'searching'}</p>
     <div class="lines" tabindex="0" role="log" aria-label="hits" aria-live="off">${data?.hits.map((hit, index) => html`<div key=${index} class=${`line of-${(hit.level ?? 'none').toLowerCase()}`}><span class="at"><${When} at=${hit.at} /></span><span class="level">${hit.level ?? ''}</span><span class="text"><a href=${to(place, 'logs', hit.process)}>${taskName(hit.process)}</a> ${hit.text}</span></div>`)}</div></div>`;
 }
 
