@@ -30,6 +30,7 @@ from heronpy.common.settings import conf_text, describe  # noqa: E402
 from heronpy.common.topology_keys import KINDS  # noqa: E402
 from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
+from heronpy.metrics.sums import SUMS  # noqa: E402
 from heronpy.plan.component_config import unsupported_problems  # noqa: E402
 from heronpy.proto import control_pb2  # noqa: E402
 from heronpy.tracker.app import routes  # noqa: E402
@@ -279,6 +280,13 @@ def metrics_page() -> str:
     for title, metrics in groups.items():
         rows = ((f"`{m.name}`", f"`{_prometheus_name(m)}`", m.kind.value, m.unit, m.label, m.help) for m in metrics)
         parts += [f"## {title}\n", table(("metric", "Prometheus", "type", "unit", "label", "meaning"), rows)]
+    parts += [
+        "## The tracker's page\n",
+        "Sums over the tasks of a component, which the topology masters make; see\n"
+        "[Alert with Prometheus](../howto/prometheus.md). Labels are `cluster`, `role`, `environ` and `topology`; those of\n"
+        "components also `component`; a state has `state`, a finding `verdict` and `component`.\n",
+        table(("Prometheus", "type", "meaning"), ((f"`{s.shown}`", s.kind.value, s.help) for s in SUMS.values())),
+    ]
     if silent:
         raise SystemExit(f"no process reports {', '.join(m.name for m in silent)}; remove or report what is registered")
     return "\n".join(parts)
@@ -296,7 +304,7 @@ def _group(name: str) -> str:
 
 
 def _prometheus_name(metric: Metric) -> str:
-    """What the exposition of a sample of this metric calls it."""
+    """What the page calls a sample of this metric calls it."""
     kind = {
         Kind.COUNTER: control_pb2.Sample.COUNTER,
         Kind.GAUGE: control_pb2.Sample.GAUGE,
@@ -305,7 +313,7 @@ def _prometheus_name(metric: Metric) -> str:
     report = control_pb2.MetricsReport(
         process="p", samples=[control_pb2.Sample(name=metric.name, type=kind[metric.kind])]
     )
-    return prometheus.exposition("t", [report]).split()[2]
+    return prometheus.Page("t").text([report]).split()[2]
 
 
 # ---- faults -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from heronpy.clusters.errors import NotThereError, RequestError
@@ -10,6 +11,8 @@ from heronpy.clusters.records import Records
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.log_files import log_processes
 from heronpy.common.nearest import suggestion
+
+_OF_CONTAINER = re.compile(r"(?:stmgr|executor)-(\d{1,9})")
 
 
 def log_dir(records: Records, topology: str) -> Path:
@@ -44,6 +47,17 @@ def component_of(process: str) -> str | None:
         return parse_instance_id(process)[1]
     except ValueError:
         return None
+
+
+def container_of(process: str) -> int:
+    """The container whose door lists the log of a process; 0 for what belongs to none."""
+    match = _OF_CONTAINER.fullmatch(process)
+    if match is not None:
+        return int(match[1])
+    try:
+        return int(parse_instance_id(process)[0])
+    except ValueError:
+        return 0
 
 
 def words_of(folder: Path) -> set[str]:

@@ -133,6 +133,13 @@ class Master:
         finally:
             link.close()
 
+    async def search_file(
+        self, container: int, request: control_pb2.SearchFile, timeout_s: float = ASK_S
+    ) -> control_pb2.SearchFileReply:
+        """Hits in a log, from its end on; RpcError when there is no such log, RetryableRpcError when others search."""
+        reply: control_pb2.SearchFileReply = await self._at_door(container, request, timeout_s)
+        return reply
+
     async def _at_door(self, container: int, body: Message, timeout_s: float) -> Any:
         keys = await self._own_keys()
         endpoint = await self._door(container, keys)

@@ -191,12 +191,18 @@ def read_logs(
     if not follow and not _files(path):
         known = ", ".join(log_processes(directory)) or "none"
         raise ConfigError(f"there is no log of {process!r} in {directory}; there are: {known}")
-    lowest = _level_number(level) if level else 0
+    shown = level_filter(level)
     for record in _records(_lines(path, follow, stop or (lambda: False), poll_s), process):
         if since is not None and record.when < since:
             continue
-        if not record.level or _LEVEL_NUMBERS.get(record.level, 20) >= lowest:
+        if shown(record.level):
             yield record
+
+
+def level_filter(level: str | None) -> Callable[[str], bool]:
+    """Whether a record of a level is severe enough; one without ("") always is. ConfigError for an unknown level."""
+    lowest = _level_number(level) if level else 0
+    return lambda given: not given or _LEVEL_NUMBERS.get(given, 20) >= lowest
 
 
 def _level_number(level: str) -> int:

@@ -380,6 +380,19 @@ class MetricsSettings:
     """Metrics of all processes."""
 
     export_interval_s: float = _setting(1.0, "Interval at which a process exports its metrics.", low=0.05)
+    sink_interval_s: float = _setting(60.0, "Interval at which an executor gives all metrics to its sinks.", low=0.5)
+    file_sink: bool = _setting(
+        False, "Each executor appends metrics as JSON lines to metrics/executor-<c>.jsonl in the working folder."
+    )
+    file_sink_max_bytes: int = _setting(16 * MB, "A file of the file sink is rotated at this size.", low=64 * KB)
+    file_sink_files_max: int = _setting(
+        5, "Files of the file sink that are kept per executor, including the current one.", low=1, high=1000
+    )
+    graphite_host: str = _setting(
+        "", "Host to which each executor sends metrics as Graphite's plain text over TCP; empty sends none."
+    )
+    graphite_port: int = _setting(2003, "TCP port of Graphite.", low=1, high=65535)
+    graphite_prefix: str = _setting("heron", "First parts of the paths in Graphite, before the topology's name.")
 
 
 @dataclass(frozen=True, slots=True)

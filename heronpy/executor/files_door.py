@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError
 from heronpy.common.ids import executor_id, stmgr_id
+from heronpy.common.log_search import TEXT_MAX_BYTES, search_back
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.net.transport import endpoint_of, keys_of
@@ -32,6 +33,8 @@ READ_MAX_BYTES = 256 * 1024
 LISTED_MAX = 20_000
 #: Requests at once; further ones are refused.
 ANSWERING_MAX = 8
+#: Of these at most so many searches, which read whole files.
+SEARCHING_MAX = 2
 #: A log, or a file of dead letters, and the rotated ones: `P.log`, `P.log.1`.
 _FILE = re.compile(r"(?P<process>[^\x00-\x1f/\\.][^\x00-\x1f/\\]*?)\.(?P<kind>log|jsonl)(\.[0-9]{1,4})?")
 _SUFFIXES = {LOGS: "log", LETTERS: "jsonl"}
@@ -63,7 +66,9 @@ class ContainerFiles:
             for name, status in sorted(self._entries(folder), key=lambda entry: entry[0]):
                 if len(reply.files) == LISTED_MAX:
                     return reply
-                reply.files.add(name=f"{folder}/{name}", bytes=status.st_size, changed_at=status.st_mtime)
+                reply.files.add(
+                    name=f"{folder}/{name}", bytes=status.st_size, changed_at=status.st_mtime, file=status.st_ino
+                )
         return reply
 
     def read(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
@@ -82,6 +87,41 @@ class ContainerFiles:
         finally:
             os.close(descriptor)
         return control_pb2.ReadFileReply(data=data, offset=offset, size=status.st_size, file=status.st_ino)
+
+    def search(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        """Hits in a log from its end on; InvalidRpcError for a name that is not listed, or a text that is no line's."""
+        text = request.text.encode("utf-8", "surrogatepass")
+        if not text or len(text) > TEXT_MAX_BYTES or b"\n" in text:
+            raise InvalidRpcError(f"the text to find must be one line of 1 to {TEXT_MAX_BYTES} bytes")
+        folder, _, name = request.name.partition("/")
+        if folder != LOGS or not self._is_ours(folder, name):
+            raise InvalidRpcError(f"container {self._container} has no log {request.name!r}")
+        descriptor = self._open_same(name, request.file)
+        if descriptor < 0:
+            return control_pb2.SearchFileReply()  # rotated away
+        try:
+            found = search_back(descriptor, text, request.until, request.hits, request.context)
+        finally:
+            os.close(descriptor)
+        reply = control_pb2.SearchFileReply(until=found.until, searched=found.searched)
+        for hit in found.hits:
+            reply.hits.add(offset=hit.offset, line=hit.line, head=hit.head, before=hit.before, after=hit.after)
+        return reply
+
+    def _open_same(self, name: str, file: int) -> int:
+        """A descriptor of the log with this number, which may have a later name by now; -1 when it is gone."""
+        base, _, digits = name.rpartition(".")
+        later = f"{base}.{int(digits) + 1}" if digits.isdigit() else f"{name}.1"
+        for one in (name, later):
+            try:
+                descriptor = self._open(LOGS, one)
+            except InvalidRpcError:
+                continue
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and file in (0, status.st_ino):
+                return descriptor
+            os.close(descriptor)
+        return -1
 
     def _is_ours(self, folder: str, name: str) -> bool:
         match = _FILE.fullmatch(name)
@@ -122,7 +162,7 @@ class ContainerFiles:
 
 
 class FilesDoor:
-    """Answers `ListFiles`, `ReadFile` and what `more` answers, by the field's name; needs a running loop.
+    """Answers `ListFiles`, `ReadFile`, `SearchFile` and what `more` answers, by the field's name; needs a running loop.
 
     Over TCP only holders of the topology's key get in.
     """
@@ -140,7 +180,7 @@ class FilesDoor:
         self._server = ControlServer([endpoint_of(launch, door_name(container))], self._on_request, keys=keys)
         if self._gate is not None:
             self._gate.watch(self._server.sock)
-        self._answering = 0
+        self._answering = self._searching = 0
 
     @property
     def endpoint(self) -> str:
@@ -151,18 +191,21 @@ class FilesDoor:
         field, body = body_of(envelope)
         if field in self._more:
             return await self._more[field](body)
-        if field not in ("list_files", "read_file"):
+        if field not in ("list_files", "read_file", "search_file"):
             raise InvalidRpcError(f"the files door of an executor does not answer {field}")
-        if self._answering >= ANSWERING_MAX:
+        searches = field == "search_file"
+        if self._answering >= ANSWERING_MAX or (searches and self._searching >= SEARCHING_MAX):
             raise RetryableRpcError("the executor is reading other files; try again")
         self._answering += 1
+        self._searching += searches
         try:
             # A slow disk must not hold up the heartbeats of the container.
             if field == "list_files":
                 return await asyncio.to_thread(self._files.listed)
-            return await asyncio.to_thread(self._files.read, body)
+            return await asyncio.to_thread(self._files.search if searches else self._files.read, body)
         finally:
             self._answering -= 1
+            self._searching -= searches
 
     def close(self) -> None:
         """Idempotent."""

@@ -7,17 +7,22 @@ import os
 import socket
 import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from heronpy.common.ids import child_epoch, executor_id
 from heronpy.executor.desired import Place
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.records import end_report, health, own_report, process_record
+from heronpy.executor.sinks import Sinks
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.host_usage import HostMeter
 from heronpy.procs.supervision import Ended, Overgrown
 from heronpy.procs.supervisor import Supervisor
 from heronpy.procs.usage import UsageMeter
 from heronpy.proto import control_pb2
+
+if TYPE_CHECKING:
+    from heronpy.metrics.prometheus import Page
 
 
 class Reports:
@@ -30,15 +35,18 @@ class Reports:
         started_at: dict[str, float],
         inbox: MetricsInbox,
         usage_interval_s: float,
+        sinks: Sinks,
     ) -> None:
         self._place = place
         self._supervisor = supervisor
         self._started_at = started_at
         self._inbox = inbox
+        self._sinks = sinks
         self._usage = UsageMeter(usage_interval_s)
         self._host = HostMeter()
         #: Number of out-of-memory ends, by process.
         self._out_of_memory: Counter[str] = Counter()
+        self._page: Page | None = None
 
     def measure(self) -> list[Overgrown]:
         """Measure all processes; returns those above their memory limit."""
@@ -86,8 +94,13 @@ class Reports:
         # Imported here: few executors are asked, and prometheus_client costs start-up time and 4 MB.
         from heronpy.metrics import prometheus
 
-        reports = [*self._inbox.reports(), *self._own_reports()]
-        return prometheus.CONTENT_TYPE, prometheus.exposition(self._place.launch.topology, reports)
+        if self._page is None:
+            self._page = prometheus.Page(self._place.launch.topology)
+        return prometheus.CONTENT_TYPE, self._page.text(self.all())
+
+    def all(self) -> list[control_pb2.MetricsReport]:
+        """The newest report of every process of the container, this one's last."""
+        return [*self._inbox.reports(), *self._own_reports()]
 
     def health_text(self, registered: bool) -> tuple[str, str]:
         """Content type and body of /health."""
@@ -113,6 +126,12 @@ class Reports:
             ("__executor/__messages_invalid", self._inbox.invalid),
         ):
             own.samples.add(name=name, type=control_pb2.Sample.COUNTER, value=value)
+        for name, counts in (
+            ("__executor/__sink_samples_written", self._sinks.written),
+            ("__executor/__sink_samples_discarded", self._sinks.discarded),
+        ):
+            for sink, value in counts.items():
+                own.samples.add(name=name, label=sink, type=control_pb2.Sample.COUNTER, value=value)
         return [*found, own]
 
     def _records(self) -> list[control_pb2.ProcessRecord]:

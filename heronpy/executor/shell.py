@@ -34,6 +34,7 @@ from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
 from heronpy.executor.records import progress
 from heronpy.executor.reports import Reports
+from heronpy.executor.sinks import Sinks
 from heronpy.net.curve import Keys
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
@@ -105,6 +106,8 @@ class Executor:
         self._jobs.every(HEARTBEAT_S, self._on_heartbeat)
         self._jobs.every(self._metrics.export_interval_s, self._export)
         self._jobs.every(self._settings.usage_interval_s, self._measure)
+        if self._sinks.names:
+            self._jobs.every(self._metrics.sink_interval_s, self._feed_sinks)
         await self._done.wait()
         await self._close()
         return self._exit_code
@@ -146,8 +149,14 @@ class Executor:
                 "heap": self._evidence.heap,
             },
         )
+        self._sinks = Sinks(launch.topology, self._name, Path(launch.working_dir), self._metrics)
         self._reports = Reports(
-            self._place, self._supervisor, self._host.started_at, self._inbox, self._settings.usage_interval_s
+            self._place,
+            self._supervisor,
+            self._host.started_at,
+            self._inbox,
+            self._settings.usage_interval_s,
+            self._sinks,
         )
         self._state = open_state_of(launch)
         self._link = MasterFollower(
@@ -178,6 +187,7 @@ class Executor:
             self._plan_watch.close()
         self._link.close()
         await self._page.close()
+        await asyncio.to_thread(self._sinks.close)
         self._host.close()
         self._logs.close()
         self._inbox.close()
@@ -277,6 +287,9 @@ class Executor:
         self._own_log.rotate_if_large()
         for overgrown in self._reports.measure():
             self._host.handle(overgrown)
+
+    def _feed_sinks(self) -> None:
+        self._sinks.offer(time.time(), self._reports.all())
 
     def _export(self) -> None:
         self._export_soon = False

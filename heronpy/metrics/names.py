@@ -26,7 +26,8 @@ class Metric:
     kind: Kind
     #: "" for plain counts.
     unit: str
-    #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", "component", or "".
+    #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", "component",
+    #: "sink", or "".
     label: str
     help: str
     #: A gauge whose values over several tasks are not summed: the largest counts.
@@ -199,6 +200,14 @@ _DAEMON = (
     Metric("__replica/__newest", _G, "", "", "Id of the newest complete checkpoint in the replica."),
     Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped while the master was unreachable."),
     Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
+    Metric("__executor/__sink_samples_written", _C, "", "sink", "Samples that a sink of metrics has taken."),
+    Metric(
+        "__executor/__sink_samples_discarded",
+        _C,
+        "",
+        "sink",
+        "Samples that a sink of metrics could not deliver, or not in time.",
+    ),
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
 _TMASTER = (

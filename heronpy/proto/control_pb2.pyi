@@ -310,7 +310,7 @@ class EndedTopology(_message.Message):
     def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_load", "get_metrics", "get_status", "get_timeline", "heap", "heap_reply", "hold_ticks", "instance_status", "kill_topology", "list_files", "list_files_reply", "load_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "profile", "profile_reply", "read_file", "read_file_reply", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trigger_checkpoint", "update_reply", "update_topology"]
+    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_load", "get_metrics", "get_status", "get_timeline", "heap", "heap_reply", "hold_ticks", "instance_status", "kill_topology", "list_files", "list_files_reply", "load_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "profile", "profile_reply", "read_file", "read_file_reply", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trigger_checkpoint", "update_reply", "update_topology"]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
@@ -368,6 +368,8 @@ class Envelope(_message.Message):
     RESTORE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FAILED_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FILE_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FILE_REPLY_FIELD_NUMBER: _ClassVar[int]
     SET_STATE_FIELD_NUMBER: _ClassVar[int]
     STATUS_REPLY_FIELD_NUMBER: _ClassVar[int]
     STMGR_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -436,6 +438,8 @@ class Envelope(_message.Message):
     restore_checkpoint: RestoreCheckpoint
     restore_failed: RestoreFailed
     runtime_config: RuntimeConfig
+    search_file: SearchFile
+    search_file_reply: SearchFileReply
     set_state: SetState
     status_reply: StatusReply
     stmgr_heartbeat: StmgrHeartbeat
@@ -447,7 +451,7 @@ class Envelope(_message.Message):
     trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "last", "topology_id"]
@@ -520,14 +524,16 @@ class ExecutorHeartbeat(_message.Message):
     def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ...) -> None: ...
 
 class FileEntry(_message.Message):
-    __slots__ = ["bytes", "changed_at", "name"]
+    __slots__ = ["bytes", "changed_at", "file", "name"]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     CHANGED_AT_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     bytes: int
     changed_at: float
+    file: int
     name: str
-    def __init__(self, name: _Optional[str] = ..., bytes: _Optional[int] = ..., changed_at: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., bytes: _Optional[int] = ..., changed_at: _Optional[float] = ..., file: _Optional[int] = ...) -> None: ...
 
 class FinishTask(_message.Message):
     __slots__ = ["task_id"]
@@ -740,6 +746,20 @@ class LoadReply(_message.Message):
     uptime_s: float
     window_s: float
     def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., uptime_s: _Optional[float] = ..., at: _Optional[float] = ..., window_s: _Optional[float] = ..., since: _Optional[float] = ..., components: _Optional[_Iterable[_Union[ComponentLoad, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[EdgeLoad, _Mapping]]] = ..., held: _Optional[float] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., last_event: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[HealthFinding, _Mapping]]] = ..., found_at: _Optional[float] = ...) -> None: ...
+
+class LogHit(_message.Message):
+    __slots__ = ["after", "before", "head", "line", "offset"]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    after: _containers.RepeatedScalarFieldContainer[bytes]
+    before: _containers.RepeatedScalarFieldContainer[bytes]
+    head: bytes
+    line: bytes
+    offset: int
+    def __init__(self, offset: _Optional[int] = ..., line: _Optional[bytes] = ..., head: _Optional[bytes] = ..., before: _Optional[_Iterable[bytes]] = ..., after: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class MetricsBatch(_message.Message):
     __slots__ = ["container", "exceptions", "reports"]
@@ -1084,6 +1104,32 @@ class Sample(_message.Message):
     type: Sample.Type
     value: float
     def __init__(self, name: _Optional[str] = ..., label: _Optional[str] = ..., type: _Optional[_Union[Sample.Type, str]] = ..., value: _Optional[float] = ..., buckets: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., sum: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
+
+class SearchFile(_message.Message):
+    __slots__ = ["context", "file", "hits", "name", "text", "until"]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    context: int
+    file: int
+    hits: int
+    name: str
+    text: str
+    until: int
+    def __init__(self, name: _Optional[str] = ..., file: _Optional[int] = ..., text: _Optional[str] = ..., until: _Optional[int] = ..., hits: _Optional[int] = ..., context: _Optional[int] = ...) -> None: ...
+
+class SearchFileReply(_message.Message):
+    __slots__ = ["hits", "searched", "until"]
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    SEARCHED_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    hits: _containers.RepeatedCompositeFieldContainer[LogHit]
+    searched: int
+    until: int
+    def __init__(self, hits: _Optional[_Iterable[_Union[LogHit, _Mapping]]] = ..., until: _Optional[int] = ..., searched: _Optional[int] = ...) -> None: ...
 
 class Series(_message.Message):
     __slots__ = ["component", "name", "values"]

@@ -28,6 +28,7 @@ from heronpy.common.errors import (
 )
 from heronpy.tracker import (
     acting,
+    exporting,
     heron,
     history_routes,
     peer,
@@ -36,7 +37,7 @@ from heronpy.tracker import (
     streaming,
     taking,
 )
-from heronpy.tracker.calls import Call, Route
+from heronpy.tracker.calls import Call, Route, Text
 from heronpy.tracker.guard import SAFE, Asker, Facts, Refusal, Scope, bearer, decide
 from heronpy.tracker.history_ended import EndedError
 from heronpy.tracker.openapi import document
@@ -89,6 +90,7 @@ def routes() -> list[Route]:
         *acting.table.routes,
         *taking.table.routes,
         *heron.table.routes,
+        *exporting.table.routes,
     ]
     places = [(route.method, route.path) for route in found]
     if len(set(places)) != len(places):
@@ -191,6 +193,8 @@ class App:
         found = await (history_routes.answer_ended(call, route) if ended else route.answer(call))
         if isinstance(found, AsyncIterator):
             return StreamingResponse(found, media_type=route.media)
+        if isinstance(found, Text):
+            return Response(found.content, media_type=found.media)
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def page(self, name: str, request: Request) -> Response:

@@ -96,6 +96,14 @@ class Call:
         return self.cluster
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An answer that is no JSON."""
+
+    content: bytes
+    media: str
+
+
 Answer = Callable[[Call], Awaitable[Any]]
 
 

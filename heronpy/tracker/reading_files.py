@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from heronpy.clusters.log_folders import container_of
+from heronpy.clusters.searching import LIMIT_MAX, MasterDoor, Match, Search, Wanted
 from heronpy.common.errors import HeronError, InvalidRpcError
-from heronpy.common.ids import parse_instance_id
+from heronpy.common.log_search import CONTEXT_MAX, TEXT_MAX_BYTES
 from heronpy.common.nearest import nearest
 from heronpy.common.redaction import redacted
 from heronpy.proto import components_of, control_pb2
@@ -19,15 +21,16 @@ from heronpy.tracker.log_pieces import cut, lines_of
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import TOPOLOGY
 from heronpy.tracker.sources import Watched
-from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, Logs, Setting
+from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, LogHit, LogHits, Logs, Setting
 from heronpy.views.heron_plans import config_as_json
 
 PIECE_BYTES = 64 * 1024
 PIECE_MAX_BYTES = 256 * 1024
 LETTERS_MAX = 200
+#: Searches of logs at once, of all who ask; each keeps doors of executors busy.
+SEARCHES_MAX = 2
 _LOG = re.compile(r"log-files/(?P<process>.+)\.log")
 _LETTERS = re.compile(r"dead-letters/.+\.jsonl(\.1)?")
-_OF_CONTAINER = re.compile(r"(?:stmgr|executor)-(\d{1,9})")
 
 table = Table()
 
@@ -52,17 +55,6 @@ async def _listed(watched: Watched) -> tuple[dict[int, control_pb2.ListFilesRepl
     return found, {str(number): answer for number, answer in answers.items() if isinstance(answer, str)}
 
 
-def container_of(process: str) -> int:
-    """The container whose door lists the log of a process; 0 for what belongs to none."""
-    match = _OF_CONTAINER.fullmatch(process)
-    if match is not None:
-        return int(match[1])
-    try:
-        return int(parse_instance_id(process)[0])
-    except ValueError:
-        return 0
-
-
 @table.route("GET", TOPOLOGY + "/logs", Scope.DATA, returns=LogFiles)
 async def logs(call: Call) -> LogFiles:
     """The processes that have a log."""
@@ -74,6 +66,46 @@ async def logs(call: Call) -> LogFiles:
         if (match := _LOG.fullmatch(file.name)) is not None
     ]
     return LogFiles(files=files, unreachable=unreachable)
+
+
+@table.route(
+    "GET", TOPOLOGY + "/logs/search", Scope.DATA,
+    Param("text", "what a line contains, letter by letter", required=True),
+    Param("what", "only this process or component; may be repeated", list),
+    Param("context", "lines before and after each hit", int, 0, low=0, high=CONTEXT_MAX),
+    Param("since", "only records from this time on, seconds since 1970", float, low=0),
+    Param("level", "only this level and above", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
+    Param("limit", "at most this many hits", int, LIMIT_MAX, low=1, high=LIMIT_MAX),
+    returns=LogHits,
+)  # fmt: skip
+async def search(call: Call) -> LogHits:
+    """Find text in all logs, searched beside the files for at most 10 s; the newest first."""
+    watched, query, tracker = call.watched, call.query, call.tracker
+    if "\n" in query["text"] or not 0 < len(query["text"].encode()) <= TEXT_MAX_BYTES:
+        raise Problem(400, "bad-request", f"text must be one line of 1 to {TEXT_MAX_BYTES} bytes")
+    if tracker.searches >= SEARCHES_MAX:
+        raise Problem(429, "busy", f"{SEARCHES_MAX} searches of logs are under way", "try again in a few seconds")
+    wanted = Wanted(
+        query["text"], tuple(query["what"]), query["context"], query["since"], query["level"], query["limit"]
+    )
+    found = Search(wanted)
+    tracker.searches += 1
+    try:
+        doors = {number: MasterDoor(watched.master, number) for number in await _containers(watched)}
+        hits = [_hit(match) async for match in found.run(doors)]
+    finally:
+        tracker.searches -= 1
+    return LogHits(
+        hits=hits, searched_bytes=found.searched_bytes, stopped=found.stopped,
+        unreachable={str(container): why for container, why in found.unreachable.items()},
+    )  # fmt: skip
+
+
+def _hit(match: Match) -> LogHit:
+    return LogHit(
+        process=match.process, container=match.container, at=match.at, level=match.level or None, logger=match.logger,
+        text=match.text, before=list(match.before), after=list(match.after),
+    )  # fmt: skip
 
 
 @table.route(

@@ -111,6 +111,11 @@ class Watched:
         age_s = time.monotonic() - self._heard_at
         return 0.0 if age_s < 2 * ASK_S + FRESH_S else float(round(age_s))
 
+    @property
+    def answers(self) -> bool:
+        """Whether the topology master has answered the last question."""
+        return self.reply is not None and not self._absent
+
     # ---- figures ----------------------------------------------------------------------------
 
     async def refresh(self, fresh_s: float | None = None) -> None:

@@ -15,7 +15,7 @@ from heronpy.tracker.history_ended import History, ended_topology, record_of
 from heronpy.tracker.history_store import Run
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.shelf import Shelf
-from heronpy.tracker.sources import ClusterSource, Watched
+from heronpy.tracker.sources import ClusterSource, Shared, Watched
 from heronpy.tracker.tokens import Tokens
 
 #: Changes at once; each holds a thread.
@@ -35,6 +35,10 @@ class Tracker:
         self.history = History(folder)
         #: Topologies that are being changed, by id.
         self.changing: set[str] = set()
+        #: The page for Prometheus, by what its asker may see.
+        self.pages: dict[str, Shared[bytes]] = {}
+        #: Searches of logs that are under way.
+        self.searches = 0
         self.asked_at = time.monotonic()
 
     async def cluster(self, name: str, asker: Asker) -> ClusterSource:

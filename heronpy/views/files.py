@@ -56,6 +56,34 @@ class Logs(Struct, kw_only=True):
     rotated: bool
 
 
+class LogHit(Struct, kw_only=True):
+    """A line of a log that contains the text."""
+
+    process: str
+    container: int
+    #: Of the record that it is a line of; None: no record was found near.
+    at: float | None
+    #: As in `LogLine`.
+    level: str | None
+    logger: str
+    #: The message, or this line of it.
+    text: str
+    #: Lines around it as they stand in the file, oldest first.
+    before: list[str]
+    after: list[str]
+
+
+class LogHits(Struct, kw_only=True):
+    """`GET /logs/search?text&what&context&since&level&limit`: newest first, over all processes. Scope `data`."""
+
+    hits: list[LogHit]
+    searched_bytes: int
+    #: Why the search ended before everything was searched, as `after 1,000 hits`; empty: it did not.
+    stopped: str
+    #: Containers whose logs were not searched, or not to the end, and why.
+    unreachable: dict[str, str]
+
+
 class Letter(Struct, kw_only=True):
     """A tuple that was given up. Scope `data`."""
 

@@ -115,6 +115,7 @@ def test_completion_answers(wordy: FakeTopology) -> None:
         (("kill", ""), {"local"}),
         (("metrics", "local", "wordy", ""), {"word", "count"}),
         (("metrics", "wordy", ""), {"word", "count"}),
+        (("metrics", "targets", ""), {"local"}),
         (("exceptions", "wordy", "--task", ""), {"1", "2", "3"}),
         (("metrics", "wordy", "--name", "__execute-c"), {"__execute-count"}),
         (("metrics", "wordy", "--instance", "stm"), {"stmgr-1"}),

@@ -81,6 +81,12 @@ def test_files_are_read_through_the_door(wordy: FakeTopology, sockets: Path) -> 
         assert (piece.data, piece.size) == (b"hello\n", 6)
         with pytest.raises(InvalidRpcError, match=r"no file '\.\./launch\.json'"):
             await master.read_file(1, control_pb2.ReadFile(name="../launch.json"))
+        log = listed.files[0]
+        wanted = control_pb2.SearchFile(name=log.name, file=log.file, text="ell", until=log.bytes, hits=5)
+        found = await master.search_file(1, wanted)
+        assert ([hit.line for hit in found.hits], found.until, found.searched) == ([b"hello"], 0, 6)
+        with pytest.raises(InvalidRpcError, match=r"no log '\.\./launch\.json'"):
+            await master.search_file(1, control_pb2.SearchFile(name="../launch.json", text="ell"))
         with pytest.raises(DeadlineError, match="executor of container 2"):
             await master.list_files(2, 0.1)
         door.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -446,3 +447,21 @@ def test_metrics_socket_is_private(home: Path) -> None:
         wait_for(path.exists)
         wait_for(lambda: path.stat().st_mode & 0o777 == 0o600)
         assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_file_sink_gets_the_metrics_of_the_container(home: Path) -> None:
+    deployed = deploy(home, PLAN, settings={"metrics": {"file_sink": True, "sink_interval_s": 0.5}})
+    path = Path(deployed.launch.working_dir) / "metrics" / "executor-1.jsonl"
+
+    async def check(master: Master) -> None:
+        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
+        await eventually(lambda: path.exists() and TASK in path.read_text())
+        page = f"http://127.0.0.1:{master.registrations[0].metrics_port}/metrics"
+        written = 'heron_executor_sink_samples_written_total{container="1",process="executor-1",sink="file"'
+        await eventually(lambda: written in urllib.request.urlopen(page, timeout=5).read().decode())
+
+    with executor(deployed):
+        with_master(deployed, check)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    ups = [line["metrics"]["__process/__up"] for line in lines if line["process"] == TASK]
+    assert ups and set(ups) <= {0.0, 1.0}

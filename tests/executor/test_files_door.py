@@ -88,3 +88,30 @@ def test_pieces_are_bounded(folder: Path) -> None:
 )  # fmt: skip
 def test_whose_a_process_is(process: str, container: int, mine: bool) -> None:
     assert belongs(process, container) is mine
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log-files/container_1_a_1.log", ""),
+        ("log-files/container_1_a_1.log", "two\nlines"),
+        ("log-files/container_1_a_1.log", "x" * 1001),
+        ("log-files/../secret.log", "x"),
+        ("log-files/container_2_a_1.log", "x"),
+        ("dead-letters/container_1_a_1.jsonl", "x"),
+        ("", "x"),
+    ],
+)
+def test_only_listed_logs_are_searched_and_only_for_a_line(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "log-files").mkdir()
+    (tmp_path / "log-files" / "container_1_a_1.log").write_text("x\n")
+    with pytest.raises(InvalidRpcError):
+        ContainerFiles(tmp_path, 1).search(control_pb2.SearchFile(name=name, text=text, until=9, hits=9))
+
+
+def test_a_link_in_place_of_a_log_is_not_searched(tmp_path: Path) -> None:
+    (tmp_path / "log-files").mkdir()
+    (tmp_path / "secret").write_text("password\n")
+    (tmp_path / "log-files" / "container_1_a_1.log").symlink_to(tmp_path / "secret")
+    request = control_pb2.SearchFile(name="log-files/container_1_a_1.log", text="password", until=99, hits=9)
+    assert not ContainerFiles(tmp_path, 1).search(request).hits

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from heronpy.metrics.names import METRICS, Kind, find
-from heronpy.metrics.prometheus import SERIES_MAX, exposition, own_name
+from heronpy.metrics.prometheus import SERIES_MAX, Page, own_name
 from heronpy.proto import control_pb2
 
 COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
+
+
+def exposition(topology: str, reports: list[control_pb2.MetricsReport]) -> str:
+    return Page(topology).text(reports)
 
 
 def report(*samples: control_pb2.Sample, task: int = 3) -> control_pb2.MetricsReport:
@@ -93,7 +99,7 @@ def test_times_are_in_seconds_and_names_say_so() -> None:
 def test_names_have_base_units_at_their_end_and_no_others() -> None:
     for metric in METRICS.values():
         name = own_name(metric)
-        words = name.removesuffix("_per_sec").split("_")
+        words = name.removesuffix("_per_second").split("_")
         assert not {"ns", "us", "ms", "usec", "sec", "secs", "byte"} & set(words), name
         assert not {"seconds", "bytes"} & set(words[:-1]), name
         assert not (metric.kind is Kind.GAUGE and words[-1] == "count"), name
@@ -110,3 +116,27 @@ def test_names_do_not_collide_on_the_page() -> None:
         found = find(name)
         assert found is not None
         assert found[0] is metric
+
+
+_SAMPLES = st.builds(
+    lambda name, label, kind, value, buckets: control_pb2.Sample(
+        name=name, label=label, type=kind, value=value, sum=value, count=9,
+        buckets=[control_pb2.Bucket(le=le, count=5) for le in sorted(buckets)] if kind == HISTOGRAM else [],
+    ),
+    st.sampled_from(["__emit-count", "__execute-latency", "__busy-time-ns", "mine", "mi\nne", "mi ne"]),
+    st.text(max_size=4),
+    st.sampled_from([COUNTER, GAUGE, HISTOGRAM]),
+    st.floats(0, 1e12),
+    st.sets(st.sampled_from([1.0, 2000.0, float("inf")])),
+)  # fmt: skip
+_REPORTS = st.lists(st.lists(_SAMPLES, max_size=4), max_size=3)
+
+
+@given(st.lists(_REPORTS, min_size=2, max_size=4))
+def test_a_later_page_is_as_one_that_is_written_from_scratch(scrapes: list[list[list[control_pb2.Sample]]]) -> None:
+    page = Page("t")
+    for samples in scrapes:
+        reports = [report(*of_task, task=number) for number, of_task in enumerate(samples, 1)]
+        text = page.text(reports)
+        assert text == exposition("t", reports)
+        list(text_string_to_metric_families(text))

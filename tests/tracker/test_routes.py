@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.common.errors import RetryableRpcError
+from heronpy.common.log_format import format_record
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
@@ -175,6 +176,10 @@ def with_files(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Path:
     async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
         return ContainerFiles(folder, container).read(request)
 
+    async def search_file(self: object, container: int, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        return ContainerFiles(folder, container).search(request)
+
+    monkeypatch.setattr("heronpy.clusters.masters.Master.search_file", search_file)
     monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
     monkeypatch.setattr("heronpy.clusters.masters.Master.read_file", read_file)
     return folder
@@ -206,6 +211,38 @@ def test_logs_are_read_in_pieces(asking: Asking, with_files: Path) -> None:
 def test_no_name_leads_out_of_the_logs(name: str, asking: Asking, with_files: Path) -> None:
     answer = asking.ask("GET", f"{WORDY}/logs/{name}")
     assert answer.status_code == 404 and "heron" not in answer.text.replace("heronpy", ""), answer.text
+
+
+def test_logs_are_searched(asking: Asking, with_files: Path) -> None:
+    for process, at in (("container_1_word_1", 1e9), ("container_1_count_2", 1e9 + 1), ("tmaster", 1e9 + 2)):
+        lines = [
+            format_record(at, "WARN", process, "user", text) for text in ("so", "<b>needle", "it\nended, no needle")
+        ]
+        (with_files / "log-files" / f"{process}.log").write_text("\n".join(lines) + "\n")
+    found = asking.get(f"{WORDY}/logs/search?text=needle&what=word&what=tmaster&context=1")
+    assert [(hit["process"], hit["text"]) for hit in found["hits"]] == [
+        ("tmaster", "ended, no needle"), ("tmaster", "<b>needle"),
+        ("container_1_word_1", "ended, no needle"), ("container_1_word_1", "<b>needle"),
+    ]  # fmt: skip
+    first = found["hits"][0]
+    assert (first["at"], first["level"], first["logger"]) == (1e9 + 2, "WARN", "user")
+    assert len(first["before"]) == 1 and first["before"][0].endswith("it")
+    assert found["stopped"] == "" and found["unreachable"] == {} and found["searched_bytes"] > 100
+    one = asking.get(f"{WORDY}/logs/search?text=needle&limit=1")
+    assert one["stopped"] == "after 1 hit" and one["hits"][0]["process"] == "tmaster"
+    for query, status in (
+        ("", 400),
+        ("text=", 400),
+        ("text=a%0Ab", 400),
+        ("text=a&level=LOUD", 400),
+        ("text=a&what=x", 404),
+    ):
+        assert asking.ask("GET", f"{WORDY}/logs/search?{query}").status_code == status, query
+
+
+def test_searches_at_once_are_bounded(asking: Asking, with_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_files, "SEARCHES_MAX", 0)
+    assert asking.ask("GET", f"{WORDY}/logs/search?text=a").json()["type"] == "busy"
 
 
 def test_letters_come_newest_first(asking: Asking, with_files: Path) -> None:

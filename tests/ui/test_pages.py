@@ -65,7 +65,11 @@ def test_what_looks_like_html_stays_text(site: Site, tab: Tab) -> None:
     page.get_by_role("searchbox").fill("own.setting")
     page.get_by_text(SHOWN).wait_for()
     page.goto(site.page("logs"))
-    page.get_by_role("link", name="lines-1").click()
+    page.get_by_label("find in all logs").fill("opened ")
+    page.keyboard.press("Enter")
+    page.locator(".log .line", has_text=f"opened {SHOWN}").first.wait_for()
+    assert page.get_by_text("hits: 1 in ").count() == 1 and page.locator("img").count() == 0
+    page.get_by_role("row").get_by_role("link", name="lines-1").click()
     page.locator(".log .line", has_text=f"opened {SHOWN}").wait_for()
     assert page.locator("img").count() == 0
 

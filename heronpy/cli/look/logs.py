@@ -6,7 +6,9 @@ import contextlib
 import datetime
 import heapq
 import json
+import os
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -16,13 +18,16 @@ from pathlib import Path
 import click
 
 from heronpy.cli import exits
+from heronpy.cli.look.log_find import find_in_logs, hits
 from heronpy.cli.output import clean_block
 from heronpy.clusters.log_folders import component_of, log_dir, words_of
+from heronpy.clusters.searching import Wanted
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError
 from heronpy.common.log_files import log_processes, read_logs
 from heronpy.common.log_format import Record
+from heronpy.common.log_search import TEXT_MAX_BYTES
 from heronpy.common.nearest import suggestion
 from heronpy.common.units import parse_duration_s
 
@@ -38,11 +43,18 @@ def show_logs(
     since: str | None,
     level: str | None,
     lines: int | None,
+    find: str | None,
+    context: int,
     as_json: bool,
     common: Common,
 ) -> None:
     """Print the records of the chosen processes, past ones and new ones as they come."""
+    _check_flags(find, context, follow)
     session = Session(target, common)
+    if find is not None and not follow:
+        wanted = Wanted(find, what, context, parse_since(since) if since else None, level, hits(lines))
+        find_in_logs(session, topology, wanted, as_json)
+        return
     folder = log_dir(session, topology)
     names = select(folder, what, topology)
     running = session.record(topology)
@@ -50,19 +62,32 @@ def show_logs(
     oldest = parse_since(since) if since else running.submitted_at or None if running is not None else None
     if follow and lines is None and since is None:
         lines = 10
+    shown = Lines(as_json, coloured=follow and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     try:
         if lines is not None or not follow:
             # Following takes over at this moment, so that no record is shown twice.
             now = time.time() if follow else float("inf")
-            past = (record for record in past_records(folder, names, oldest, level) if record.when < now)
+            past = (
+                record
+                for record in past_records(folder, names, oldest, level)
+                if record.when < now and (find is None or find in record.text)
+            )
             for record in deque(past, maxlen=lines) if lines is not None else past:
-                _print(record, as_json)
+                shown.print(record)
             oldest = now
         if follow:
             for record in followed_records(folder, names, what, oldest, level):
-                _print(record, as_json)
+                if find is None or find in record.text:
+                    shown.print(record)
     except KeyboardInterrupt:
         return
+
+
+def _check_flags(find: str | None, context: int, follow: bool) -> None:
+    if find is not None and ("\n" in find or not 0 < len(find.encode()) <= TEXT_MAX_BYTES):
+        raise click.UsageError(f"--find takes one line of 1 to {TEXT_MAX_BYTES} bytes")
+    if context and (find is None or follow):
+        raise click.UsageError("--context belongs to --find without --follow")
 
 
 def select(folder: Path, what: tuple[str, ...], topology: str) -> list[str]:
@@ -134,19 +159,28 @@ def followed_records(
         stopped.set()
 
 
-def _print(record: Record, as_json: bool) -> None:
-    if not as_json:
-        click.echo(clean_block(record.text))
-        return
+class Lines:
+    """Prints records; on a terminal each process has its colour, in turn as they appear."""
 
-    click.echo(
-        json.dumps(
-            {
-                "time": record.when,
-                "level": record.level,
-                "process": record.process,
-                "logger": record.logger,
-                "text": record.message,
-            }
-        )
-    )
+    #: Names of click's colours that can be read on light and on dark ground; red is left to errors.
+    COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
+
+    def __init__(self, as_json: bool, coloured: bool) -> None:
+        self._as_json, self._coloured = as_json, coloured
+        self._colours: dict[str, str] = {}
+
+    def print(self, record: Record) -> None:
+        """One record."""
+        if self._as_json:
+            shown = {"time": record.when, "level": record.level, "process": record.process, "logger": record.logger,
+                     "text": record.message}  # fmt: skip
+            click.echo(json.dumps(shown))
+            return
+        text = clean_block(record.text)
+        if self._coloured and record.process:
+            # Cleaned first: a colour is the only thing that may control the terminal.
+            text = text.replace(record.process, click.style(record.process, fg=self._colour(record.process)), 1)
+        click.echo(text, color=self._coloured or None)
+
+    def _colour(self, process: str) -> str:
+        return self._colours.setdefault(process, self.COLOURS[len(self._colours) % len(self.COLOURS)])

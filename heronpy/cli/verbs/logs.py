@@ -26,6 +26,10 @@ from heronpy.cli.flags.reading import Reading, reading_target
     metavar="N",
     help="Only the last N records (with --follow: 10 unless --since is given).",
 )
+@click.option("--find", metavar="TEXT", help="Only what contains TEXT, letter by letter: the newest first, at most"
+              " 1,000 hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
+@click.option("--context", type=click.IntRange(0, 50), default=0, metavar="N",
+              help="With --find: also N lines before and after each hit.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record.")
 @common_flags
 def logs_command(**flags: Any) -> None:
@@ -38,6 +42,7 @@ def logs_command(**flags: Any) -> None:
     heron logs local word_count count --level ERROR    tasks of the component 'count'
     heron logs local word_count container_1_count_2 -f
     heron logs local word_count tmaster scheduler --since 5m
+    heron logs local word_count --find ValueError --context 3
     """
     from heronpy.cli.look.logs import show_logs
 

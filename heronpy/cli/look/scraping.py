@@ -1,0 +1,121 @@
+"""`heron metrics targets|rules|dashboard`: what Prometheus and Grafana are given."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.output import print_json, warning
+from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import ExecutorSettings
+from heronpy.common.settings import settings_for
+from heronpy.metrics.alerts import rules
+from heronpy.metrics.dashboard import dashboard
+from heronpy.proto import control_pb2, plan_pb2
+
+ASK_S = 2.0
+ASKED_AT_ONCE = 16
+#: Addresses that stand for every address of a machine.
+_EVERYWHERE = ("0.0.0.0", "::", "")
+
+Targets = list[dict[str, Any]]
+
+
+def show_targets(targets: tuple[Target, ...], tracker: bool, output: Path | None, common: Common) -> None:
+    """Print the targets as Prometheus's file_sd reads them, or write them to a file in one step."""
+    if tracker and targets:
+        raise click.UsageError("--tracker is one target for all clusters; name none")
+    found = _of_tracker() if tracker else list(_of_clusters(targets, common))
+    if output is None:
+        print_json(found)
+    else:
+        _write(output, json.dumps(found, indent=2) + "\n")
+
+
+def show_rules() -> None:
+    """Print the alert rules."""
+    import yaml
+
+    click.echo("# Alert rules of heronpy for Prometheus: change times and limits as you need them.")
+    click.echo(yaml.safe_dump(rules(), sort_keys=False, width=1000), nl=False)
+
+
+def show_dashboard() -> None:
+    """Print the dashboard."""
+    print_json(dashboard())
+
+
+def _of_tracker() -> Targets:
+    # Only here: the tracker is not needed to list pages of executors.
+    from heronpy.tracker import finding
+
+    running = finding.find(heron_home())
+    if running is None:
+        raise exits.Failure("no tracker runs; start one with 'heron tracker'", exits.FAILED)
+    address = urlsplit(running.address)
+    return [{"targets": [address.netloc], "labels": {"__scheme__": address.scheme}}]
+
+
+def _of_clusters(targets: tuple[Target, ...], common: Common) -> Iterator[dict[str, Any]]:
+    for target in targets or tuple(Target(name) for name in known_clusters(common.config_path)):
+        session = Session(target, common)
+        if targets:
+            session.check_cluster()
+        try:
+            records = session.topologies()
+        except HeronError as error:
+            warning(f"cluster {target.cluster} is left out: {error}")
+            continue
+        with ThreadPoolExecutor(max_workers=max(1, min(len(records), ASKED_AT_ONCE))) as pool:
+            answers = list(pool.map(lambda record: _pages(session, record), records))  # noqa: B023
+        for record, pages in zip(records, answers, strict=True):
+            if isinstance(pages, str):
+                warning(f"topology '{record.topology}' is left out: {pages}")
+            elif pages:
+                labels = {"cluster": record.cluster, "role": record.role, "environ": record.environ}
+                yield {"targets": pages, "labels": labels}
+
+
+def _pages(session: Session, record: plan_pb2.ExecutionState) -> list[str] | str:
+    """Addresses of the metrics pages of a topology's executors, or why they are unknown."""
+    try:
+        listens = settings_for(session.launch_of(record), ExecutorSettings).metrics_host
+        status = session.ask(record.topology, control_pb2.GetStatus(), ASK_S)
+    except HeronError as error:
+        return str(error)
+    return [
+        _address(listens if listens not in _EVERYWHERE else executor.host, executor.metrics_port)
+        for executor in sorted(status.executors, key=lambda one: one.container)
+        if executor.metrics_port
+    ]
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file in one step: Prometheus reads it as soon as it changes."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)  # another user's Prometheus reads it; it holds addresses only
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise

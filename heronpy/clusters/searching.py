@@ -1,0 +1,277 @@
+"""Finds text in all logs of a topology, newest first, by searching beside the files: at the doors of the executors.
+
+Bounded: the search ends after `limit` hits or `seconds`, and says so. One answer of a door is a few lines; nothing else
+of a file leaves its machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from heronpy.clusters.errors import NotThereError
+from heronpy.clusters.log_folders import component_of
+from heronpy.clusters.masters import Master
+from heronpy.common.errors import HeronError, RetryableRpcError
+from heronpy.common.log_files import level_filter
+from heronpy.common.log_format import CONTINUATION, RAW, RAW_LOGGER, escape, parse_line
+from heronpy.common.nearest import suggestion
+from heronpy.proto import control_pb2
+
+LIMIT_MAX, SECONDS_MAX = 1000, 10.0
+#: Hits that one answer has at most, and pause before a busy door is asked again.
+PAGE, BUSY_S = 50, 0.05
+#: As the door allows.
+AT_ONCE = 2
+_LOG = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,4}))?")
+
+
+class Door(Protocol):
+    """The logs of one container. All raise HeronError."""
+
+    async def list_files(self) -> control_pb2.ListFilesReply:
+        """What there is."""
+
+    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        """Hits in one of them."""
+
+
+class MasterDoor:
+    """The door of an executor, as its topology master's clients reach it."""
+
+    def __init__(self, master: Master, container: int) -> None:
+        self._master, self._container = master, container
+
+    async def list_files(self) -> control_pb2.ListFilesReply:
+        """See `Door`."""
+        return await self._master.list_files(self._container)
+
+    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        """See `Door`."""
+        return await self._master.search_file(self._container, request)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to find."""
+
+    #: What a line contains, letter by letter.
+    text: str
+    #: Processes and components; empty: all.
+    what: tuple[str, ...] = ()
+    #: Lines before and after a hit.
+    context: int = 0
+    #: Seconds since 1970; older records end the search of a process.
+    since: float | None = None
+    level: str | None = None
+    limit: int = LIMIT_MAX
+    seconds: float = SECONDS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line that contains the text."""
+
+    process: str
+    container: int
+    #: Of the record that the line belongs to; None and "" if none was found near.
+    at: float | None
+    #: "" for output that bypassed logging.
+    level: str
+    logger: str
+    #: The message, or this line of it.
+    text: str
+    #: As it stands in the file, and whether a record begins with it.
+    line: str
+    begins: bool
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Search:
+    """One search, while it runs and afterwards."""
+
+    wanted: Wanted
+    #: Processes that have a log, whether searched or not; known from the first hit on.
+    known: list[str] = field(default_factory=list)
+    searched_bytes: int = 0
+    #: Why it ended before everything was searched; empty: it did not.
+    stopped: str = ""
+    #: Containers whose logs could not be searched, or not to the end.
+    unreachable: dict[int, str] = field(default_factory=dict)
+
+    async def run(self, doors: Mapping[int, Door]) -> AsyncIterator[Match]:
+        """The matches by time, newest first; each as soon as no newer one can come."""
+        files = await self._listed(doors)
+        self._check_words()
+        turns = {container: asyncio.Semaphore(AT_ONCE) for container in doors}
+        sources = [
+            _Source(self, doors[container], container, process, names, turns[container])
+            for (container, process), names in sorted(files.items())
+            if not self.wanted.what or self._words(process) & set(self.wanted.what)
+        ]
+        found = 0
+        deadline = asyncio.get_running_loop().time() + self.wanted.seconds
+        async for match in _merged(sources, deadline):
+            if found == self.wanted.limit:
+                self.stopped = f"after {found:,} {'hit' if found == 1 else 'hits'}"
+                return
+            found += 1
+            yield match
+        if any(not source.ended for source in sources):
+            self.stopped = f"after {self.wanted.seconds:g} s"
+
+    def _check_words(self) -> None:
+        """A NotThereError for a word that is no process with a log, and no component of one."""
+        words = {word for process in self.known for word in self._words(process)}
+        for word in self.wanted.what:
+            if word not in words and not self.unreachable:
+                hint = suggestion(word, words, f"; there are {', '.join(sorted(words)) or 'no logs yet'}")
+                raise NotThereError(f"there is no log of '{word}'{hint}")
+
+    @staticmethod
+    def _words(process: str) -> set[str]:
+        """What names it: itself and its component."""
+        component = component_of(process)
+        return {process, component} if component is not None else {process}
+
+    async def _listed(self, doors: Mapping[int, Door]) -> dict[tuple[int, str], list[control_pb2.FileEntry]]:
+        """The logs by container and process, the newest file first."""
+
+        async def of(container: int, door: Door) -> list[control_pb2.FileEntry]:
+            try:
+                return list((await door.list_files()).files)
+            except HeronError as error:
+                self.unreachable[container] = str(error)
+                return []
+
+        answers = await asyncio.gather(*(of(container, door) for container, door in doors.items()))
+        found: dict[tuple[int, str], list[tuple[int, control_pb2.FileEntry]]] = {}
+        known: set[str] = set()
+        for container, entries in zip(doors, answers, strict=True):
+            for entry in entries:
+                match = _LOG.fullmatch(entry.name)
+                if match is None:
+                    continue
+                known.add(match["process"])
+                if self.wanted.since is None or entry.changed_at >= self.wanted.since:
+                    found.setdefault((container, match["process"]), []).append((int(match["back"] or 0), entry))
+        self.known = sorted(known)
+        return {place: [entry for _, entry in sorted(named, key=lambda one: one[0])] for place, named in found.items()}
+
+
+class _Source:
+    """The matches of one process, newest first."""
+
+    def __init__(
+        self,
+        search: Search,
+        door: Door,
+        container: int,
+        process: str,
+        files: Sequence[control_pb2.FileEntry],
+        turns: asyncio.Semaphore,
+    ) -> None:
+        self._search, self._door, self._turns = search, door, turns
+        self.container, self.process = container, process
+        self._files = list(files)
+        self._until: int | None = None
+        self._shown: Callable[[str], bool] = level_filter(search.wanted.level)
+        #: The time of the last match: one without a time belongs to it.
+        self._last = float("inf")
+        #: Found and not given out yet, with the times to sort by.
+        self.ready: list[tuple[float, Match]] = []
+        self.ended = False
+
+    async def fill(self) -> None:
+        """Search until there is something, or nothing is left."""
+        while not self.ready and not self.ended:
+            if not self._files:
+                self.ended = True
+                return
+            try:
+                await self._step(self._files[0])
+            except RetryableRpcError:
+                await asyncio.sleep(BUSY_S)
+            except HeronError as error:
+                self._search.unreachable[self.container] = str(error)
+                self.ended = True
+
+    async def _step(self, file: control_pb2.FileEntry) -> None:
+        wanted = self._search.wanted
+        until = file.bytes if self._until is None else self._until
+        request = control_pb2.SearchFile(
+            name=file.name, file=file.file, text=wanted.text, until=until, hits=PAGE, context=wanted.context
+        )
+        async with self._turns:
+            reply = await self._door.search_file(request)
+        self._search.searched_bytes += reply.searched
+        self._until = reply.until
+        if not reply.until:
+            del self._files[0]
+            self._until = None
+        for hit in reply.hits:
+            match = _match(self, hit)
+            at = min(self._last, match.at if match.at is not None else self._last)
+            if wanted.since is not None and at < wanted.since:
+                self._files.clear()
+                return
+            self._last = at
+            if self._shown(match.level):
+                self.ready.append((at, match))
+
+
+async def _merged(sources: Sequence[_Source], deadline: float) -> AsyncIterator[Match]:
+    """The matches of all by time, newest first; at the deadline those that are there."""
+    in_time = await _by(deadline, asyncio.gather(*(source.fill() for source in sources)))
+    while in_time:
+        newest = max((one for one in sources if one.ready), key=lambda one: one.ready[0][0], default=None)
+        if newest is None:
+            return
+        yield newest.ready.pop(0)[1]
+        if not newest.ready:
+            in_time = await _by(deadline, newest.fill())
+    left = [pair for source in sources for pair in source.ready]
+    for _, match in sorted(left, key=lambda pair: -pair[0]):
+        yield match
+
+
+async def _by(deadline: float, work: Awaitable[object]) -> bool:
+    """Whether it was done by then."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            await work
+    except TimeoutError:
+        return False
+    return True
+
+
+def _match(source: _Source, hit: control_pb2.LogHit) -> Match:
+    line = _text(hit.line)
+    own = parse_line(line)
+    record = own or (parse_line(_text(hit.head)) if hit.head else None)
+    raw = line.startswith(RAW)
+    if own is not None:
+        text = own.message
+    else:
+        text = escape(line.removeprefix(RAW).removeprefix(CONTINUATION))
+    return Match(
+        process=source.process,
+        container=source.container,
+        at=record.when if record is not None else None,
+        level=record.level if record is not None and not raw else "",
+        logger=RAW_LOGGER if raw else record.logger if record is not None else "",
+        text=text,
+        line=escape(line),
+        begins=own is not None,
+        before=tuple(escape(_text(one)) for one in hit.before),
+        after=tuple(escape(_text(one)) for one in hit.after),
+    )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")

@@ -1,0 +1,63 @@
+"""What the sinks of metrics write (pure): lines of JSON, and Graphite's plain text. Names and units are Heron's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from math import isfinite
+
+import msgspec
+
+from heronpy.proto import control_pb2
+
+#: What would end or split a part of Graphite's paths.
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def json_lines(topology: str, at: float, reports: Iterable[control_pb2.MetricsReport]) -> bytes:
+    """A line per process: its place, and its metrics by `NAME` or `NAME/LABEL`; a distribution is a sum and a count.
+
+    `at` is in seconds since 1970. What is no number is null.
+    """
+    lines = []
+    for report in reports:
+        metrics: dict[str, float | dict[str, float]] = {}
+        for sample in report.samples:
+            name = f"{sample.name}/{sample.label}" if sample.label else sample.name
+            if sample.type == control_pb2.Sample.HISTOGRAM:
+                metrics[name] = {"count": sample.count, "sum": sample.sum}
+            else:
+                metrics[name] = sample.value
+        line = {
+            "at": round(at, 3), "topology": topology, "container": report.container, "process": report.process,
+            "component": report.component, "task": report.task_id, "metrics": metrics,
+        }  # fmt: skip
+        lines.append(msgspec.json.encode(line) + b"\n")
+    return b"".join(lines)
+
+
+def graphite_lines(prefix: str, topology: str, at: float, reports: Iterable[control_pb2.MetricsReport]) -> bytes:
+    """`PREFIX.TOPOLOGY.PROCESS.NAME[.LABEL] VALUE TIME`; a distribution has two, `.sum` and `.count`.
+
+    What is no number is left out.
+    """
+    head = ".".join((*(_fit(part) for part in prefix.split(".") if part), _fit(topology)))
+    lines = []
+    for report in reports:
+        for sample in report.samples:
+            parts = [head, _fit(report.process), _fit(sample.name)]
+            path = ".".join([*parts, _fit(sample.label)] if sample.label else parts)
+            lines += [f"{path}{end} {value!r} {int(at)}\n" for end, value in _values(sample) if isfinite(value)]
+    return "".join(lines).encode()
+
+
+def _values(sample: control_pb2.Sample) -> Iterator[tuple[str, float]]:
+    if sample.type == control_pb2.Sample.HISTOGRAM:
+        yield ".count", sample.count
+        yield ".sum", sample.sum
+    else:
+        yield "", sample.value
+
+
+def _fit(text: str) -> str:
+    return _UNFIT.sub("_", text) or "_"
