@@ -20,8 +20,8 @@ from heronpy.views.build_advice import findings_of
 from heronpy.views.load import Load
 from heronpy.views.overview import Topology
 
-#: Series on the page, as on those of executors.
-SERIES_MAX = 20_000
+#: Series on the page: those of a hundred topologies of twenty components. They take 0.7 s of CPU, in a thread.
+SERIES_MAX = 60_000
 #: A page serves all who ask within this time.
 KEEP_S = 1.0
 
@@ -57,7 +57,7 @@ async def _written(tracker: Tracker, asker: Asker) -> bytes:
         findings = findings_of(reply.findings) if reply is not None else []
         shown.append(Shown(one.summary(), one.load() if reply is not None else None, findings))
     unreadable = [one.name for one in clusters if one.trouble]
-    # A hundred topologies take a tenth of a second, in which streams must go on.
+    # A hundred topologies take some tenths of a second, in which streams must go on.
     return await asyncio.to_thread(page, shown, unreadable)
 
 
