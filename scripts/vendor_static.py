@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--print", action="store_true", help="print the checksums of what was fetched")
     options = parser.parse_args()
     wrong = []
-    VENDOR.mkdir(parents=True, exist_ok=True)
+    VENDOR.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         for package in PACKAGES:
             data = fetched(package, Path(folder))

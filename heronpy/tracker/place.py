@@ -9,17 +9,18 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import psutil
 
 from heronpy.common.errors import ConfigError, HeronError
-from heronpy.common.folders import make_folders, read_own
+from heronpy.common.folders import make_folders, open_private, read_own
 from heronpy.net.private import check_private
 
 RECORD = "tracker.json"
 LOG = "tracker.log"
+LAST_PORT = "last-port"
 _MAX_BYTES = 64 * 1024
 
 
@@ -63,7 +64,18 @@ def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:
     with open(descriptor, "wb") as file:
         file.write(msgspec.json.encode(running) + b"\n")
     os.replace(temporary, folder / RECORD)
+    with open(open_private(folder / LAST_PORT, os.O_WRONLY | os.O_TRUNC), "w", encoding="ascii") as file:
+        file.write(f"{urlsplit(address).port or ''}")
     return running
+
+
+def last_port(folder: Path) -> int | None:
+    """The port of the last tracker here; None if there was none."""
+    try:
+        text = read_own(folder / LAST_PORT, _MAX_BYTES)
+    except (OSError, ConfigError):
+        return None
+    return int(text) if text.isdigit() and 0 < int(text) < 1 << 16 else None
 
 
 def read(folder: Path) -> Running | None:

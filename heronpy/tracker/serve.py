@@ -115,12 +115,16 @@ def _address(host: str) -> str:
     return "127.0.0.1" if host == "localhost" else host
 
 
-def listen(host: str, wanted: int | None) -> socket.socket:
-    """A listening socket on this port; None: on the usual one, or the next that is free. ConfigError if none is."""
+def listen(host: str, wanted: int | None, last: int | None = None) -> socket.socket:
+    """A listening socket on this port; None: on the last one, the usual one, or the next that is free.
+
+    ConfigError if none is.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     port = DEFAULT_PORT if wanted is None else wanted
     reason = ""
-    for number in range(port, port + PORTS_TRIED) if wanted is None else [port]:
+    usual = [*([last] if last else []), *range(port, port + PORTS_TRIED)]
+    for number in usual if wanted is None else [port]:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -163,7 +167,8 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     folder = place.folder_of(home)
     check(options, Tokens(folder))
     context = _tls(options)
-    sock = listen(options.host, options.port)
+    # Pages that are open, and bookmarks, find a tracker that was started again.
+    sock = listen(options.host, options.port, place.last_port(folder))
     port = sock.getsockname()[1]
     scheme = "https" if options.tls is not None else "http"
     shown = f"[{options.host}]" if ":" in options.host else options.host

@@ -110,7 +110,7 @@ def test_garbage_is_counted_and_changes_nothing(heron: Heron) -> None:
     processes = {process.pid for process in heron.processes()}
     ports = [container["metrics_port"] for container in before["containers"]]
     endpoints = endpoints_of(heron, "ms")
-    assert len(endpoints) == 8, endpoints
+    assert len(endpoints) == 10, endpoints
     dice = random.Random(7)
     for endpoint in endpoints:
         attack(endpoint, dice)

@@ -123,7 +123,7 @@ def test_nothing_of_a_default_topology_opens_to_another_user(default: Heron, mar
     # Three metrics pages, and what lies in the folder of sockets; nothing else, abstract sockets included.
     assert {place for kind, place, _ in found if kind != "unix"} == pages and len(pages) == 3, found
     assert {place for kind, place, _ in found if kind == "unix" and place not in known} == set(), found
-    assert len(sockets) == 13 and all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in sockets), sockets
+    assert len(sockets) == 16 and all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in sockets), sockets
     assert all(guarded(path) for path in sockets), sockets
 
     files = [path for path in default.home.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -244,7 +244,7 @@ def test_no_port_of_a_topology_over_tcp_opens_without_its_key(heron: Heron, mark
     start(heron, "--config-property", "heron.security.transport=tcp")
     pages = {int(one["metrics_port"]) for one in heron.status("wc")["containers"]}
     ports = sorted(set(doors(heron)) - pages)
-    assert len(ports) == 5, "a topology master, and data and control of two stream managers"
+    assert len(ports) == 8, "a topology master, data and control of two stream managers, the files of three executors"
     who, what, before = identities(heron), messages(mark), words_received(heron)
     for place, how, outcome in attack([f"tcp://{LOOPBACK}:{port}" for port in ports], who, what, [], NOBODY * IS_ROOT):
         # ZeroMQ greets everybody before it asks for the key.

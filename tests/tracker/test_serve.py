@@ -162,6 +162,18 @@ def test_the_names_that_it_answers_to() -> None:
     assert "10.0.0.7" in hosts_of(Options(host="10.0.0.7", tls=("c", "k")), 443)
 
 
+def test_a_tracker_takes_the_port_of_the_last_one_if_it_is_free(tmp_path: Path) -> None:
+    assert place.last_port(tmp_path) is None
+    with listen("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+        place.remove(tmp_path, place.write(tmp_path, f"http://127.0.0.1:{port}", "1", by_ui=True))
+        assert place.last_port(tmp_path) == port
+        with listen("127.0.0.1", None, port) as other:
+            assert other.getsockname()[1] != port
+    with listen("127.0.0.1", None, port) as again:
+        assert again.getsockname()[1] == port
+
+
 def test_a_taken_port_is_said(tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as sock, pytest.raises(ConfigError, match="in use"):
         listen("127.0.0.1", sock.getsockname()[1])
