@@ -54,6 +54,8 @@ class DeadLetters:
         self._metrics = metrics
         self._progress = progress
         self._file = DeadLetterFile(launch.working_dir, name.instance_id, max_bytes)
+        # Its last status may have died with it and with all who had heard it.
+        progress.letters_before = self._file.last_number(launch.topology_id)
         self._emit: Callable[..., Any] | None = None
 
     def emit_by(self, emit: Callable[..., Any], out: OutStream | None) -> None:
@@ -97,6 +99,7 @@ class DeadLetters:
             "topology_id": self._launch.topology_id,
             "component": mine.component,
             "task": mine.task_id,
+            "number": progress.letters_before + progress.dead_letters + 1,
             "instance": mine.instance_id,
             "source_component": component,
             "source_stream": stream,

@@ -23,6 +23,8 @@ class Progress:
     pending: int = 0
     #: Tuples given up: kept as dead letters, or not processed, not kept and not sent again.
     dead_letters: int = 0
+    #: Dead letters of earlier processes of this task.
+    letters_before: int = 0
     lost: int = 0
     turned_at: float = 0.0
     resting: bool = False

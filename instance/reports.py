@@ -60,6 +60,7 @@ def status_of(
         attempt=checkpoints.attempt if checkpoints is not None and checkpoints.restored else 0,
         committed=checkpoints.committed if checkpoints is not None else 0,
         dead_letters=p.dead_letters,
+        letters_before=p.letters_before,
         lost_tuples=p.lost + (0 if p.sends_again else max(0, link.lost_tuples)),
         waiting_for=readiness.waiting_for if readiness is not None else "",
         waiting_s=time.monotonic() - readiness.since if readiness is not None else 0.0,

@@ -177,10 +177,8 @@ class MetricsCache:
 
     def _sweep(self, now: float) -> None:
         self._swept = now
+        self._retire_due(now)
         for name, process in list(self._processes.items()):
-            if process.left is not None and now - max(process.left, process.seen) >= LEAVE_S:
-                self._retire(name, now)
-                continue
             if now - process.seen > self._keep_s and process.report.process != _removed(process.report.component):
                 self._drop(name)
                 continue
@@ -197,6 +195,11 @@ class MetricsCache:
     def knows(self, process: str) -> bool:
         """Whether there are figures of this process."""
         return process in self._processes
+
+    def _retire_due(self, now: float) -> None:
+        for name, process in list(self._processes.items()):
+            if process.left is not None and now - max(process.left, process.seen) >= LEAVE_S:
+                self._retire(name, now)
 
     def _drop(self, process: str) -> None:
         self._count -= len(self._processes.pop(process).series)
@@ -229,6 +232,7 @@ class MetricsCache:
         always have their newest value. Empty lists of names and instances mean all. `instances` are
         process names.
         """
+        self._retire_due(now)
         interval = min(max(request.interval_s, 0.0), self._keep_s)
         since = now - interval if interval else None
         reply = control_pb2.MetricsReply(interval_s=interval)
@@ -236,7 +240,7 @@ class MetricsCache:
             reply.resumed_s = max(0.0, now - self._began)
         names, instances = set(request.names), set(request.instances)
         selected = list(self._select(request.component, instances))
-        seen = [process.seen for process in selected if process.report.task_id]
+        seen = [process.seen for process in selected if process.report.task_id and process.left is None]
         reply.apart_s = max(seen, default=0.0) - min(seen, default=0.0)
         for process in selected:
             report = reply.reports.add()
@@ -272,7 +276,8 @@ class MetricsCache:
 
     def _samples(self, process: _Process, names: set[str], since: float | None) -> Iterable[control_pb2.Sample]:
         for (name, label), series in process.series.items():
-            if not _wanted(names, name, label):
+            # A removed task uses no memory and has no queue any more, but has counted.
+            if not _wanted(names, name, label) or (process.left is not None and series.kind == _GAUGE):
                 continue
             sample = control_pb2.Sample(name=name, label=label, type=control_pb2.Sample.Type.Name(series.kind))
             for part, steps in series.parts.items():

@@ -1310,7 +1310,7 @@ class TaskLedger(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
+    __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
@@ -1330,6 +1330,7 @@ class TaskStatus(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     IN_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     IN_QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    LETTERS_BEFORE_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_S_FIELD_NUMBER: _ClassVar[int]
     LOST_TUPLES_FIELD_NUMBER: _ClassVar[int]
     OUT_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -1364,6 +1365,7 @@ class TaskStatus(_message.Message):
     in_queue_bytes: int
     in_queue_tuples: int
     instance_id: str
+    letters_before: int
     loop_age_s: float
     lost_tuples: int
     out_queue_bytes: int
@@ -1379,7 +1381,7 @@ class TaskStatus(_message.Message):
     task_id: int
     waiting_for: str
     waiting_s: float
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ..., rewinds: bool = ..., ends: bool = ..., saves_nothing: bool = ..., at_least: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ..., rewinds: bool = ..., ends: bool = ..., saves_nothing: bool = ..., letters_before: _Optional[int] = ..., at_least: bool = ...) -> None: ...
 
 class TimelineReply(_message.Message):
     __slots__ = ["first", "known_since", "points", "series", "step_s"]

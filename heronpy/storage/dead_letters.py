@@ -48,6 +48,19 @@ class DeadLetterFile:
         finally:
             os.close(descriptor)
 
+    def last_number(self, topology_id: str) -> int:
+        """The `number` of the newest letter of this topology; 0 if there is none, or the file cannot be read."""
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except OSError:
+            return 0
+        for line in reversed(lines):
+            letter = _letter_of(line)
+            if letter is not None:
+                number = letter.get("number")
+                return number if letter.get("topology_id") == topology_id and isinstance(number, int) else 0
+        return 0
+
 
 def encode_payload(values: list[Any]) -> tuple[list[Any], bool]:
     """The values of a tuple as JSON, and whether they had to be cut."""
@@ -88,11 +101,17 @@ def read_letters(file: Path) -> Iterator[dict[str, Any]]:
     try:
         with open(file, "rb") as opened:
             for line in opened:
-                try:
-                    letter = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(letter, dict):
+                letter = _letter_of(line)
+                if letter is not None:
                     yield letter
     except FileNotFoundError:
         return
+
+
+def _letter_of(line: bytes) -> dict[str, Any] | None:
+    """The letter of a line; None for what is none."""
+    try:
+        letter = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return letter if isinstance(letter, dict) else None

@@ -25,6 +25,7 @@ from heronpy.proto import control_pb2, plan_pb2
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
 #: This counter grows before the others do, here and downstream.
 _EMITTED = 0
+_LETTERS = COUNTERS.index("dead_letters")
 #: A task that has not reported for this long counts with its last report: it is idle or has ended.
 SILENT_S = 3.0
 #: A silent task was idle until this long ago: any activity would have been reported by now.
@@ -84,6 +85,11 @@ class TaskCounts:
     container: int = 0
     #: The epoch of the stream manager that has counted all tuples of the current process; 0: there is no such one.
     witness: int = 0
+
+    def take_letters(self, before: int) -> None:
+        """Take how many dead letters earlier processes have left on disk, where no count is lost."""
+        known = self.before[_LETTERS]
+        self.before = (*self.before[:_LETTERS], max(known, before), *self.before[_LETTERS + 1 :])
 
     def totals(self) -> tuple[int, ...]:
         return tuple(map(_sum, self.before, self.latest))
@@ -180,6 +186,7 @@ class Totals:
         if known is None:
             known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
             known.forgets_failed, known.rewinds = status.forgets_failed, status.rewinds
+            known.take_letters(status.letters_before)
             known.component, known.container = status.component, container
             known.begun_again = known.at_least = spout and self._follows_unseen(status)
             known.ends = status.ends
@@ -219,6 +226,7 @@ class Totals:
             known.latest = latest
             known.witness = known.witness if same_witness else 0
             known.ends = known.ends or status.ends
+        known.take_letters(status.letters_before)
         known.container = container or known.container
         known.pending = status.pending
         if status.counted_at > 0 and isfinite(status.counted_at):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.cli import exits
 from tests.runtime.test_states import PATIENCE_S, PROGRAM, stored, when_stored
 from tests.support.command import Heron, component
 from tests.support.waiting import wait_for
@@ -74,6 +75,22 @@ def test_a_spout_that_began_again_is_known_though_nobody_can_say_what_it_had_emi
     when_again(out)
     shown = heron.when("early", lambda status: status["totals"]["replayed_unknown"], "the spout that began again")
     assert shown["totals"]["at_least"], "its last counts are gone with it"
+
+
+def test_no_dead_letter_is_forgotten_with_those_who_had_counted_it(heron: Heron, out: Path) -> None:
+    """Their number is that of the letters on disk, and losses are losses."""
+    run = heron.start("submit", "local", PROGRAM, "letters", "--out", out, "--poison", 7, "--wait")
+    when_stored(out, 20)
+    heron.when("letters", lambda status: status["totals"]["dead_letters"], "a dead letter")
+    for pid in [heron.pid("letters", name) for name in ("tmaster", "executor-1")]:
+        os.kill(pid, signal.SIGKILL)
+    when_again(out)
+    (out / "end").touch()
+    shown, complained = run.communicate(timeout=PATIENCE_S)
+    count = len(heron("dead-letters", "local", "letters", "--json").json())
+    assert run.returncode == exits.LOSSES, (shown, complained)
+    assert f"dead letters {count}, " in shown.splitlines()[-2]
+    assert shown.splitlines()[-1] == f"Topology 'letters' FINISHED WITH LOSSES: {count}; it is removed"
 
 
 def test_effectively_once_a_spout_that_cannot_be_rewound_is_named(heron: Heron, out: Path) -> None:

@@ -121,6 +121,26 @@ def test_totals_are_lower_bounds_once_a_process_ended_without_its_last_report() 
     assert not lives(status(1, 1, [5] * 7), spout=False).summed().at_least, "it acked nothing to the outside"
 
 
+def test_dead_letters_are_those_on_disk_where_no_report_is_left() -> None:
+    def bolt(epoch: int, letters: int, before: int) -> control_pb2.TaskStatus:
+        told = status(2, epoch, [0, 0, 0, 0, letters, 0, 0])
+        told.letters_before = before
+        return told
+
+    totals = Totals()
+    totals.take_task(bolt(1, 0, 0), spout=False)
+    successor = heir(totals)
+    successor.take_task(status(2, 2, [0] * 7), spout=False)  # it has just registered
+    successor.take_task(bolt(2, 3, 20), spout=False)
+    assert successor.summed().dead_letters == 23
+    totals.take_task(bolt(1, 20, 0), spout=False)
+    totals.take_task(bolt(2, 3, 20), spout=False)
+    assert totals.summed().dead_letters == 23, "they were reported, too"
+    unseen = Totals()
+    unseen.take_task(bolt(2, 3, 20), spout=False)
+    assert unseen.summed().dead_letters == 23
+
+
 def test_a_spout_that_keeps_nothing_begins_again_when_it_is_rewound() -> None:
     totals = Totals()
     totals.take_task(spout(1, 100, rewinds=True), spout=True)

@@ -92,7 +92,7 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
         if reply.resumed_s and not over:
             say(
                 f"the topology master was replaced {format_duration(reply.resumed_s)} ago: the counts of processes that"
-                " had ended before are missing here; 'heron top' has them"
+                " had ended before may be missing here; 'heron top' has them"
             )
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)

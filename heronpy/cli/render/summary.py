@@ -34,7 +34,8 @@ def state_text(status: control_pb2.StatusReply) -> str:
 def losses_text(totals: control_pb2.TupleTotals) -> str:
     """How many tuples are missing from the result: `12`, `at least` or `about 12`, `an unknown number`; empty: none."""
     count = totals.dead_letters + totals.lost + totals.not_resent
-    if totals.lost_estimated and not totals.lost and count and not letters_estimated(totals):
+    least = (totals.lost_estimated and not totals.lost) or (totals.at_least and totals.not_resent and not totals.lost)
+    if count and least and not letters_estimated(totals):
         return f"at least {count:,}"
     if not (totals.lost_estimated or letters_estimated(totals)):
         return f"{count:,}" if count else ""
@@ -51,8 +52,12 @@ def given_up_text(totals: control_pb2.TupleTotals) -> str:
     about = "about " if letters_estimated(totals) else ""
     texts = [about + counted(totals.dead_letters, "dead letter"), f"{_lost_text(totals)} lost"]
     if totals.not_resent:
-        texts.append(f"{totals.not_resent:,} failed and not sent again")
+        texts.append(f"{_least(totals)}{totals.not_resent:,} failed and not sent again")
     return ", ".join(texts)
+
+
+def _least(totals: control_pb2.TupleTotals) -> str:
+    return "at least " if totals.at_least else ""
 
 
 def _lost_text(totals: control_pb2.TupleTotals) -> str:
@@ -64,10 +69,9 @@ def _lost_text(totals: control_pb2.TupleTotals) -> str:
 def totals_text(status: control_pb2.StatusReply) -> str:
     """What became of all tuples, in one line."""
     totals = status.totals
-    least = "at least " if totals.at_least else ""
-    failed = f"failed {least}{totals.failed:,}" + (
-        f" ({totals.not_resent:,} not sent again)" if totals.not_resent else ""
-    )
+    least = _least(totals)
+    resent = f" ({least}{totals.not_resent:,} not sent again)" if totals.not_resent else ""
+    failed = f"failed {least}{totals.failed:,}{resent}"
     # Whether a spout's fail() sends the tuple again is known to its author only.
     replayed = f"replayed up to {totals.replayed:,} (may be counted twice)" if totals.replayed else "replayed 0"
     unknown = begun_again_text(status)
