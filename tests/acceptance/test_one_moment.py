@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import Heron, component
 from tests.support.inside import inside
 from tests.support.user_programs import write_program
@@ -51,6 +53,7 @@ def test_no_view_shows_more_executed_than_was_emitted(heron: Heron, tmp_path: Pa
     assert sink["executed"] > 0
 
 
+@pytest.mark.heavy
 def test_after_kill_9_no_component_shows_fewer_emitted_than_its_sink_executed(heron: Heron, tmp_path: Path) -> None:
     """A killed task takes what it counted since its last report with it: the stream manager knows what it had sent."""
     heron.submit(write_program(tmp_path, FAST))

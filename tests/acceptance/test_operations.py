@@ -467,7 +467,7 @@ def test_completion_works_in_bash(heron: Heron, tmp_path: Path) -> None:
         return set(done.stdout.split())
 
     assert {"kill", "list"} <= complete("heron ")
-    assert complete("heron sta") == {"status"}
+    assert complete("heron stat") == {"status"}
     assert complete("heron status lo") == {"local"}
     assert complete("heron status local w") == {"wc"}
     assert "--component-parallelism" in complete("heron update local wc --comp")

@@ -72,9 +72,13 @@ def events_of(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
 
 def test_a_topology_is_seen_and_changed_through_the_tracker(heron: Heron, ui: Http) -> None:
     heron.submit(WORD_COUNT, "WordCount")
-    page = ui.get("/api/v1/topologies")
-    [one] = page["topologies"]
-    assert one["name"] == "WordCount" and one["state"] == "RUNNING"
+
+    def running() -> dict[str, Any] | None:
+        [found] = ui.get("/api/v1/topologies")["topologies"]
+        return found if found["state"] == "RUNNING" else None
+
+    one = wait_for(running, 60.0, "a topology that runs")
+    assert one["name"] == "WordCount"
     place = "/api/v1/topologies/" + "/".join(one[part] for part in ("cluster", "role", "environ", "name"))
 
     def figures() -> dict[str, Any] | None:

@@ -223,9 +223,9 @@ def test_roles_by_title() -> None:
 
 
 def test_noise_is_said() -> None:
-    quiet = Calibration(0.040, 0.041, 0.050)
+    quiet = Calibration(0.040, 0.041)
     assert not verdict([quiet, quiet], [0.1])["noisy"]
-    assert "15% longer" in verdict([quiet, Calibration(0.045, 0.046, 0.047)], [])["text"]
+    assert "15% longer" in verdict([quiet, Calibration(0.045, 0.046)], [])["text"]
     assert "0.50 cores" in verdict([quiet], [0.5])["text"]
 
 

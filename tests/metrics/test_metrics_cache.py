@@ -119,7 +119,9 @@ def test_the_counts_of_removed_tasks_stay_in_their_component() -> None:
 
     cache.forget("b", 9.0)
     assert total(9.0) == 180 and cache.knows("b")
-    assert all(sample.name == "n" for one in cache.query(control_pb2.GetMetrics(), 9.0).reports for sample in one.samples)
+    assert all(
+        sample.name == "n" for one in cache.query(control_pb2.GetMetrics(), 9.0).reports for sample in one.samples
+    )
     cache.add(report(97, process="b"), 10.0)
     for second in range(10, 300):
         cache.add(report(90, process="a"), second)

@@ -74,7 +74,9 @@ def calls(out: Path, component: str) -> dict[str, list[list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("words", [(), ("--asynchronous",), ("--asynchronous-source",)])
+@pytest.mark.parametrize(
+    "words", [(), pytest.param(("--asynchronous",), marks=pytest.mark.heavy), ("--asynchronous-source",)]
+)
 def test_state_is_exact_whoever_is_killed(heron: Heron, out: Path, words: tuple[str, ...]) -> None:
     """Spouts rewind, coroutines have ended at each cut, ticks count, the last checkpoint publishes (F01, F02)."""
     submit(heron, out, "--source-pause-ms", 4, *words)

@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.runtime.programs.counted import KEYS
 from tests.support.command import Heron
 from tests.support.waiting import wait_for
@@ -103,6 +105,7 @@ def test_only_the_connected_region_goes_back_and_the_data_path_needs_no_master(h
     finished_exactly(heron, out, "a", "b")
 
 
+@pytest.mark.heavy
 def test_rescaling_under_load_is_exact_also_when_something_dies_meanwhile(heron: Heron, out: Path) -> None:
     """F31: 3 -> 7 -> 2 -> 4."""
     submit(heron, out, "--counters", 3)
@@ -158,6 +161,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_without_any_it_does_not_start_e
     finished_exactly(heron, out, "a")
 
 
+@pytest.mark.heavy
 def test_verbs_leave_the_result_exact(heron: Heron, out: Path) -> None:
     """Savepoint, restore and delete while it runs and while it rests; restart; more containers; settings."""
     submit(heron, out, "--counters", 2)

@@ -205,6 +205,7 @@ def test_a_thousand_idle_connections_of_the_same_user_end_no_process(default: He
     assert {process.pid for process in default.processes()} == pids
 
 
+@pytest.mark.heavy
 def test_a_thousand_idle_connections_over_tcp_end_no_stream_manager(heron: Heron) -> None:
     """Of another user, who has no key: to both ports of one stream manager and to one of the other."""
     start(heron, "--config-property", "heron.security.transport=tcp")

@@ -179,7 +179,7 @@ def programs(draw: Any) -> Program:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(programs())
 def test_simulator_and_runtime_agree(program: Program) -> None:
     runtime = program.on_the_runtime(

@@ -119,6 +119,7 @@ def diary() -> Callable[..., None]:
     return aggregate
 
 
+@pytest.mark.heavy
 def test_batches_of_one_task_stay_in_order_one_at_a_time(gateway: GatewaySupervisor, tmp_path: Path) -> None:
     bolts = [sink("order", task, tmp_path / "t", diary(), batch_rows=5, batch_bytes_max=1) for task in (1, 2)]
     for n in range(40):
@@ -153,6 +154,7 @@ def test_a_function_that_raises_is_no_matter_of_the_one_beside_it(gateway: Gatew
     assert totals(tmp_path / "fine") == {"a": 1} and not list((tmp_path / "broken").glob("**/*.parquet"))
 
 
+@pytest.mark.heavy
 def test_after_the_death_of_the_driver_batches_that_were_in_work_run_alone(
     gateway: GatewaySupervisor, tmp_path: Path
 ) -> None:

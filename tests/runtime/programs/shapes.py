@@ -130,7 +130,11 @@ class Pairs(Bolt):
         self.ack(tup)
 
     def process_tick(self, tup):
-        # A replay may have left one without its partner.
+        # A replay, or a tick, may have left one without its partner.
+        self.finish()
+
+    def finish(self):
+        """There are no more ticks at the end of the input."""
         if self.held is not None:
             self.emit(self.held.values, anchors=[self.held])
             self.ack(self.held)
