@@ -11,12 +11,11 @@ from textwrap import indent
 import pytest
 
 from heronpy.cli.look import stateful
-from heronpy.cli.render import summary
 from heronpy.common.errors import InvalidRpcError
 from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import Verdict
 from heronpy.health.recording import replay
-from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
 
@@ -397,98 +396,6 @@ def test_a_topology_that_is_being_submitted_is_starting_not_dead(heron: Heron, w
     assert "dead" not in heron("list", "local").out
 
 
-def test_every_view_shows_the_cause_behind_the_state(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.status.lifecycle = control_pb2.LIFE_DEGRADED
-    wordy.status.cause = "1 of 2 tasks of count is down, restart 7 of 10, next in 4 s"
-    for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
-        assert f"DEGRADED: {wordy.status.cause}" in heron(*verb).out, verb
-    assert json.loads(heron("list", "local", "--json").out)[0]["cause"] == wordy.status.cause
-    [row] = [line for line in heron("list", "local").out.splitlines() if "default" in line]
-    assert "DEGRADED" in row and "count" not in row, "the state column has the word alone"
-
-
-def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.status.lifecycle = control_pb2.LIFE_FINISHED
-    totals = wordy.status.totals
-    totals.acked, totals.failed, totals.replayed = 1000, 7, 9
-    assert "FINISHED WITH LOSSES" not in heron("status", "local", "wordy").out
-    totals.dead_letters, totals.lost = 2, 1000
-    for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
-        assert "FINISHED WITH LOSSES: 1,002" in heron(*verb).out, verb
-    line = "acked 1,000, failed 7, replayed up to 9 (may be counted twice), dead letters 2, lost 1,000"
-    assert line in heron("status", "local", "wordy").out and line in heron("top", "local", "wordy", "-n", "1").out
-    shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
-    assert (shown["acked"], shown["lost"], shown["lost_estimated"]) == (1000, 1000, False)
-    totals.lost_estimated = True
-    assert "FINISHED WITH LOSSES: about 1,002" in heron("list", "local").out
-    totals.dead_letters = totals.lost = 0
-    assert "FINISHED WITH LOSSES: an unknown number" in heron("list", "local").out
-    assert "dead letters 0, lost an unknown number" in heron("status", "local", "wordy").out
-    assert summary.given_up_text(totals) == "0 dead letters, an unknown number lost"
-    totals.lost_estimated, totals.failed, totals.replayed, totals.not_resent = False, 7, 0, 5
-    assert "FINISHED WITH LOSSES: 5" in heron("list", "local").out, "nobody sends them again"
-    assert "failed 7 (5 not sent again), replayed 0, dead letters 0, lost 0" in heron("status", "local", "wordy").out
-    assert summary.given_up_text(totals) == "0 dead letters, 0 lost, 5 failed and not sent again"
-    assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["not_resent"] == 5
-
-
-def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:
-    totals = wordy.status.totals
-    totals.acked, totals.replayed = 1000, 11
-    shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
-    assert (shown["replayed_unknown"], shown["begun_again"]) == (False, [])
-    totals.spouts_begun_again = 1
-    totals.begun_again.append("task 1 of src")
-    line = "replayed an unknown number: task 1 of src began again (may be counted twice), dead letters 0, lost 0"
-    for verb in (("status", "local", "wordy"), ("top", "local", "wordy", "-n", "1")):
-        assert line in heron(*verb).out and "up to 11" not in heron(*verb).out, verb
-    shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
-    assert (shown["replayed_unknown"], shown["begun_again"]) == (True, ["task 1 of src"])
-    assert summary.losses_text(totals) == "", "it is no loss"
-    totals.spouts_begun_again = 5
-    assert summary.begun_again_text(wordy.status) == "task 1 of src and 4 more began again"
-
-
-def test_effectively_once_a_spout_that_began_again_could_not_be_rewound(wordy: FakeTopology) -> None:
-    status = control_pb2.StatusReply()
-    status.CopyFrom(wordy.status)
-    status.totals.spouts_begun_again = 0
-    del status.totals.begun_again[:]
-    mode = status.plan.topology.topology_config.kvs.add(key="topology.reliability.mode", value="EFFECTIVELY_ONCE")
-    mode.type = topology_pb2.STRING_VALUE
-    status.totals.restores = 2
-    assert "restored 2 times (what was replayed counts once), dead letters" in summary.totals_text(status)
-    assert summary.counted_twice_text(status) == ""
-    totals = status.totals
-    totals.dead_letters, totals.lost, totals.lost_estimated, totals.not_resent = 41, 0, False, 0
-    assert summary.losses_text(totals) == "about 41" and "dead letters about 41, lost 0" in summary.totals_text(status)
-    assert summary.given_up_text(totals) == "about 41 dead letters, 0 lost", "a tuple may come again to another task"
-    totals.restores = 0
-    assert summary.losses_text(totals) == "41" and "dead letters 41, lost 0" in summary.totals_text(status)
-    totals.restores, totals.dead_letters = 2, 0
-    assert summary.losses_text(totals) == ""
-    status.totals.spouts_begun_again = 1
-    status.totals.begun_again.append("task 1 of src")
-    told = "restored 2 times, replayed an unknown number: task 1 of src cannot be rewound (may be counted twice), dead"
-    assert told in summary.totals_text(status) and "counts once" not in summary.totals_text(status)
-    assert summary.counted_twice_text(status).startswith(
-        "task 1 of src cannot be rewound, so an unknown number of tuples may be counted twice; a spout that is a Stateful"
-    )
-
-
-def test_what_removed_tasks_have_counted_stays_in_their_component(wordy: FakeTopology) -> None:
-    before, status = control_pb2.StatusReply(), control_pb2.StatusReply()
-    for reply in (before, status):
-        reply.plan.topology.bolts.add().comp.name = "count"
-        reply.tasks.add(task_id=2, component="count", executed=100, emitted=10, acked=5, failed=1)
-    before.tasks.add(task_id=3, component="count", executed=90)
-    status.retired.add(component="count", tasks=1, executed=90, emitted=9, acked=8, failed=7)
-    status.retired.add(component="gone", tasks=1, executed=90)
-    [row] = summary.components(status, before, 1.0)
-    assert (row.tasks, row.executed, row.emitted, row.acked, row.failed) == (1, 190, 19, 13, 8)
-    assert (row.executed_per_s, row.emitted_per_s) == (0.0, 0.0), "a count that changes its place is no rate"
-
-
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
     status, reply = control_pb2.StatusReply(), control_pb2.CheckpointsReply(pending=4, pending_s=0.5)
     status.tasks.add(component="slow", in_queue_tuples=300)
@@ -499,53 +406,6 @@ def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
     assert "until slow has processed the 800 tuples before their barrier" in stateful.barrier_text(reply, status)
     assert "heron.checkpoint.unaligned" in stateful.barrier_text(control_pb2.CheckpointsReply(aborted=3), status)
     assert stateful.barrier_text(control_pb2.CheckpointsReply(aborted=3), control_pb2.StatusReply()) == ""
-
-
-def test_effectively_once_what_was_replayed_counts_once() -> None:
-    status = control_pb2.StatusReply()
-    status.plan.topology.topology_config.kvs.add(
-        key="topology.reliability.mode", value="EFFECTIVELY_ONCE", type=topology_pb2.STRING_VALUE
-    )
-    assert "replayed 0," in summary.totals_text(status)
-    status.totals.restores = 2
-    assert "restored 2 times (what was replayed counts once)" in summary.totals_text(status)
-    assert "may be counted twice" not in summary.totals_text(status)
-
-
-def test_a_component_shows_the_frames_that_it_receives_a_spout_those_that_it_sends(wordy: FakeTopology) -> None:
-    before, status = control_pb2.StatusReply(), control_pb2.StatusReply()
-    status.plan.topology.spouts.add().comp.name = "word"
-    status.plan.topology.bolts.add().comp.name = "count"
-    for reply, at, part in ((before, 100.0, 0), (status, 102.0, 1)):
-        reply.tasks.add(task_id=1, component="word", counted_at=at, sent_frames=7 + 200 * part,
-                        sent_tuples=9 + 1000 * part)  # fmt: skip
-        for task in (2, 3):
-            reply.tasks.add(task_id=task, component="count", counted_at=at, consumed_frames=100 * part,
-                            consumed_tuples=500 * part, sent_frames=3 * part)  # fmt: skip
-        reply.tasks.add(task_id=4, component="count", epoch=part, counted_at=at, consumed_frames=10 - part)
-    word, count = summary.components(status, before, 2.0)
-    assert (word.frames_per_s, word.tuples_per_frame) == (100.0, 5.0)
-    assert (count.frames_per_s, count.tuples_per_frame) == (100.0, 5.0), "a restarted task has no rate"
-    assert count.as_json()["tuples_per_frame"] == 5.0 and "frame_tuples_per_s" not in count.as_json()
-    [idle, _] = summary.components(status)
-    assert (idle.frames_per_s, idle.tuples_per_frame) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(("width", "frames"), [(80, False), (100, True)])
-def test_a_narrow_table_fits(width: int, frames: bool) -> None:
-    from rich.console import Console
-
-    from heronpy.cli.look.top import component_table, short
-    from heronpy.cli.render.summary import ComponentRow
-
-    counts = (0, 950, 999.6, 12_345, 99_960, 1_862_719, 10**14)
-    assert [short(count) for count in counts] == ["0", "950", "1.00k", "12.3k", "100k", "1.86M", "100T"]
-    row = ComponentRow("a_component", False, 10, 10, *[12_345_678] * 4, 2e6, 2e6, 99_999, 1, 99_999, 5, 0.0, True,
-                       99_999.0, 12_345_678.0)  # fmt: skip
-    screen = Console(width=width, file=open("/dev/null", "w"))
-    lines = screen.render_lines(component_table([row], narrow=True, frames=frames))
-    assert any("t/frm" in part.text for line in lines for part in line) == frames
-    assert len([line for line in lines if "".join(part.text for part in line).strip()]) == 3
 
 
 @pytest.mark.parametrize("verb", ["status", "deactivate", "kill"])

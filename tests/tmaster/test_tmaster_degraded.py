@@ -1,0 +1,87 @@
+"""What a degraded topology says of the tasks that are down."""
+
+from __future__ import annotations
+
+from heronpy.proto import control_pb2
+from heronpy.tmaster import events
+from tests.tmaster.tmaster_world import World
+
+
+def down(world: World, task: int, **how: float) -> None:
+    sim = next(sim for sim in world.sims.values() if task in sim.tasks)
+    name = world.machine.desk.registry.name_of(task)
+    sim.failed[name] = control_pb2.ProcessRecord(
+        name=name,
+        kind=control_pb2.PROCESS_TASK,
+        task_id=task,
+        state=control_pb2.PROC_BACKOFF,
+        exit_reason="user_exception",
+        exit=control_pb2.EXIT_USER_EXCEPTION,
+        exit_detail="OSError: away",
+        **how,
+    )
+    sim.tasks[task].status.state = control_pb2.TASK_FAILED
+
+
+def test_degraded_says_how_many_tasks_are_down_and_how_their_restarts_stand() -> None:
+    world = World(bolts={"store": 4}).running()
+    down(world, 3, restarts=7, restarts_charged=7, restart_budget=10, next_restart_s=3.7)
+    down(world, 4, restarts=2, restarts_charged=2, restart_budget=10, next_restart_s=30.0)
+    world.round()
+    found = world.status()
+    assert found.lifecycle == control_pb2.LIFE_DEGRADED
+    assert found.cause == "2 of 4 tasks of store are down, restart 7 of 10, next in 4 s: OSError: away"
+    world.now += 2
+    assert world.status().cause.endswith("next in 2 s: OSError: away"), "it is of now, not of the heartbeat"
+    assert not found.startup_exceptions
+    for sim in world.sims.values():
+        sim.failed.clear()
+        sim.restart([sim.name.replace("stmgr-", "container_") + f"_store_{task}" for task in (3, 4)])
+    world.rounds(2)
+    assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
+
+
+def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
+    world = World().running()
+    down(world, 3, restarts=9, restarts_charged=9, failing_s=58.2, failing_max_s=600.0, next_restart_s=25.6)
+    gateway = control_pb2.ProcessRecord(
+        name="spark-gateway", state=control_pb2.PROC_BACKOFF, restarts=1, next_restart_s=1.0
+    )
+    world.round()
+    world.feed(events.ExecutorBeat(b"x0", control_pb2.ExecutorHeartbeat(container=0, epoch=1, processes=[gateway])))
+    assert world.status().cause == (
+        "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away;"
+        " spark-gateway is down, restart 1, next in 1 s"
+    )
+    world.now += 0.9
+    assert "next in 25 s, failing for 60 s" in world.status().cause, "it is of now, not of the heartbeat"
+
+
+def test_the_only_task_is_named_so_and_an_exception_keeps_its_name() -> None:
+    world = World(bolts={"store": 1}).running()
+    down(world, 3, restarts=1, restarts_charged=1, restart_budget=10, next_restart_s=1.0)
+    for sim in world.sims.values():
+        for record in sim.failed.values():
+            record.exit_detail = "ValueError: the first line\nand the second"
+    world.round()
+    cause = "the only task of store is down, restart 1 of 10, next in 1 s: ValueError: the first line"
+    assert world.status().cause == cause
+
+
+def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> None:
+    world = World().running()
+    world.task(3).status.state, world.task(3).status.error = control_pb2.TASK_FAILED, "ConnectionRefusedError: no"
+    world.round()
+    assert world.life == control_pb2.LIFE_DEGRADED
+    assert world.status().cause == "1 of 2 tasks of count is down: ConnectionRefusedError: no"
+    world.sims[1].failed["container_1_count_3"] = control_pb2.ProcessRecord(
+        name="container_1_count_3",
+        kind=control_pb2.PROCESS_TASK,
+        task_id=3,
+        state=control_pb2.PROC_FAILED,
+        exit_reason="user_exception",
+        exit=control_pb2.EXIT_USER_EXCEPTION,
+        restarts=9,
+    )
+    world.round()
+    assert world.life == control_pb2.LIFE_FAILED and "container_1_count_3 failed" in world.status().cause
