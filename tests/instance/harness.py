@@ -88,7 +88,13 @@ class TaskHarness:
             plan.instances.add(task_id=number, component=name, container=1)
         own = names.index(component) + 1
         launch = SimpleNamespace(
-            package_archive=None, package_dir=None, main_file=None, argv=[], working_dir="", sockets_dir=""
+            package_archive=None,
+            package_dir=None,
+            main_file=None,
+            argv=[],
+            working_dir="",
+            topology_id="wc-1",
+            sockets_dir="",
         )
         self.task = task = kind(launch, settings, StmgrSettings(), TaskName(own, 1, component, 1))
         self.control = task.control = FakeControl()
