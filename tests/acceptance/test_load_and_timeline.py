@@ -87,6 +87,19 @@ def flows(reply: control_pb2.LoadReply) -> bool:
     )
 
 
+def adds_up(doubles: int) -> Callable[[control_pb2.LoadReply], bool]:
+    """Whether its figures fit each other: on a busy machine some windows hold a task's pause."""
+
+    def check(reply: control_pb2.LoadReply) -> bool:
+        try:
+            check_sums(reply, doubles)
+        except AssertionError:
+            return False
+        return True
+
+    return check
+
+
 def check_sums(reply: control_pb2.LoadReply, doubles: int) -> None:
     numbers, double, keep = reply.components
     assert [one.component for one in reply.components] == ["numbers", "double", "keep"]
@@ -111,16 +124,14 @@ def test_figures_by_component_and_edge(heron: Heron, tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     heron("submit", "local", program, "Figures").ok()
     master = Master(heron)
-    reply = master.load(flows, "a window of figures")
-    check_sums(reply, 2)
+    reply = master.load(lambda one: flows(one) and adds_up(2)(one), "a window of figures that add up")
     assert reply.plan.version == reply.plan_version and len(reply.plan.instances) == 4
     again = master.ask(control_pb2.GetLoad(plan_version=reply.plan_version))
     assert not again.HasField("plan"), "who has the plan does not get it again"
     assert again.ByteSize() < 1000
 
     heron("update", "local", "Figures", "--component-parallelism", "double:3").ok()
-    newer = master.load(lambda one: flows(one) and one.components[1].up == 3, "the figures after the update")
-    check_sums(newer, 3)
+    newer = master.load(lambda one: flows(one) and adds_up(3)(one), "the figures after the update")
     assert newer.plan_version > reply.plan_version and newer.last_event > reply.last_event
     assert master.ask(control_pb2.GetLoad(plan_version=reply.plan_version)).HasField("plan")
 
@@ -133,7 +144,7 @@ def test_figures_by_component_and_edge(heron: Heron, tmp_path: Path) -> None:
     assert before is not None
     os.kill(before.pid, signal.SIGKILL)
     wait_for(lambda: (found := master.location()) is not None and found.pid != before.pid, 60.0, "another master")
-    check_sums(master.load(flows, "the figures of the next master"), 3)
+    master.load(lambda one: flows(one) and adds_up(3)(one), "the figures of the next master")
     kept = _minutes(master, 1)
     assert kept is not None and kept["double", "executed"][0] == known["double", "executed"][0]
     reply = master.ask(control_pb2.GetLoad())
