@@ -48,7 +48,7 @@ TOTALS = (
     Sum("heron_topology_failed", _C, "Tuple trees that failed or timed out.", "failed"),
     Sum("heron_topology_dead_letters", _C, "Tuples given up as dead letters.", "dead_letters"),
     Sum("heron_topology_lost", _C, "Tuples lost.", "lost"),
-    Sum("heron_topology_restores", _C, "Tuples that restores of a checkpoint replayed.", "restores"),
+    Sum("heron_topology_restores", _C, "How often a part of the topology went back to a checkpoint.", "restores"),
 )
 #: Of a component, all its tasks together.
 COMPONENT = (

@@ -12,7 +12,7 @@ const some = (value) => (value ? html`<b class="alarm">${count(value)}</b>` : co
 /** @param {any} place */
 export const componentColumns = (place) => [
   { key: 'name', title: 'component', by: (row) => row.name, cell: (row) => link(place, 'component', row.name, row.name) },
-  { key: 'kind', title: 'kind', by: (row) => row.kind, cell: (row) => row.kind },
+  { key: 'kind', title: 'kind', by: (row) => row.kind, cell: (row) => html`<span class="num">${row.kind}</span>` },
   { key: 'up', title: 'up', num: true, by: (row) => row.up - row.tasks, cell: (row) => (row.up < row.tasks ? html`<b class="alarm">${of(row.up, row.tasks)}</b>` : of(row.up, row.tasks)) },
   { key: 'in', title: 'in', num: true, by: (row) => row.executed_per_s, cell: (row) => rate(row.executed_per_s) },
   { key: 'out', title: 'out', num: true, by: (row) => row.emitted_per_s, cell: (row) => rate(row.emitted_per_s) },
