@@ -9,18 +9,24 @@ DESCRIPTOR: _descriptor.FileDescriptor
 SAVEPOINT: Kind
 
 class CheckpointLog(_message.Message):
-    __slots__ = ["complete", "next_attempt", "next_checkpoint", "restore_from", "topology_id"]
+    __slots__ = ["aborted", "complete", "completed", "failed", "next_attempt", "next_checkpoint", "restore_from", "topology_id"]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     NEXT_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NEXT_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FROM_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    aborted: int
     complete: _containers.RepeatedCompositeFieldContainer[CheckpointRecord]
+    completed: int
+    failed: int
     next_attempt: int
     next_checkpoint: int
     restore_from: str
     topology_id: str
-    def __init__(self, topology_id: _Optional[str] = ..., next_checkpoint: _Optional[int] = ..., next_attempt: _Optional[int] = ..., complete: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., restore_from: _Optional[str] = ...) -> None: ...
+    def __init__(self, topology_id: _Optional[str] = ..., next_checkpoint: _Optional[int] = ..., next_attempt: _Optional[int] = ..., complete: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., restore_from: _Optional[str] = ..., completed: _Optional[int] = ..., aborted: _Optional[int] = ..., failed: _Optional[int] = ...) -> None: ...
 
 class CheckpointRecord(_message.Message):
     __slots__ = ["abandoned", "checkpoint", "damage", "damaged", "duration_s", "kind", "location", "publishes", "taken_at", "total_bytes", "uploaded_bytes"]

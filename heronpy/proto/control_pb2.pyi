@@ -1,6 +1,7 @@
 from heronpy.proto import topology_pb2 as _topology_pb2
 from heronpy.proto import plan_pb2 as _plan_pb2
 from heronpy.proto import checkpoint_pb2 as _checkpoint_pb2
+from heronpy.proto import door_pb2 as _door_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -54,6 +55,12 @@ REFUSAL_FAILED: Refusal
 REFUSAL_FENCED: Refusal
 REFUSAL_INVALID: Refusal
 REFUSAL_NONE: Refusal
+SPAN_ACKED: SpanEnd
+SPAN_ENDS: SpanEnd
+SPAN_FAILED: SpanEnd
+SPAN_GOES_ON: SpanEnd
+SPAN_HELD: SpanEnd
+SPAN_JOINED: SpanEnd
 TASK_EXHAUSTED: TaskState
 TASK_FAILED: TaskState
 TASK_FINISHED: TaskState
@@ -220,10 +227,14 @@ class ComponentLoad(_message.Message):
     def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
 class ContainersReply(_message.Message):
-    __slots__ = ["containers"]
+    __slots__ = ["containers", "engine_away", "killing"]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_AWAY_FIELD_NUMBER: _ClassVar[int]
+    KILLING_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
-    def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ...) -> None: ...
+    engine_away: str
+    killing: bool
+    def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., engine_away: _Optional[str] = ..., killing: bool = ...) -> None: ...
 
 class Culprit(_message.Message):
     __slots__ = ["component", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
@@ -262,6 +273,12 @@ class DeleteCheckpoints(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, checkpoints: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DrainHost(_message.Message):
+    __slots__ = ["host"]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    def __init__(self, host: _Optional[str] = ...) -> None: ...
 
 class DumpStacks(_message.Message):
     __slots__ = ["name"]
@@ -310,7 +327,7 @@ class EndedTopology(_message.Message):
     def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_load", "get_metrics", "get_status", "get_timeline", "heap", "heap_reply", "hold_ticks", "instance_status", "kill_topology", "list_files", "list_files_reply", "load_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "profile", "profile_reply", "read_file", "read_file_reply", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trigger_checkpoint", "update_reply", "update_topology"]
+    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_load", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "slow_reply", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trace_rate", "traces_reply", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
@@ -319,6 +336,7 @@ class Envelope(_message.Message):
     CONTAINERS_REPLY_FIELD_NUMBER: _ClassVar[int]
     DATA_LOST_FIELD_NUMBER: _ClassVar[int]
     DELETE_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_HOST_FIELD_NUMBER: _ClassVar[int]
     DUMP_STACKS_FIELD_NUMBER: _ClassVar[int]
     DUMP_STACKS_REPLY_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -334,25 +352,33 @@ class Envelope(_message.Message):
     GET_EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     GET_LOAD_FIELD_NUMBER: _ClassVar[int]
     GET_METRICS_FIELD_NUMBER: _ClassVar[int]
+    GET_SLOW_FIELD_NUMBER: _ClassVar[int]
     GET_STATUS_FIELD_NUMBER: _ClassVar[int]
     GET_TIMELINE_FIELD_NUMBER: _ClassVar[int]
+    GET_TRACES_FIELD_NUMBER: _ClassVar[int]
     HEAP_FIELD_NUMBER: _ClassVar[int]
     HEAP_REPLY_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
     HOLD_TICKS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_STATUS_FIELD_NUMBER: _ClassVar[int]
     KILL_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    KILL_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
     LIST_FILES_FIELD_NUMBER: _ClassVar[int]
     LIST_FILES_REPLY_FIELD_NUMBER: _ClassVar[int]
     LOAD_REPLY_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_FIELD_NUMBER: _ClassVar[int]
     METRICS_BATCH_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPORT_FIELD_NUMBER: _ClassVar[int]
     NEW_PLAN_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_PIECE_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     PROFILE_REPLY_FIELD_NUMBER: _ClassVar[int]
     READ_FILE_FIELD_NUMBER: _ClassVar[int]
     READ_FILE_REPLY_FIELD_NUMBER: _ClassVar[int]
+    READ_PACKAGE_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     REGISTER_AGAIN_FIELD_NUMBER: _ClassVar[int]
     REGISTER_EXECUTOR_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +386,8 @@ class Envelope(_message.Message):
     REGISTER_INSTANCE_REPLY_FIELD_NUMBER: _ClassVar[int]
     REGISTER_STMGR_FIELD_NUMBER: _ClassVar[int]
     REGISTER_STMGR_REPLY_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_FIELD_NUMBER: _ClassVar[int]
+    RENEW_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RESTART_CONTAINER_FIELD_NUMBER: _ClassVar[int]
@@ -371,6 +399,13 @@ class Envelope(_message.Message):
     SEARCH_FILE_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FILE_REPLY_FIELD_NUMBER: _ClassVar[int]
     SET_STATE_FIELD_NUMBER: _ClassVar[int]
+    SLOW_REPLY_FIELD_NUMBER: _ClassVar[int]
+    START_SPANS_FIELD_NUMBER: _ClassVar[int]
+    STATE_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    STATE_CALL_FIELD_NUMBER: _ClassVar[int]
+    STATE_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    STATE_OPENED_FIELD_NUMBER: _ClassVar[int]
+    STATE_OPEN_FIELD_NUMBER: _ClassVar[int]
     STATUS_REPLY_FIELD_NUMBER: _ClassVar[int]
     STMGR_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     STOP_TASK_FIELD_NUMBER: _ClassVar[int]
@@ -378,9 +413,12 @@ class Envelope(_message.Message):
     TAKE_CHECKPOINT_REPLY_FIELD_NUMBER: _ClassVar[int]
     TASK_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     TIMELINE_REPLY_FIELD_NUMBER: _ClassVar[int]
+    TRACES_REPLY_FIELD_NUMBER: _ClassVar[int]
+    TRACE_RATE_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_REPLY_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
     backpressure: Backpressure
     checkpoint_aborted: CheckpointAborted
     checkpoint_complete: CheckpointComplete
@@ -389,6 +427,7 @@ class Envelope(_message.Message):
     containers_reply: ContainersReply
     data_lost: DataLost
     delete_checkpoints: DeleteCheckpoints
+    drain_host: DrainHost
     dump_stacks: DumpStacks
     dump_stacks_reply: DumpStacksReply
     error: str
@@ -404,25 +443,33 @@ class Envelope(_message.Message):
     get_exceptions: GetExceptions
     get_load: GetLoad
     get_metrics: GetMetrics
+    get_slow: GetSlow
     get_status: GetStatus
     get_timeline: GetTimeline
+    get_traces: GetTraces
     heap: Heap
     heap_reply: HeapReply
+    hello: _door_pb2.Hello
     hold_ticks: HoldTicks
     instance_status: InstanceStatus
     kill_topology: KillTopology
+    kill_under_way: KillUnderWay
+    leave: _door_pb2.Leave
     list_files: ListFiles
     list_files_reply: ListFilesReply
     load_reply: LoadReply
+    log_end: _door_pb2.LogEnd
     metrics_batch: MetricsBatch
     metrics_reply: MetricsReply
     metrics_report: MetricsReport
     new_plan: NewPlan
     ok: Ok
+    package_piece: _door_pb2.PackagePiece
     profile: Profile
     profile_reply: ProfileReply
     read_file: ReadFile
     read_file_reply: ReadFileReply
+    read_package: _door_pb2.ReadPackage
     refusal: Refusal
     register_again: RegisterAgain
     register_executor: RegisterExecutor
@@ -430,6 +477,8 @@ class Envelope(_message.Message):
     register_instance_reply: RegisterInstanceReply
     register_stmgr: RegisterStmgr
     register_stmgr_reply: RegisterStmgrReply
+    renew: _door_pb2.Renew
+    renewed: _door_pb2.Renewed
     reply: bool
     request_id: int
     restart_container: RestartContainer
@@ -441,6 +490,13 @@ class Envelope(_message.Message):
     search_file: SearchFile
     search_file_reply: SearchFileReply
     set_state: SetState
+    slow_reply: SlowReply
+    start_spans: _door_pb2.StartSpans
+    state_answer: _door_pb2.StateAnswer
+    state_call: _door_pb2.StateCall
+    state_changed: _door_pb2.StateChanged
+    state_open: _door_pb2.StateOpen
+    state_opened: _door_pb2.StateOpened
     status_reply: StatusReply
     stmgr_heartbeat: StmgrHeartbeat
     stop_task: StopTask
@@ -448,10 +504,13 @@ class Envelope(_message.Message):
     take_checkpoint_reply: TakeCheckpointReply
     task_checkpoint: TaskCheckpoint
     timeline_reply: TimelineReply
+    trace_rate: TraceRate
+    traces_reply: TracesReply
     trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ...) -> None: ...
+    welcome: _door_pb2.Welcome
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., slow_reply: _Optional[_Union[SlowReply, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., traces_reply: _Optional[_Union[TracesReply, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "last", "topology_id"]
@@ -589,6 +648,14 @@ class GetMetrics(_message.Message):
     names: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, component: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., instances: _Optional[_Iterable[str]] = ..., interval_s: _Optional[float] = ...) -> None: ...
 
+class GetSlow(_message.Message):
+    __slots__ = ["component", "task_id"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    task_id: int
+    def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ...) -> None: ...
+
 class GetStatus(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
@@ -606,6 +673,22 @@ class GetTimeline(_message.Message):
     since: float
     until: float
     def __init__(self, components: _Optional[_Iterable[str]] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., points: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetTraces(_message.Message):
+    __slots__ = ["lease_s", "limit", "min_s", "per_s", "since", "until"]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    MIN_S_FIELD_NUMBER: _ClassVar[int]
+    PER_S_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    lease_s: float
+    limit: int
+    min_s: float
+    per_s: float
+    since: float
+    until: float
+    def __init__(self, per_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., since: _Optional[float] = ..., min_s: _Optional[float] = ..., until: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class HealthFinding(_message.Message):
     __slots__ = ["component", "figures", "names", "quote", "task", "verdict"]
@@ -675,6 +758,24 @@ class HoldTicks(_message.Message):
     task_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class HopFigures(_message.Message):
+    __slots__ = ["count", "hop", "max_s", "p50_s", "p99_s", "source", "target"]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    HOP_FIELD_NUMBER: _ClassVar[int]
+    MAX_S_FIELD_NUMBER: _ClassVar[int]
+    P50_S_FIELD_NUMBER: _ClassVar[int]
+    P99_S_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    hop: str
+    max_s: float
+    p50_s: float
+    p99_s: float
+    source: str
+    target: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., hop: _Optional[str] = ..., count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., max_s: _Optional[float] = ...) -> None: ...
+
 class HostUsage(_message.Message):
     __slots__ = ["cores", "cpu_pressure", "cpu_used"]
     CORES_FIELD_NUMBER: _ClassVar[int]
@@ -692,10 +793,22 @@ class InstanceStatus(_message.Message):
     def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ...) -> None: ...
 
 class KillTopology(_message.Message):
-    __slots__ = ["grace_s"]
+    __slots__ = ["force", "grace_s", "wait_s"]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    force: bool
     grace_s: float
-    def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+    wait_s: float
+    def __init__(self, grace_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., force: bool = ...) -> None: ...
+
+class KillUnderWay(_message.Message):
+    __slots__ = ["engine_away", "left"]
+    ENGINE_AWAY_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    engine_away: str
+    left: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, left: _Optional[_Iterable[str]] = ..., engine_away: _Optional[str] = ...) -> None: ...
 
 class ListFiles(_message.Message):
     __slots__ = []
@@ -771,6 +884,50 @@ class MetricsBatch(_message.Message):
     reports: _containers.RepeatedCompositeFieldContainer[MetricsReport]
     def __init__(self, container: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ...) -> None: ...
 
+class MetricsLedger(_message.Message):
+    __slots__ = ["left_out", "processes", "series", "topology_id"]
+    class Process(_message.Message):
+        __slots__ = ["at_least", "component", "container", "ends", "epoch", "process", "series", "task_id", "values"]
+        AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+        COMPONENT_FIELD_NUMBER: _ClassVar[int]
+        CONTAINER_FIELD_NUMBER: _ClassVar[int]
+        ENDS_FIELD_NUMBER: _ClassVar[int]
+        EPOCH_FIELD_NUMBER: _ClassVar[int]
+        PROCESS_FIELD_NUMBER: _ClassVar[int]
+        SERIES_FIELD_NUMBER: _ClassVar[int]
+        TASK_ID_FIELD_NUMBER: _ClassVar[int]
+        VALUES_FIELD_NUMBER: _ClassVar[int]
+        at_least: bool
+        component: str
+        container: int
+        ends: bool
+        epoch: int
+        process: str
+        series: _containers.RepeatedScalarFieldContainer[int]
+        task_id: int
+        values: bytes
+        def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., ends: bool = ..., at_least: bool = ..., series: _Optional[_Iterable[int]] = ..., values: _Optional[bytes] = ...) -> None: ...
+    class Series(_message.Message):
+        __slots__ = ["bounds", "label", "name", "type"]
+        BOUNDS_FIELD_NUMBER: _ClassVar[int]
+        LABEL_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        TYPE_FIELD_NUMBER: _ClassVar[int]
+        bounds: _containers.RepeatedScalarFieldContainer[float]
+        label: str
+        name: str
+        type: Sample.Type
+        def __init__(self, name: _Optional[str] = ..., label: _Optional[str] = ..., type: _Optional[_Union[Sample.Type, str]] = ..., bounds: _Optional[_Iterable[float]] = ...) -> None: ...
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    left_out: int
+    processes: _containers.RepeatedCompositeFieldContainer[MetricsLedger.Process]
+    series: _containers.RepeatedCompositeFieldContainer[MetricsLedger.Series]
+    topology_id: str
+    def __init__(self, topology_id: _Optional[str] = ..., series: _Optional[_Iterable[_Union[MetricsLedger.Series, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[MetricsLedger.Process, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
 class MetricsReply(_message.Message):
     __slots__ = ["apart_s", "interval_s", "reports", "resumed_s"]
     APART_S_FIELD_NUMBER: _ClassVar[int]
@@ -784,28 +941,36 @@ class MetricsReply(_message.Message):
     def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ..., apart_s: _Optional[float] = ..., resumed_s: _Optional[float] = ...) -> None: ...
 
 class MetricsReport(_message.Message):
-    __slots__ = ["component", "container", "epoch", "loop_age_s", "not_ready", "pid", "process", "samples", "state", "task_id"]
+    __slots__ = ["at_least", "component", "container", "ends", "epoch", "loop_age_s", "not_ready", "pid", "process", "samples", "slow", "spans", "state", "task_id"]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_S_FIELD_NUMBER: _ClassVar[int]
     NOT_READY_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SLOW_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    at_least: bool
     component: str
     container: int
+    ends: bool
     epoch: int
     loop_age_s: float
     not_ready: bool
     pid: int
     process: str
     samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    slow: _containers.RepeatedCompositeFieldContainer[SlowTuple]
+    spans: _containers.RepeatedCompositeFieldContainer[Span]
     state: TaskState
     task_id: int
-    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ...) -> None: ...
+    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ..., ends: bool = ..., at_least: bool = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., slow: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ...) -> None: ...
 
 class MinutesLedger(_message.Message):
     __slots__ = ["minutes", "names", "series", "topology_id"]
@@ -846,48 +1011,62 @@ class Ok(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class ProcessRecord(_message.Message):
-    __slots__ = ["cpu_s", "epoch", "exit", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "kind", "name", "next_restart_s", "peak_rss_bytes", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
+    __slots__ = ["cpu_s", "engine_id", "epoch", "exit", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "host", "kind", "name", "next_restart_s", "peak_rss_bytes", "phase", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "start_spans", "started_at", "starts_at", "state", "submission", "task_id", "uss_bytes", "words"]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EXIT_DETAIL_FIELD_NUMBER: _ClassVar[int]
     EXIT_FIELD_NUMBER: _ClassVar[int]
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
     FAILING_MAX_S_FIELD_NUMBER: _ClassVar[int]
     FAILING_S_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     NEXT_RESTART_S_FIELD_NUMBER: _ClassVar[int]
     PEAK_RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_CHARGED_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     RESTART_BUDGET_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTS_AT_FIELD_NUMBER: _ClassVar[int]
+    START_SPANS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    SUBMISSION_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     USS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     cpu_s: float
+    engine_id: str
     epoch: int
     exit: ExitReason
     exit_detail: str
     exit_reason: str
     failing_max_s: float
     failing_s: float
+    host: str
     kind: ProcessKind
     name: str
     next_restart_s: float
     peak_rss_bytes: int
+    phase: str
     pid: int
     restart_budget: int
     restarts: int
     restarts_charged: int
     rss_bytes: int
+    start_spans: _containers.RepeatedCompositeFieldContainer[_door_pb2.StartSpan]
     started_at: float
+    starts_at: float
     state: ProcessState
+    submission: int
     task_id: int
     uss_bytes: int
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ..., exit: _Optional[_Union[ExitReason, str]] = ...) -> None: ...
+    words: str
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ..., exit: _Optional[_Union[ExitReason, str]] = ..., host: _Optional[str] = ..., engine_id: _Optional[str] = ..., phase: _Optional[str] = ..., words: _Optional[str] = ..., submission: _Optional[int] = ..., starts_at: _Optional[float] = ..., start_spans: _Optional[_Iterable[_Union[_door_pb2.StartSpan, _Mapping]]] = ...) -> None: ...
 
 class Profile(_message.Message):
     __slots__ = ["duration_s", "idle", "name", "native", "rate"]
@@ -1015,10 +1194,24 @@ class RegisterStmgrReply(_message.Message):
     def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., tmaster_epoch: _Optional[int] = ...) -> None: ...
 
 class RestartContainer(_message.Message):
-    __slots__ = ["container"]
+    __slots__ = ["container", "force"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     container: int
-    def __init__(self, container: _Optional[int] = ...) -> None: ...
+    force: bool
+    def __init__(self, container: _Optional[int] = ..., force: bool = ...) -> None: ...
+
+class RestartLedger(_message.Message):
+    __slots__ = ["before", "executor_epoch", "latest", "name"]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    before: int
+    executor_epoch: int
+    latest: int
+    name: str
+    def __init__(self, name: _Optional[str] = ..., executor_epoch: _Optional[int] = ..., before: _Optional[int] = ..., latest: _Optional[int] = ...) -> None: ...
 
 class RestartProcesses(_message.Message):
     __slots__ = ["names", "reason"]
@@ -1106,20 +1299,22 @@ class Sample(_message.Message):
     def __init__(self, name: _Optional[str] = ..., label: _Optional[str] = ..., type: _Optional[_Union[Sample.Type, str]] = ..., value: _Optional[float] = ..., buckets: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., sum: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
 
 class SearchFile(_message.Message):
-    __slots__ = ["context", "file", "hits", "name", "text", "until"]
+    __slots__ = ["context", "file", "hits", "ignore_case", "name", "text", "until"]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     HITS_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_CASE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     context: int
     file: int
     hits: int
+    ignore_case: bool
     name: str
     text: str
     until: int
-    def __init__(self, name: _Optional[str] = ..., file: _Optional[int] = ..., text: _Optional[str] = ..., until: _Optional[int] = ..., hits: _Optional[int] = ..., context: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., file: _Optional[int] = ..., text: _Optional[str] = ..., until: _Optional[int] = ..., hits: _Optional[int] = ..., context: _Optional[int] = ..., ignore_case: bool = ...) -> None: ...
 
 class SearchFileReply(_message.Message):
     __slots__ = ["hits", "searched", "until"]
@@ -1148,6 +1343,74 @@ class SetState(_message.Message):
     active: bool
     end_input: bool
     def __init__(self, active: bool = ..., end_input: bool = ...) -> None: ...
+
+class SlowReply(_message.Message):
+    __slots__ = ["tuples"]
+    TUPLES_FIELD_NUMBER: _ClassVar[int]
+    tuples: _containers.RepeatedCompositeFieldContainer[SlowTuple]
+    def __init__(self, tuples: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ...) -> None: ...
+
+class SlowTuple(_message.Message):
+    __slots__ = ["at", "component", "process", "source", "source_task", "task_id", "took_s", "tuples", "value"]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    TOOK_S_FIELD_NUMBER: _ClassVar[int]
+    TUPLES_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    component: str
+    process: str
+    source: str
+    source_task: int
+    task_id: int
+    took_s: float
+    tuples: int
+    value: str
+    def __init__(self, at: _Optional[float] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., took_s: _Optional[float] = ..., value: _Optional[str] = ..., tuples: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ["at", "began", "clock", "component", "emitted", "end", "ended", "hops", "left", "number", "parent", "process", "sealed", "source", "source_clock", "source_task", "trace", "tuples"]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    HOPS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_CLOCK_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    TUPLES_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    began: int
+    clock: int
+    component: str
+    emitted: int
+    end: SpanEnd
+    ended: int
+    hops: _containers.RepeatedScalarFieldContainer[int]
+    left: int
+    number: int
+    parent: int
+    process: str
+    sealed: int
+    source: str
+    source_clock: int
+    source_task: int
+    trace: int
+    tuples: int
+    def __init__(self, trace: _Optional[int] = ..., number: _Optional[int] = ..., parent: _Optional[int] = ..., end: _Optional[_Union[SpanEnd, str]] = ..., emitted: _Optional[int] = ..., sealed: _Optional[int] = ..., left: _Optional[int] = ..., hops: _Optional[_Iterable[int]] = ..., began: _Optional[int] = ..., ended: _Optional[int] = ..., source_clock: _Optional[int] = ..., clock: _Optional[int] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., tuples: _Optional[int] = ..., at: _Optional[float] = ..., process: _Optional[str] = ..., component: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "plan", "plan_version", "retired", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]
@@ -1272,7 +1535,7 @@ class TaskCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.TaskSnapshot, _Mapping]] = ..., error: _Optional[str] = ..., lost_data: bool = ...) -> None: ...
 
 class TaskLedger(_message.Message):
-    __slots__ = ["abandoned", "at_least", "before", "begun_again", "component", "container", "ends", "epoch", "forgets_failed", "latest", "let_emit", "pending", "rewinds", "saves_nothing", "spout", "stmgr_epoch", "task_id"]
+    __slots__ = ["abandoned", "at_least", "before", "begun_again", "component", "container", "ends", "epoch", "forgets_failed", "has_run", "latest", "let_emit", "pending", "rewinds", "saves_nothing", "spout", "stmgr_epoch", "task_id"]
     ABANDONED_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
@@ -1282,6 +1545,7 @@ class TaskLedger(_message.Message):
     ENDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FORGETS_FAILED_FIELD_NUMBER: _ClassVar[int]
+    HAS_RUN_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     LET_EMIT_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -1299,6 +1563,7 @@ class TaskLedger(_message.Message):
     ends: bool
     epoch: int
     forgets_failed: bool
+    has_run: bool
     latest: _containers.RepeatedScalarFieldContainer[int]
     let_emit: bool
     pending: int
@@ -1307,7 +1572,7 @@ class TaskLedger(_message.Message):
     spout: bool
     stmgr_epoch: int
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ..., has_run: bool = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
@@ -1424,7 +1689,10 @@ class TopologyEvent(_message.Message):
     def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., first_at: _Optional[float] = ..., times: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., subject: _Optional[str] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ..., lasted_s: _Optional[float] = ..., warning: bool = ..., detail: _Optional[str] = ...) -> None: ...
 
 class TotalsLedger(_message.Message):
-    __slots__ = ["restores", "retired", "retired_of", "started_at", "stmgrs", "tasks", "topology_id", "uncounted"]
+    __slots__ = ["has_run", "queues_lost", "restarts", "restores", "retired", "retired_of", "started_at", "stmgrs", "tasks", "topology_id", "uncounted"]
+    HAS_RUN_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_LOST_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
     RESTORES_FIELD_NUMBER: _ClassVar[int]
     RETIRED_FIELD_NUMBER: _ClassVar[int]
     RETIRED_OF_FIELD_NUMBER: _ClassVar[int]
@@ -1433,6 +1701,9 @@ class TotalsLedger(_message.Message):
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    has_run: bool
+    queues_lost: bool
+    restarts: _containers.RepeatedCompositeFieldContainer[RestartLedger]
     restores: int
     retired: TupleTotals
     retired_of: _containers.RepeatedCompositeFieldContainer[RetiredTotals]
@@ -1441,7 +1712,47 @@ class TotalsLedger(_message.Message):
     tasks: _containers.RepeatedCompositeFieldContainer[TaskLedger]
     topology_id: str
     uncounted: bool
-    def __init__(self, topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ..., retired_of: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., restores: _Optional[int] = ..., started_at: _Optional[float] = ...) -> None: ...
+    def __init__(self, queues_lost: bool = ..., topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ..., retired_of: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., restores: _Optional[int] = ..., started_at: _Optional[float] = ..., has_run: bool = ..., restarts: _Optional[_Iterable[_Union[RestartLedger, _Mapping]]] = ...) -> None: ...
+
+class TraceRate(_message.Message):
+    __slots__ = ["lease_s", "per_s"]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    PER_S_FIELD_NUMBER: _ClassVar[int]
+    lease_s: float
+    per_s: float
+    def __init__(self, per_s: _Optional[float] = ..., lease_s: _Optional[float] = ...) -> None: ...
+
+class TraceRecord(_message.Message):
+    __slots__ = ["at", "spans", "took_s", "trace"]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    TOOK_S_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    spans: _containers.RepeatedCompositeFieldContainer[Span]
+    took_s: float
+    trace: int
+    def __init__(self, trace: _Optional[int] = ..., at: _Optional[float] = ..., took_s: _Optional[float] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
+
+class TracesReply(_message.Message):
+    __slots__ = ["discarded", "hops", "kept", "matching", "now", "p50_s", "p99_s", "traces"]
+    DISCARDED_FIELD_NUMBER: _ClassVar[int]
+    HOPS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    MATCHING_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    P50_S_FIELD_NUMBER: _ClassVar[int]
+    P99_S_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
+    discarded: int
+    hops: _containers.RepeatedCompositeFieldContainer[HopFigures]
+    kept: int
+    matching: int
+    now: float
+    p50_s: float
+    p99_s: float
+    traces: _containers.RepeatedCompositeFieldContainer[TraceRecord]
+    def __init__(self, hops: _Optional[_Iterable[_Union[HopFigures, _Mapping]]] = ..., traces: _Optional[_Iterable[_Union[TraceRecord, _Mapping]]] = ..., matching: _Optional[int] = ..., kept: _Optional[int] = ..., discarded: _Optional[int] = ..., now: _Optional[float] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ...) -> None: ...
 
 class TriggerCheckpoint(_message.Message):
     __slots__ = ["checkpoint", "savepoint", "task_ids", "unaligned"]
@@ -1456,14 +1767,16 @@ class TriggerCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TupleTotals(_message.Message):
-    __slots__ = ["acked", "at_least", "begun_again", "dead_letters", "failed", "lost", "lost_estimated", "not_resent", "replayed", "restores", "spouts_begun_again"]
+    __slots__ = ["acked", "at_least", "begun_again", "dead_letters", "failed", "letters_at_least", "lost", "lost_estimated", "lost_unknown", "not_resent", "replayed", "restores", "spouts_begun_again"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    LETTERS_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     LOST_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    LOST_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     NOT_RESENT_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     RESTORES_FIELD_NUMBER: _ClassVar[int]
@@ -1473,13 +1786,15 @@ class TupleTotals(_message.Message):
     begun_again: _containers.RepeatedScalarFieldContainer[str]
     dead_letters: int
     failed: int
+    letters_at_least: bool
     lost: int
     lost_estimated: bool
+    lost_unknown: bool
     not_resent: int
     replayed: int
     restores: int
     spouts_begun_again: int
-    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ..., spouts_begun_again: _Optional[int] = ..., begun_again: _Optional[_Iterable[str]] = ..., at_least: bool = ...) -> None: ...
+    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ..., spouts_begun_again: _Optional[int] = ..., begun_again: _Optional[_Iterable[str]] = ..., at_least: bool = ..., letters_at_least: bool = ..., lost_unknown: bool = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]
@@ -1525,6 +1840,9 @@ class ProcessKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ExitReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class SpanEnd(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

@@ -17,9 +17,10 @@ class ContainerPlan(_message.Message):
     def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePlan, _Mapping]]] = ..., required: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
 
 class ExecutionState(_message.Message):
-    __slots__ = ["cluster", "environ", "launch_file", "release", "role", "submission_user", "submitted_at", "topology", "topology_id", "working_dir"]
+    __slots__ = ["cluster", "environ", "host", "launch_file", "release", "role", "submission_user", "submitted_at", "topology", "topology_id", "working_dir"]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ENVIRON_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FILE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +31,7 @@ class ExecutionState(_message.Message):
     WORKING_DIR_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     environ: str
+    host: str
     launch_file: str
     release: str
     role: str
@@ -38,7 +40,7 @@ class ExecutionState(_message.Message):
     topology: str
     topology_id: str
     working_dir: str
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submitted_at: _Optional[float] = ..., release: _Optional[str] = ..., working_dir: _Optional[str] = ..., launch_file: _Optional[str] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submitted_at: _Optional[float] = ..., release: _Optional[str] = ..., working_dir: _Optional[str] = ..., launch_file: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class InstancePlan(_message.Message):
     __slots__ = ["component", "component_index", "resource", "task_id"]
@@ -96,6 +98,46 @@ class PhysicalPlan(_message.Message):
     version: int
     def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrRecord, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceRecord, _Mapping]]] = ..., regions: _Optional[_Iterable[_Union[RegionRecord, _Mapping]]] = ..., spouts_held: bool = ...) -> None: ...
 
+class PlacementEntry(_message.Message):
+    __slots__ = ["cancels", "container", "ends", "epoch", "exit_detail", "exit_reason", "failed", "finished", "holder", "judged", "restarts", "submitted"]
+    CANCELS_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXIT_DETAIL_FIELD_NUMBER: _ClassVar[int]
+    EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_FIELD_NUMBER: _ClassVar[int]
+    cancels: RestartCharges
+    container: int
+    ends: RestartCharges
+    epoch: int
+    exit_detail: str
+    exit_reason: str
+    failed: str
+    finished: bool
+    holder: int
+    judged: int
+    restarts: int
+    submitted: int
+    def __init__(self, container: _Optional[int] = ..., submitted: _Optional[int] = ..., holder: _Optional[int] = ..., epoch: _Optional[int] = ..., restarts: _Optional[int] = ..., judged: _Optional[int] = ..., failed: _Optional[str] = ..., finished: bool = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., ends: _Optional[_Union[RestartCharges, _Mapping]] = ..., cancels: _Optional[_Union[RestartCharges, _Mapping]] = ...) -> None: ...
+
+class PlacementLedger(_message.Message):
+    __slots__ = ["alone", "entries", "killing", "scheduler"]
+    ALONE_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    KILLING_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_FIELD_NUMBER: _ClassVar[int]
+    alone: bool
+    entries: _containers.RepeatedCompositeFieldContainer[PlacementEntry]
+    killing: bool
+    scheduler: SchedulerTrace
+    def __init__(self, entries: _Optional[_Iterable[_Union[PlacementEntry, _Mapping]]] = ..., scheduler: _Optional[_Union[SchedulerTrace, _Mapping]] = ..., alone: bool = ..., killing: bool = ...) -> None: ...
+
 class RegionRecord(_message.Message):
     __slots__ = ["attempt", "checkpoint", "components", "epochs", "location", "started"]
     class EpochsEntry(_message.Message):
@@ -129,17 +171,55 @@ class Resource(_message.Message):
     ram_bytes: int
     def __init__(self, cpu: _Optional[float] = ..., ram_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
 
+class RestartCharge(_message.Message):
+    __slots__ = ["at", "reason"]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    at: _containers.RepeatedScalarFieldContainer[float]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ..., at: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class RestartCharges(_message.Message):
+    __slots__ = ["charges", "healthy_at", "last_pause_s", "streak"]
+    CHARGES_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_PAUSE_S_FIELD_NUMBER: _ClassVar[int]
+    STREAK_FIELD_NUMBER: _ClassVar[int]
+    charges: _containers.RepeatedCompositeFieldContainer[RestartCharge]
+    healthy_at: float
+    last_pause_s: float
+    streak: int
+    def __init__(self, charges: _Optional[_Iterable[_Union[RestartCharge, _Mapping]]] = ..., streak: _Optional[int] = ..., last_pause_s: _Optional[float] = ..., healthy_at: _Optional[float] = ...) -> None: ...
+
 class SchedulerLocation(_message.Message):
-    __slots__ = ["endpoint", "host", "pid", "topology"]
+    __slots__ = ["doors", "endpoint", "host", "permit", "pid", "topology"]
+    DOORS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
+    PERMIT_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    doors: _containers.RepeatedScalarFieldContainer[str]
     endpoint: str
     host: str
+    permit: str
     pid: int
     topology: str
-    def __init__(self, topology: _Optional[str] = ..., endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., permit: _Optional[str] = ..., doors: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SchedulerTrace(_message.Message):
+    __slots__ = ["host", "permit", "pid", "pids", "started"]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PERMIT_FIELD_NUMBER: _ClassVar[int]
+    PIDS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    permit: str
+    pid: int
+    pids: int
+    started: int
+    def __init__(self, host: _Optional[str] = ..., pid: _Optional[int] = ..., started: _Optional[int] = ..., permit: _Optional[str] = ..., pids: _Optional[int] = ...) -> None: ...
 
 class StmgrRecord(_message.Message):
     __slots__ = ["container", "control_endpoint", "data_endpoint", "epoch", "host", "id", "pid"]

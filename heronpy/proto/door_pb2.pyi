@@ -1,0 +1,335 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+STATE_AWAY: StateError
+STATE_DAMAGED: StateError
+STATE_DEADLINE: StateError
+STATE_FAILED: StateError
+STATE_NODE_EXISTS: StateError
+STATE_NO_NODE: StateError
+STATE_NO_SPACE: StateError
+STATE_OK: StateError
+STATE_SESSION_GONE: StateError
+STATE_VERSION: StateError
+VERDICT_ACTIVATED: Verdict
+VERDICT_FENCED: Verdict
+VERDICT_GRANTED: Verdict
+VERDICT_NONE: Verdict
+
+class Hello(_message.Message):
+    __slots__ = ["address", "container", "cpu", "heronpy", "host", "nonce", "pid", "python", "ram_bytes", "submission", "topology_id"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    HERONPY_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    RAM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SUBMISSION_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    container: int
+    cpu: float
+    heronpy: str
+    host: str
+    nonce: bytes
+    pid: int
+    python: str
+    ram_bytes: int
+    submission: int
+    topology_id: str
+    def __init__(self, topology_id: _Optional[str] = ..., container: _Optional[int] = ..., submission: _Optional[int] = ..., heronpy: _Optional[str] = ..., python: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., cpu: _Optional[float] = ..., ram_bytes: _Optional[int] = ..., address: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+
+class KeyPair(_message.Message):
+    __slots__ = ["public", "secret"]
+    PUBLIC_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    public: bytes
+    secret: bytes
+    def __init__(self, public: _Optional[bytes] = ..., secret: _Optional[bytes] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ["member", "why"]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    why: str
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., why: _Optional[str] = ...) -> None: ...
+
+class LogEnd(_message.Message):
+    __slots__ = ["cut", "data", "member", "process"]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    cut: bool
+    data: bytes
+    member: Member
+    process: str
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., process: _Optional[str] = ..., data: _Optional[bytes] = ..., cut: bool = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ["container", "secret", "submission"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    SUBMISSION_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    secret: bytes
+    submission: int
+    def __init__(self, container: _Optional[int] = ..., submission: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
+
+class PackagePiece(_message.Message):
+    __slots__ = ["data"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class ReadPackage(_message.Message):
+    __slots__ = ["member", "offset", "package"]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    offset: int
+    package: str
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., package: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Renew(_message.Message):
+    __slots__ = ["epoch", "member", "number", "stopped", "wait_s"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    member: Member
+    number: int
+    stopped: int
+    wait_s: float
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., stopped: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
+
+class Renewed(_message.Message):
+    __slots__ = ["epoch", "number", "verdict", "why"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    number: int
+    verdict: Verdict
+    why: str
+    def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class SharedFolder(_message.Message):
+    __slots__ = ["content", "name", "path"]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    name: str
+    path: str
+    def __init__(self, path: _Optional[str] = ..., name: _Optional[str] = ..., content: _Optional[bytes] = ...) -> None: ...
+
+class StartSpan(_message.Message):
+    __slots__ = ["begun_at", "name", "took_s"]
+    BEGUN_AT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOOK_S_FIELD_NUMBER: _ClassVar[int]
+    begun_at: float
+    name: str
+    took_s: float
+    def __init__(self, name: _Optional[str] = ..., begun_at: _Optional[float] = ..., took_s: _Optional[float] = ...) -> None: ...
+
+class StartSpans(_message.Message):
+    __slots__ = ["member", "spans"]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    spans: _containers.RepeatedCompositeFieldContainer[StartSpan]
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[StartSpan, _Mapping]]] = ...) -> None: ...
+
+class StateAnswer(_message.Message):
+    __slots__ = ["data", "error", "found", "names", "number", "seen", "text"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    error: StateError
+    found: bool
+    names: _containers.RepeatedScalarFieldContainer[str]
+    number: int
+    seen: _containers.RepeatedCompositeFieldContainer[StateSeen]
+    text: str
+    def __init__(self, error: _Optional[_Union[StateError, str]] = ..., text: _Optional[str] = ..., found: bool = ..., data: _Optional[bytes] = ..., number: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., seen: _Optional[_Iterable[_Union[StateSeen, _Mapping]]] = ...) -> None: ...
+
+class StateCall(_message.Message):
+    __slots__ = ["awaits", "call", "children", "close", "counter", "create", "delete", "get", "keep", "lock", "member", "session", "set", "settled", "take_over", "unlock", "unwatch", "watch"]
+    AWAITS_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    GET_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    TAKE_OVER_FIELD_NUMBER: _ClassVar[int]
+    UNLOCK_FIELD_NUMBER: _ClassVar[int]
+    UNWATCH_FIELD_NUMBER: _ClassVar[int]
+    WATCH_FIELD_NUMBER: _ClassVar[int]
+    awaits: int
+    call: int
+    children: str
+    close: StateClose
+    counter: str
+    create: StateCreate
+    delete: StateDelete
+    get: str
+    keep: StateKeep
+    lock: StateLock
+    member: bytes
+    session: int
+    set: StateSet
+    settled: int
+    take_over: StateTakeOver
+    unlock: str
+    unwatch: str
+    watch: str
+    def __init__(self, session: _Optional[int] = ..., member: _Optional[bytes] = ..., call: _Optional[int] = ..., settled: _Optional[int] = ..., awaits: _Optional[int] = ..., keep: _Optional[_Union[StateKeep, _Mapping]] = ..., create: _Optional[_Union[StateCreate, _Mapping]] = ..., get: _Optional[str] = ..., set: _Optional[_Union[StateSet, _Mapping]] = ..., delete: _Optional[_Union[StateDelete, _Mapping]] = ..., children: _Optional[str] = ..., watch: _Optional[str] = ..., unwatch: _Optional[str] = ..., counter: _Optional[str] = ..., lock: _Optional[_Union[StateLock, _Mapping]] = ..., unlock: _Optional[str] = ..., close: _Optional[_Union[StateClose, _Mapping]] = ..., take_over: _Optional[_Union[StateTakeOver, _Mapping]] = ...) -> None: ...
+
+class StateChanged(_message.Message):
+    __slots__ = ["count", "path", "session"]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    path: str
+    session: int
+    def __init__(self, session: _Optional[int] = ..., path: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class StateClose(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class StateCreate(_message.Message):
+    __slots__ = ["data", "ephemeral", "path"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    ephemeral: bool
+    path: str
+    def __init__(self, path: _Optional[str] = ..., data: _Optional[bytes] = ..., ephemeral: bool = ...) -> None: ...
+
+class StateDelete(_message.Message):
+    __slots__ = ["path", "version", "versioned"]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    VERSIONED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    version: int
+    versioned: bool
+    def __init__(self, path: _Optional[str] = ..., versioned: bool = ..., version: _Optional[int] = ...) -> None: ...
+
+class StateKeep(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class StateLock(_message.Message):
+    __slots__ = ["path", "timeout_s"]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    timeout_s: float
+    def __init__(self, path: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class StateOpen(_message.Message):
+    __slots__ = ["member", "session_s"]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SESSION_S_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    session_s: float
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., session_s: _Optional[float] = ...) -> None: ...
+
+class StateOpened(_message.Message):
+    __slots__ = ["session"]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    def __init__(self, session: _Optional[int] = ...) -> None: ...
+
+class StateSeen(_message.Message):
+    __slots__ = ["count", "path"]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    path: str
+    def __init__(self, path: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class StateSet(_message.Message):
+    __slots__ = ["data", "path", "version", "versioned"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    VERSIONED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    path: str
+    version: int
+    versioned: bool
+    def __init__(self, path: _Optional[str] = ..., data: _Optional[bytes] = ..., versioned: bool = ..., version: _Optional[int] = ...) -> None: ...
+
+class StateTakeOver(_message.Message):
+    __slots__ = ["sessions"]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    sessions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sessions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ["client", "fence_s", "fencing", "log_kept_bytes", "member", "package", "package_bytes", "package_sha256", "renew_s", "server", "shared", "stop_grace_s", "submitted"]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    FENCE_S_FIELD_NUMBER: _ClassVar[int]
+    FENCING_FIELD_NUMBER: _ClassVar[int]
+    LOG_KEPT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    RENEW_S_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    STOP_GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_FIELD_NUMBER: _ClassVar[int]
+    client: KeyPair
+    fence_s: float
+    fencing: str
+    log_kept_bytes: int
+    member: bytes
+    package: str
+    package_bytes: int
+    package_sha256: bytes
+    renew_s: float
+    server: KeyPair
+    shared: _containers.RepeatedCompositeFieldContainer[SharedFolder]
+    stop_grace_s: float
+    submitted: bytes
+    def __init__(self, member: _Optional[bytes] = ..., submitted: _Optional[bytes] = ..., server: _Optional[_Union[KeyPair, _Mapping]] = ..., client: _Optional[_Union[KeyPair, _Mapping]] = ..., package: _Optional[str] = ..., package_bytes: _Optional[int] = ..., shared: _Optional[_Iterable[_Union[SharedFolder, _Mapping]]] = ..., renew_s: _Optional[float] = ..., fence_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., fencing: _Optional[str] = ..., log_kept_bytes: _Optional[int] = ..., package_sha256: _Optional[bytes] = ...) -> None: ...
+
+class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class StateError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
