@@ -6,6 +6,7 @@ and never for decisions, so a wall clock that jumps cannot expire a lease.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Protocol
 
@@ -23,3 +24,26 @@ class MonotonicClock:
 
     def now(self) -> float:
         return time.monotonic()
+
+
+#: Spreads groups evenly over an interval, however many there are: the golden ratio (Knuth, TAOCP 6.4).
+_SPREAD = 0.6180339887498949
+#: A timer may fire so much early, and must not fire again at once.
+_EARLY_S = 0.002
+#: Containers with neighbouring numbers whose processes wake together.
+_CONTAINERS = 4
+
+
+def shared_moment(now: float, interval_s: float, group: int = 0) -> float:
+    """When to do next what is done once per interval, in monotonic seconds; the processes of a host do it together.
+
+    Those that wake at the same moment read each other's messages in one go, where each would wake the others at a
+    moment of its own. Groups have moments of their own, so that not everything on a large host wakes at once.
+    """
+    shift = group * _SPREAD % 1.0 * interval_s
+    return (math.floor((now + _EARLY_S - shift) / interval_s) + 1) * interval_s + shift
+
+
+def group_of(container: int) -> int:
+    """The group of the processes of a container, for `shared_moment`."""
+    return container // _CONTAINERS

@@ -18,6 +18,8 @@
         InvalidRpcError            because the request is wrong
       DeadlineError                something did not happen in time
         LostReplyError             the peer ended first: the request may or may not have been carried out
+      LedgerError                  the ledger of a pipeline refuses a request
+        LedgerAwayError            it cannot be reached now; also a RetryableError
       FencedError                  the caller's epoch or lease is stale: stop, do not retry
         ReplacedError              a process with a higher epoch has its place
       RetryableError               a later attempt may succeed
@@ -128,6 +130,14 @@ class RetryableRpcError(RpcError, RetryableError):
 
 class StateAwayError(StateError, RetryableError):
     """The state manager cannot be reached at the moment."""
+
+
+class LedgerError(HeronError):
+    """The ledger of a pipeline refuses a request, or cannot be opened."""
+
+
+class LedgerAwayError(LedgerError, RetryableError):
+    """The ledger cannot be reached at the moment; whether it has carried out the request is unknown."""
 
 
 class FatalError(HeronError):

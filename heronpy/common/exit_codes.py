@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     FINISHED = 7
     REWIND = 8
     UNAVAILABLE = 9
+    REFUSED = 10
     TERMINATED = 143
 
 
@@ -47,6 +48,9 @@ REWIND = ExitCode.REWIND
 
 UNAVAILABLE = ExitCode.UNAVAILABLE
 """Something that the process needs is unreachable, such as the state manager; restarted for as long as that lasts."""
+
+REFUSED = ExitCode.REFUSED
+"""This host cannot hold what the process should start; the last line of its log is the sentence for the user."""
 
 TERMINATED = ExitCode.TERMINATED
 """A task exited cleanly after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""

@@ -20,6 +20,8 @@ from heronpy.common.errors import ConfigError
 #: Write permission of group and others.
 WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
+#: Names the volumes that only this process's pod mounts; orchestrators make them writable for everybody in there.
+POD_FOLDERS: Final = "HERON_POD_FOLDERS"
 #: As in Linux.
 _LINKS_MAX: Final = 40
 #: The user map of a process outside any user namespace.
@@ -109,7 +111,8 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
                 f"{what} {path} belongs to {another_user(status.st_uid)}, who could replace its contents;"
                 " use a folder of your own"
             )
-    if found.st_mode & WRITABLE_BY_OTHERS and not (sticky and found.st_mode & stat.S_ISVTX):
+    shared = found.st_mode & stat.S_ISVTX or _is_pods(path)
+    if found.st_mode & WRITABLE_BY_OTHERS and not (sticky and shared):
         raise ConfigError(f"{what} {path} is writable by other users; run: chmod go-w {_quoted(path)}")
     _check_above(path, what)
 
@@ -128,10 +131,16 @@ def _check_above(path: Path, what: str) -> None:
                 f"{what} {path} is reached through {kind} {above}, which belongs to {another_user(status.st_uid)}"
                 " who could replace it; use a folder of your own"
             )
-        if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        open_to_all = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH
+        if open_to_all and not status.st_mode & stat.S_ISVTX and not _is_pods(above):
             raise ConfigError(
                 f"{what} {path} is in {above}, which is writable by all users; run: chmod o-w {_quoted(above)}"
             )
+
+
+def _is_pods(folder: Path) -> bool:
+    """Whether a folder is a volume of this pod alone, so that nobody but its own processes can write there."""
+    return str(folder) in os.environ.get(POD_FOLDERS, "").split(":")
 
 
 def _way_to(path: Path) -> Iterator[Path]:

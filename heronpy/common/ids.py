@@ -36,6 +36,11 @@ def executor_id(container: int) -> str:
     return f"executor-{container}"
 
 
+def bootstrap_id(container: int) -> str:
+    """The name of the first process of a container on another host, which starts its executor."""
+    return f"bootstrap-{container}"
+
+
 def instance_id(container: int, component: str, task: int) -> str:
     """The name of an instance, in Heron's form."""
     return f"container_{container}_{component}_{task}"

@@ -311,6 +311,8 @@ def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -
                 status = os.fstat(descriptor)
                 if newest == (status.st_dev, status.st_ino):
                     return  # the file that was newest when we began has been read
+                if newest is not None and all(file[0] != newest for file in _files(path)):
+                    return  # it is gone, and with it all that are older: a fast writer could be followed forever
             following = _open_next(path, descriptor)
             if following >= 0:
                 if descriptor >= 0:

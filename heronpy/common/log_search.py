@@ -60,9 +60,23 @@ class _Place:
     at: int
 
 
-def search_back(descriptor: int, text: bytes, until: int, hits_max: int, context: int) -> Found:
+def contains(line: str, text: str, ignore_case: bool) -> bool:
+    """Whether a search would find the text in the line: `ignore_case` is of the letters A to Z."""
+    if not ignore_case:
+        return text in line
+    return _folded(text.encode("utf-8", "surrogatepass")) in _folded(line.encode("utf-8", "surrogatepass"))
+
+
+def _folded(data: bytes) -> bytes:
+    """With small letters for A to Z; as long as before, so that offsets stay."""
+    return data.lower()
+
+
+def search_back(
+    descriptor: int, text: bytes, until: int, hits_max: int, context: int, ignore_case: bool = False
+) -> Found:
     """Search what ends at `until`, the newest lines first."""
-    places, left, searched = _places(descriptor, text, until, min(hits_max, HITS_MAX))
+    places, left, searched = _places(descriptor, text, until, min(hits_max, HITS_MAX), ignore_case)
     hits: list[Hit] = []
     given = 0
     upper = until  # begin of the newer hit's block
@@ -76,8 +90,11 @@ def search_back(descriptor: int, text: bytes, until: int, hits_max: int, context
     return Found(hits, left, searched)
 
 
-def _places(descriptor: int, text: bytes, until: int, hits_max: int) -> tuple[list[_Place], int, int]:
+def _places(
+    descriptor: int, text: bytes, until: int, hits_max: int, ignore_case: bool
+) -> tuple[list[_Place], int, int]:
     """The hits, what is left before them, and how many bytes were searched."""
+    text = _folded(text) if ignore_case else text
     places: list[_Place] = []
     end, searched = min(until, os.fstat(descriptor).st_size), 0
     while end > 0 and searched < BYTES_MAX:
@@ -85,6 +102,7 @@ def _places(descriptor: int, text: bytes, until: int, hits_max: int) -> tuple[li
         data = os.pread(descriptor, end - begin, begin)
         if not data:
             return places, 0, searched  # it was truncated
+        data = _folded(data) if ignore_case else data
         first = 0
         if begin:  # the line that began before is searched with the next piece
             newline = data.find(b"\n")

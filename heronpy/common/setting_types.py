@@ -9,7 +9,7 @@ default is in its own range and the defaults satisfy `ORDERED`; a name ends in i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 from heronpy.common.units import GB, KB, MB
@@ -52,7 +52,10 @@ class StmgrSettings:
         MB, "Bytes that an instance may send before the stream manager grants more.", low=1
     )
     heartbeat_interval_s: float = _setting(
-        1.0, "Interval at which the stream manager reports to the topology master.", low=0.01
+        1.0,
+        "Interval at which the stream manager reports to the topology master; while nothing moves, and without other "
+        "stream managers, up to a third of the time after which it counts as lost.",
+        low=0.01,
     )
     instance_lost_s: float = _setting(10.0, "An instance that is silent for this long counts as lost.", low=0.01)
     frames_per_turn: int = _setting(64, "Frames taken from one socket before the next socket is served.", low=1)
@@ -114,7 +117,13 @@ class InstanceSettings:
     execute_timeout_s: float = _setting(
         0.0,
         "If a bolt's process() takes longer for one tuple, the task ends, and it counts as one of the tuple's"
-        " poison_tries; 0 disables this. hang_timeout_s also applies, to all user code, and blames no tuple.",
+        " poison_tries; 0 disables this. hang_timeout_s also applies, to all user code; the next process looks for the"
+        " tuple, and counts it when it hangs again.",
+    )
+    slow_ms: float = _setting(
+        100.0,
+        "A tuple whose process() takes longer is kept with its value, see 'heron slow': the slowest ones of the last"
+        " hour; 0 keeps none.",
     )
     poison_tries: int = _setting(
         3,
@@ -230,8 +239,8 @@ class StatemgrSettings:
     )
     session_timeout_s: float = _setting(
         10.0,
-        "ZooKeeper only. A process that is silent for this long counts as dead and loses its locks and"
-        " locations; the servers' limits apply.",
+        "ZooKeeper, and containers on other hosts than their scheduler. A process that is silent for this long counts"
+        " as dead and loses its locks and locations; the servers' limits apply.",
         low=0.1,
     )
     auth_file: str = _setting(
@@ -267,7 +276,11 @@ class PackingSettings:
 class SparkSettings:
     """The Spark gateway: one driver per topology that aggregates micro-batches of sink bolts."""
 
-    master: str = _setting("local[2]", "Spark master to connect to.")
+    master: str = _setting(
+        "local[2]",
+        "Spark master to connect to: local[N], spark://HOST:PORT, yarn, k8s://URL, or sc://HOST:PORT for a Spark"
+        " Connect server.",
+    )
     driver_memory: str = _setting(
         "",
         "Memory of the Spark driver, in Spark's notation; empty means an eighth of what its container, else the machine"
@@ -291,6 +304,11 @@ class SparkSettings:
         high=64,
     )
     max_retries: int = _setting(3, "Retries of a micro-batch after its first attempt failed.")
+    handover: str = _setting(
+        "",
+        "Where micro-batches wait for Spark if sinks and driver are on several hosts: a folder that all of them share,"
+        " or a URL s3://, gs:// or az:// with bucket and prefix; empty means the topology's folder, on one host.",
+    )
     start_timeout_s: float = _setting(
         300.0,
         "Spark is given up if it has no session after this long; the error shows the last output of its JVM.",
@@ -330,12 +348,16 @@ class CheckpointSettings:
         low=1,
         high=32768,
     )
-    root: str = _setting("", "Folder of the checkpoint store; empty means checkpoints/<cluster> in HERON_HOME.")
+    root: str = _setting(
+        "",
+        "Checkpoint store: a folder, or a URL s3://, gs:// or az:// with bucket and prefix; empty means"
+        " checkpoints/<cluster> in HERON_HOME.",
+    )
     stores: dict[str, Any] = field(
         default_factory=dict,
         metadata={
-            "doc": "Several stores, a map of name to folder, or to a map of folder, weight, writers and rate_bytes;"
-            " store_policy assigns one to each topology."
+            "doc": "Several folders as stores, a map of name to folder, or to a map of folder, weight, writers and"
+            " rate_bytes; store_policy assigns one to each topology."
         },
     )
     store_policy: str = _setting(
@@ -349,10 +371,16 @@ class CheckpointSettings:
     )
     store_rate_bytes: int = _setting(0, "Bytes of state per second that this host writes to a store; 0 means no limit.")
     replica: str = _setting(
-        "", "Folder to which a separate process copies complete checkpoints; empty disables copying."
+        "",
+        "Folder or URL to which a separate process copies complete checkpoints; empty disables copying.",
     )
     replica_rate_bytes: int = _setting(0, "Bytes per second copied to the replica; 0 means no limit.")
     replica_threads: int = _setting(4, "Files copied to the replica at a time.", low=1, high=64)
+    spool_bytes_max: int = _setting(
+        256 * MB,
+        "State of a task that waits on its host to be uploaded to an object store; a task that has more waits.",
+        low=64 * KB,
+    )
     retained: int = _setting(5, "Number of complete checkpoints to keep; savepoints are always kept.", low=1)
     inline_max_bytes: int = _setting(
         20 * KB, "State up to this size is stored in the metadata instead of a separate file."
@@ -397,12 +425,14 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True)
 class TraceSettings:
-    """Marks on some tuples of the spouts, from which latencies end to end are measured."""
+    """A sample of tuples of which is measured how long they take, in all and hop by hop."""
 
     per_s: float = _setting(
         5.0,
-        "Frames to each destination that a task marks per second. The tasks at the ends of the graph measure from them"
-        " how long tuples take from their spout on (__end-to-end-latency). 0 turns it off.",
+        "Tuples per second that all spout tasks together trace: 'heron trace' and the page 'traces' show hop by hop"
+        " where their time goes. Also the frames to each destination that a task marks per second; the tasks at the"
+        " ends of the graph measure from them how long tuples take from their spout on (__end-to-end-latency). 0 turns"
+        " both off.",
         high=1000,
     )
 
@@ -423,6 +453,11 @@ class LoggingSettings:
         low=1,
         high=1000,
     )
+    archive: str = _setting(
+        "",
+        "Where containers of an engine put their logs when they end: a folder below heron.engine.shared, or the URL of"
+        " an object store; empty: the last 1 MB of each log goes to the host of the scheduler.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +473,86 @@ class SecuritySettings:
     bind_host: str = _setting(
         "127.0.0.1",
         "IPv4 address on which stream managers and the topology master listen when the transport is TCP.",
+    )
+    network: str = _setting(
+        "",
+        "Several hosts only. IPv4 network (CIDR) of the addresses on which processes listen; empty: the address by"
+        " which a host reaches the scheduler.",
+    )
+    port_range: str = _setting(
+        "", "Several hosts only. Ports on which processes listen, as first-last; empty: any free port."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """The cluster that runs the containers; without it they run on this machine."""
+
+    kind: str = _setting("", "Kind of cluster: kubernetes or slurm; empty: this machine.")
+    python: str = _setting(
+        "", "Python on the cluster's hosts, with heronpy of this release; empty: the same path as here."
+    )
+    home: str = _setting(
+        "",
+        "Folder of each host for packages, logs and sockets; empty: heron-<uid> in the host's folder for temporary"
+        " files.",
+    )
+    shared: str = _setting("", "Folders, separated by ':', that all hosts reach by the same path.")
+    environment: str = _setting(
+        "",
+        "Wheelhouse made by 'heron env pack', below a folder of heron.engine.shared: each host installs it once, and"
+        " tasks run in that environment; empty: they run with heron.engine.python as it is.",
+    )
+    fencing: str = _setting(
+        "auto",
+        "How a container whose host is silent is kept from doing harm: lease (it stops itself), epoch (what it sends is"
+        " refused), confirmation (nobody follows until its end is known), or auto.",
+        choices=("auto", "lease", "epoch", "confirmation"),
+    )
+    renew_s: float = _setting(5.0, "Interval at which a container renews its lease.", low=0.1)
+    fence_s: float = _setting(40.0, "A container without a grant stops its tasks after this long.", low=1)
+    lost_s: float = _setting(60.0, "A container that is silent for this long is replaced.", low=1)
+    permit_s: float = _setting(
+        600.0, "How long a scheduler that does not reach the state manager goes on granting leases.", low=1
+    )
+    leave_s: float = _setting(60.0, "How long before its end a container that has to leave is told.", low=1)
+    start_s: float = _setting(120.0, "Time from the start of a container on its host to its first message.", low=1)
+    poll_s: float = _setting(2.0, "Interval at which the engine is asked for its list.", low=0.2)
+    avoid_s: float = _setting(600.0, "How long a host that was lost gets no containers.")
+    door_host: str = _setting(
+        "",
+        "Name or IPv4 address by which containers reach the scheduler, such as that of a Service; empty: an address of"
+        " the scheduler's host.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """Slurm: what is asked of it for each container."""
+
+    partition: str = _setting("", "Partition; empty: the cluster's default.")
+    account: str = _setting("", "Account; empty: the user's default.")
+    qos: str = _setting("", "Quality of service; empty: the account's default.")
+    time_limit_s: float = _setting(0.0, "Wall time of a container; 0: the partition's default.")
+    prologue: str = _setting("", "Lines of shell that run on the host before the container.")
+    options: str = _setting("", "More options of sbatch, separated by blanks, such as --constraint=ssd.")
+    output_dir: str = _setting(
+        "", "Folder on every host for what the first process of a container prints; empty: it is not kept."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """Kubernetes: where pods are made, and from what."""
+
+    context: str = _setting("", "Context of the kubeconfig; empty: its current one, or in a pod its service account.")
+    namespace: str = _setting("", "Namespace; empty: that of the context, or in a pod its own.")
+    image: str = _setting("", "Image of the containers, with Python and heronpy of this release.")
+    pod_template: str = _setting(
+        "", "YAML file with metadata and spec of a pod, into which heronpy's own are merged; empty: none."
+    )
+    state_volume_bytes: int = _setting(
+        1_000_000_000, "Size of the volume for state and packages in the manifest of a cluster.", low=1_000_000
     )
 
 
@@ -455,6 +570,9 @@ ROOMS: Final[Mapping[str, type]] = {
     "trace": TraceSettings,
     "logging": LoggingSettings,
     "security": SecuritySettings,
+    "engine": EngineSettings,
+    "slurm": SlurmSettings,
+    "kubernetes": KubernetesSettings,
 }
 """Room name to the dataclass of its settings."""
 
@@ -485,5 +603,12 @@ PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
 ALIASES: Final[Mapping[str, str]] = {"topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"}
 """Keys of Apache Heron that set one of our settings, with our key."""
 
-OPERATORS_KEYS: Final = frozenset({"heron.checkpoint.interval_min_s"})
+OPERATORS_KEYS: Final = frozenset(
+    {"heron.checkpoint.interval_min_s", "heron.security.network", "heron.security.port_range"}
+    | {
+        f"heron.{ROOM_OF[kind]}.{item.name}"
+        for kind in (EngineSettings, SlurmSettings, KubernetesSettings)
+        for item in fields(kind)
+    }
+)
 """Keys that protect others from a topology; its own configuration cannot set them."""

@@ -136,16 +136,23 @@ def _setting(room: str, item: dataclasses.Field[Any]) -> Setting:
 _SETTINGS: Final[dict[str, Setting]] = {item.key: item for item in describe()}
 
 
-def conf_text(room: str) -> str:
-    """The text of conf/local/<room>.yaml: every key with its meaning, commented out."""
+def conf_text(room: str, given: Mapping[str, SettingValue] | None = None, notes: Sequence[str] = ()) -> str:
+    """The text of conf/<cluster>/<room>.yaml: every key with its meaning, commented out unless it is given.
+
+    `notes` are comments for people, each a line.
+    """
     lines = [
         f"# {ROOMS[room].__doc__}",
         "# Every key is shown with its default; remove '# ' to set.",
+        *(f"# {' '.join(note.split())}" for note in notes),
     ]
     for item in _SETTINGS.values():
         if item.room == room:
             lines += ["", f"# {item.doc}", f"# It must be {item.expected}."]
-            lines.append(f"# {item.name}: {item.default_text}")
+            value = (given or {}).get(item.name)
+            lines.append(
+                f"# {item.name}: {item.default_text}" if value is None else f"{item.name}: {json.dumps(value)}"
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -21,6 +21,9 @@ TOPOLOGY_STMGRS: Final = "topology.stmgrs"
 TOPOLOGY_TICK_TUPLE_FREQ_MS: Final = "topology.tick.tuple.freq.ms"
 TOPOLOGY_TICK_TUPLE_FREQ_SECS: Final = "topology.tick.tuple.freq.secs"
 
+#: In the configuration of a spout that has no output on purpose: its work is what it does itself.
+NO_OUTPUTS: Final = "spout.no.outputs"
+
 RELIABILITY_MODES: Final = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
 

@@ -100,7 +100,7 @@ def demand_of(topology: Any, settings: PackingSettings, containers: int | None, 
     names = list(plan.components)
     maps = [_component_map(config, dimension, names) for dimension in DIMENSIONS]
     limits, shared = _limits(config, share_requested)
-    padding, ram_padding = _padding(config, settings)
+    padding, ram_padding = padding_of(config, settings)
     defaults: Size = (
         settings.instance_cpu,
         settings.instance_ram_bytes,
@@ -214,7 +214,8 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
     return limits, (shared[0], shared[1], shared[2])
 
 
-def _padding(config: Mapping[str, Any], settings: PackingSettings) -> tuple[float, int]:
+def padding_of(config: Mapping[str, Any], settings: PackingSettings) -> tuple[float, int]:
+    """What a container has besides its instances: percent of their sizes, and bytes of memory."""
     key = "topology.container.padding.percentage"
     percent = config.get(key, settings.container_padding_percent)
     if isinstance(percent, bool) or not isinstance(percent, (int, float)) or not 0 <= percent < math.inf:

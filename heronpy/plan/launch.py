@@ -1,145 +1,154 @@
-"""The launch file: everything that a process of a topology must know before it has a connection.
+"""The launch of a topology as a process of it sees it: what was submitted, and where it is on this host.
 
-`launch.json` is written once at submit, readable by the owner only, and never changed; every
-process gets its path as `--launch`.  Plans live in the state manager, not here.  Invariant: a file
-that loads has every field of `LaunchSpec`, each with its declared type, and no other field.
+`launch.json` holds what was submitted, the same on each host; `here.json` next to it holds the host's own part. Both
+are written before the first process of the topology starts there, readable by the owner only, and not changed while one
+runs; every process gets the path of the former as `--launch`. Plans live in the state manager, not here. Invariant: a
+file that loads has every field of its type, each with its declared type, and no other.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from heronpy.common.errors import ConfigError
-from heronpy.common.folders import make_folders, read_own
 from heronpy.common.setting_types import SettingValue
-
-_MAX_BYTES = 16 * 1024 * 1024
+from heronpy.plan import json_fields
+from heronpy.plan.here import FILE, Here, settings_here
+from heronpy.plan.submitted import Settings, Submitted
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """What `heron submit` decided for one topology."""
+    """Everything that a process of a topology must know before it has a connection."""
 
-    topology: str
-    topology_id: str
-    cluster: str
-    role: str
-    environ: str
-    submission_user: str
-    release: str
-    working_dir: str
-    sockets_dir: str
-    state_root: str
-    state_type: str
-    package_dir: str | None
-    """Directory inserted first on sys.path of user processes; None for a plain file."""
-    main_file: str | None
-    """Plain Python file loaded as `__main__`; None when the package is imported."""
-    python: str
-    """Interpreter that runs the user's code."""
-    needs_spark: bool = False
-    package_archive: str | None = None
-    """The package as one file, for tasks that load from it themselves; None if a folder was submitted."""
-    settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Room to field to resolved value."""
-    origins: dict[str, str] = field(default_factory=dict)
-    """`room.field` to the origin of its value."""
-    component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Component to the fields of room `instance` that it overrides."""
-    source: str = ""
-    """Folder or archive from which the package was made, as the user named it; "" without a package."""
-    argv: list[str] = field(default_factory=list)
-    """`sys.argv` of the program at submit; tasks get the same."""
-    argv_names_topology: bool = False
-    """Whether its first argument is the topology's name, which the program's parser may not know."""
+    submitted: Submitted
+    here: Here
+
+    @property
+    def topology(self) -> str:
+        return self.submitted.topology
+
+    @property
+    def topology_id(self) -> str:
+        return self.submitted.topology_id
+
+    @property
+    def release(self) -> str:
+        return self.submitted.release
+
+    @property
+    def state_type(self) -> str:
+        """The kind of state manager by which this host reaches the state."""
+        return "door" if self._state_is_at_door else self.submitted.state_type
+
+    @property
+    def needs_spark(self) -> bool:
+        return self.submitted.needs_spark
+
+    @property
+    def settings(self) -> Settings:
+        """Room to field to value, with the folders of this host where none is given."""
+        return settings_here(self.submitted.settings, self.here.checkpoints)
+
+    @property
+    def component_settings(self) -> dict[str, dict[str, SettingValue]]:
+        return self.submitted.component_settings
+
+    @property
+    def origins(self) -> dict[str, str]:
+        return self.submitted.origins
+
+    @property
+    def source(self) -> str:
+        return self.submitted.source
+
+    @property
+    def argv(self) -> list[str]:
+        return self.submitted.argv
+
+    @property
+    def argv_names_topology(self) -> bool:
+        return self.submitted.argv_names_topology
+
+    @property
+    def working_dir(self) -> str:
+        return self.here.working_dir
 
     @property
     def log_dir(self) -> Path:
         """Directory of the log files of the topology's processes on this host."""
-        return Path(self.working_dir) / "log-files"
+        return Path(self.here.working_dir) / "log-files"
 
-    def to_json(self) -> str:
-        """The specification as the text of a launch file."""
-        content = {item.name: getattr(self, item.name) for item in fields(self)}
-        return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    @property
+    def sockets_dir(self) -> str:
+        return self.here.sockets_dir
 
-    @classmethod
-    def from_json(cls, text: str, source: str = "launch file") -> LaunchSpec:
-        """Parse the text of a launch file; `source` names it in errors."""
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{source} is not valid JSON ({error}); submit the topology again") from None
-        if not isinstance(content, dict):
-            raise ConfigError(f"{source} must hold a JSON object; submit the topology again")
-        known = {item.name: str(item.type) for item in fields(cls)}
-        unknown = sorted(set(content) - set(known))
-        if unknown:
-            raise ConfigError(
-                f"{source} has unknown field {unknown[0]!r}; it was written by another release of"
-                " heronpy: submit the topology again"
-            )
-        missing = sorted(set(known) - set(content))
-        if missing:
-            raise ConfigError(f"{source} lacks field {missing[0]!r}; submit the topology again")
-        for name, declared in known.items():
-            if not _has_type(content[name], declared):
-                raise ConfigError(
-                    f"field {name!r} of {source} must be {declared} but is"
-                    f" {type(content[name]).__name__}; submit the topology again"
-                )
-        return cls(**content)
+    @property
+    def address(self) -> str:
+        """IPv4 address on which processes of this host listen for other hosts; "" where the settings name it."""
+        return self.here.address
+
+    @property
+    def state_root(self) -> str:
+        if self._state_is_at_door:
+            return self.here.door
+        return self.submitted.state_root or self.here.state_root
+
+    @property
+    def _state_is_at_door(self) -> bool:
+        """Whether the state is in files of the scheduler's host, which is another one."""
+        return bool(self.here.door) and self.submitted.state_type in ("local", "door")
+
+    @property
+    def python(self) -> str:
+        return self.here.python
+
+    @property
+    def package_dir(self) -> str | None:
+        """Directory inserted first on sys.path of user processes; None for a topology without a package."""
+        package = self.submitted.package
+        return os.path.join(self.here.packages, package) if package is not None else None
+
+    @property
+    def main_file(self) -> str | None:
+        """Plain Python file loaded as `__main__`; None when the package is imported."""
+        return self._in_package(self.submitted.package_main)
+
+    @property
+    def package_archive(self) -> str | None:
+        """The package as one file; None if a folder was submitted."""
+        return self._in_package(self.submitted.package_archive)
+
+    def _in_package(self, name: str | None) -> str | None:
+        folder = self.package_dir
+        return os.path.join(folder, name) if folder is not None and name else None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LaunchSpec:
-        """Read a launch file."""
-        try:
-            text = read_own(path, _MAX_BYTES).decode()
-        except OSError as error:
-            raise ConfigError(f"cannot read launch file {path}: {error.strerror or error}") from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"{path} is not UTF-8 text; submit the topology again") from None
-        return cls.from_json(text, source=str(path))
+        """Read a launch file, and what was written next to it on this host."""
+        return cls(load_submitted(path), json_fields.read(Here, _beside(path), "launch file"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the launch file: whole or not at all, readable by its owner only."""
-        target = Path(path)
-        make_folders(target.parent)
-        # mkstemp creates with mode 0600, so the content is never readable by others.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(self.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        """Write both files, each whole or not at all."""
+        save_submitted(self.submitted, path)
+        save_here(self.here, path)
 
 
-def _has_type(value: Any, declared: str) -> bool:
-    """Whether a JSON value fits a declared field type of `LaunchSpec`."""
-    if declared == "str | None":
-        return value is None or isinstance(value, str)
-    if declared == "str":
-        return isinstance(value, str)
-    if declared == "bool":
-        return isinstance(value, bool)
-    if declared == "list[str]":
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if not isinstance(value, dict):
-        return False
-    if declared == "dict[str, str]":
-        return all(isinstance(item, str) for item in value.values())
-    return all(isinstance(item, dict) for item in value.values())
+def load_submitted(path: str | os.PathLike[str]) -> Submitted:
+    """What a launch file says of the submit."""
+    return json_fields.read(Submitted, path, "launch file")
+
+
+def save_submitted(submitted: Submitted, path: str | os.PathLike[str]) -> None:
+    """Write a launch file, without the part of this host."""
+    json_fields.write(submitted, path)
+
+
+def save_here(here: Here, path: str | os.PathLike[str]) -> None:
+    """Write what holds on this host, next to a launch file."""
+    json_fields.write(here, _beside(path), durable=False)
+
+
+def _beside(path: str | os.PathLike[str]) -> Path:
+    return Path(path).with_name(FILE)

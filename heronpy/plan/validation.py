@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from heronpy.common.errors import TopologyError
 from heronpy.common.ids import part_name_problem, topology_name_problem
 from heronpy.common.nearest import did_you_mean
-from heronpy.common.topology_keys import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
+from heronpy.common.topology_keys import NO_OUTPUTS, TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
 from heronpy.plan import windows
 from heronpy.plan.component_config import key_problem
 from heronpy.plan.grouping import missing_field
@@ -77,6 +77,7 @@ def _settings(plan: LogicalPlan) -> Iterator[str]:
             wrong = key_problem(key, value)
             if wrong:
                 yield f"{_kind(component)} '{component.name}' {wrong}"
+        yield from windows.duration_problems(component)
 
 
 def _size(plan: LogicalPlan) -> Iterator[str]:
@@ -88,7 +89,7 @@ def _size(plan: LogicalPlan) -> Iterator[str]:
 
 
 def _outputs(component: ComponentDef) -> Iterator[str]:
-    if component.is_spout and not component.outputs:
+    if component.is_spout and not component.outputs and not component.config.get(NO_OUTPUTS):
         yield f"spout '{component.name}' has no output stream; declare its outputs"
     for name, count in Counter(output.name for output in component.outputs).items():
         if count > 1:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SLIDING_KEY = "slidingwindowbolt_duration_secs"
 SLIDE_KEY = "slidingwindowbolt_slideinterval_secs"
 TUMBLING_KEY = "tumblingwindowbolt_duration_secs"
+SECONDS_MIN = 0.001
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PENDING = 100
@@ -76,8 +77,33 @@ def window_s(component: ComponentDef) -> float:
     if tumbling:
         return tumbling
     duration, slide = _seconds(config.get(SLIDING_KEY)), _seconds(config.get(SLIDE_KEY))
-    # Where windows overlap, a tuple leaves at the first slide after its last window.
-    return duration + slide if slide < duration else duration
+    return sliding_hold_s(duration, slide) if duration else 0.0
+
+
+def sliding_hold_s(duration_s: float, slide_s: float) -> float:
+    """The longest time in seconds that a sliding window keeps a tuple.
+
+    A tuple leaves at a slide. Where windows overlap, it is the first one after its last window; where they do not,
+    the first one after it came.
+    """
+    return duration_s + slide_s if slide_s < duration_s else slide_s
+
+
+def seconds_problem(value: Any) -> str | None:
+    """What is wrong with a duration of a window, to be put behind its name; None when nothing is."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return f"must be a number of seconds, given: {value!r}"
+    return None if SECONDS_MIN <= seconds < math.inf else f"must be at least {SECONDS_MIN:g} seconds, given: {value!r}"
+
+
+def duration_problems(component: ComponentDef) -> Iterator[str]:
+    """A sentence for each duration of a window that its bolt would refuse."""
+    for key in (SLIDING_KEY, SLIDE_KEY, TUMBLING_KEY):
+        wrong = seconds_problem(component.config[key]) if key in component.config else None
+        if wrong and not component.is_spout:
+            yield f"bolt '{component.name}': {key} {wrong}"
 
 
 def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
@@ -199,8 +225,7 @@ def _tick_s(config: Mapping[str, Any]) -> float:
 
 def _seconds(value: Any) -> float:
     """The duration of a window; 0 for one that its bolt will refuse."""
-    found = _number(value, 0.0)
-    return found if math.isfinite(found) and found > 0 else 0.0
+    return 0.0 if seconds_problem(value) else float(value)
 
 
 def _number(value: Any, default: float) -> float:

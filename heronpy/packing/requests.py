@@ -1,0 +1,94 @@
+"""What each container of a topology needs of its host, for whoever gives it room: never nothing.
+
+A packing plan has the sizes that the topology asks for, and zero where it asks for none: then nothing limits the
+packing. A request fills these with the sizes that the settings assume of a task, and it has a container 0, which no
+plan has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from heronpy.common.units import MB, counted, format_bytes
+from heronpy.packing.demand import padding_of
+from heronpy.plan.component_config import config_of
+
+if TYPE_CHECKING:
+    from heronpy.common.setting_types import PackingSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRequest:
+    """Room for one container."""
+
+    cpu: float
+    """Cores."""
+    ram_bytes: int
+    disk_bytes: int
+
+    def __add__(self, other: ResourceRequest) -> ResourceRequest:
+        return ResourceRequest(
+            self.cpu + other.cpu, self.ram_bytes + other.ram_bytes, self.disk_bytes + other.disk_bytes
+        )
+
+
+#: Container 0: an executor and the topology master with the metrics and history that it keeps.
+MASTER = ResourceRequest(0.5, 512 * MB, 1024 * MB)
+#: What Spark's driver has besides the heap of its JVM: the share that Spark itself reserves for one, and the least.
+_DRIVER_OVERHEAD = 0.1
+_DRIVER_OVERHEAD_MIN_BYTES = 384 * MB
+
+
+def requests_of(
+    plan: Any, topology: Any, settings: PackingSettings, spark_driver_bytes: int = 0
+) -> dict[int, ResourceRequest]:
+    """The request of each container by its number, container 0 included.
+
+    `spark_driver_bytes` is the heap of the Spark driver in container 0; 0 without one.
+    """
+    padding, ram_padding = padding_of(config_of(topology), settings)
+    factor = 1 + padding / 100
+    found = {0: MASTER}
+    if spark_driver_bytes:
+        overhead = max(int(spark_driver_bytes * _DRIVER_OVERHEAD), _DRIVER_OVERHEAD_MIN_BYTES)
+        found[0] += ResourceRequest(1.0, spark_driver_bytes + overhead, 0)
+    for container in plan.containers:
+        sizes = [instance.resource for instance in container.instances]
+        needed = container.required
+        cpu = _sum((size.cpu for size in sizes), settings.instance_cpu)
+        ram = _sum((size.ram_bytes for size in sizes), settings.instance_ram_bytes)
+        disk = _sum((size.disk_bytes for size in sizes), settings.instance_disk_bytes)
+        found[container.id] = ResourceRequest(
+            needed.cpu if cpu is None else cpu * factor,
+            needed.ram_bytes if ram is None else math.ceil(ram * factor) + ram_padding,
+            needed.disk_bytes if disk is None else math.ceil(disk * factor),
+        )
+    return found
+
+
+def _sum(sizes: Iterable[float], default: float) -> float | None:
+    """The sum with the default for each size that is zero; None if none is, so that what the plan requires holds."""
+    given = list(sizes)
+    return None if given and all(given) else sum(size or default for size in given)
+
+
+def total_of(requests: Mapping[int, ResourceRequest]) -> ResourceRequest:
+    """All of them together."""
+    return sum(requests.values(), ResourceRequest(0.0, 0, 0))
+
+
+def sum_text(requests: Mapping[int, ResourceRequest]) -> str:
+    """The sum in words, for a submit."""
+    total = total_of(requests)
+    return (
+        f"{counted(len(requests), 'container')} with {total.cpu:g} cores, {format_bytes(total.ram_bytes)} of memory and"
+        f" {format_bytes(total.disk_bytes)} of disk"
+    )
+
+
+def asks(plan: Any) -> bool:
+    """Whether the topology asks for room at all."""
+    return any(one.required.cpu or one.required.ram_bytes or one.required.disk_bytes for one in plan.containers)
