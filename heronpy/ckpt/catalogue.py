@@ -1,8 +1,8 @@
 """Lists the checkpoints on disk and checks that they are complete: for users, and before a restore.
 
-Works on folders alone, so it also covers topologies that are gone, copies and moved trees. A checkpoint
-exists when its metadata can be read; if the metadata is there but unreadable, the checkpoint is listed with
-its damage. Nothing here changes a file.
+Works on folders alone, here or in an object store, so it also covers topologies that are gone, copies and moved trees.
+A checkpoint exists when its metadata can be read; if the metadata is there but unreadable, the checkpoint is listed
+with its damage. Nothing here changes a file.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from heronpy.ckpt import compatibility
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.packing_plan import tasks_by_component
 from heronpy.proto import checkpoint_pb2, plan_pb2
+from heronpy.storage.checkpoint_files import files_of
 from heronpy.storage.checkpoint_layout import METADATA, number_of
-from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of
+from heronpy.storage.locations import folders_in, location_of, open_store
+from heronpy.storage.objects.port import ObjectsError
+from heronpy.storage.objects.url import Place, place_of
 from heronpy.storage.stores import store_roots
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -28,8 +30,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Found:
     """A checkpoint on disk."""
 
-    folder: Path
-    """Id of the topology instance that wrote it."""
+    folder: Place
+    """Ends in the id of the topology instance that wrote it."""
     checkpoint: int
     metadata: checkpoint_pb2.Metadata | None
     damage: list[str] = field(default_factory=list)
@@ -67,19 +69,13 @@ class Found:
         return f"{'savepoint' if self.kind == 'savepoint' else 'checkpoint'} {self.checkpoint} in {self.folder}"
 
 
-def folders_of(roots: Iterable[Path], topology: str) -> Iterator[Path]:
+def folders_of(roots: Iterable[Place], topology: str) -> Iterator[Place]:
     """Folders of all instances of a topology in the stores, dead ones included."""
-    for root in roots:
-        if root.is_dir():
-            yield from (
-                entry.absolute()
-                for entry in sorted(root.iterdir())
-                # An instance's id begins with the topology's name; only its metadata is certain.
-                if entry.name.startswith(topology) and entry.is_dir()
-            )
+    # An instance's id begins with the topology's name; only its metadata is certain.
+    return (folder for root in roots for folder in folders_in(root) if folder.name.startswith(topology))
 
 
-def of_topology(roots: Iterable[Path], topology: str) -> list[Found]:
+def of_topology(roots: Iterable[Place], topology: str) -> list[Found]:
     """Every checkpoint of every instance of a topology, the newest instance first, then the newest checkpoint."""
     instances = []
     for folder in folders_of(roots, topology):
@@ -91,75 +87,60 @@ def of_topology(roots: Iterable[Path], topology: str) -> list[Found]:
     return [item for mine in instances for item in mine]
 
 
-def in_folder(folder: Path) -> list[Found]:
+def in_folder(folder: Place) -> list[Found]:
     """The checkpoints of one instance, newest first."""
-    numbers = [
-        number
-        for entry in folder.iterdir()
-        if (number := number_of(entry.name)) is not None and (entry / METADATA).is_file()
-    ]
-    return [read(folder, number) for number in sorted(numbers, reverse=True)]
+    return [read(folder, number) for number in reversed(open_store(folder).checkpoints())]
 
 
-def read(folder: Path, number: int) -> Found:
+def read(folder: Place, number: int) -> Found:
     """One checkpoint; its metadata is None when it cannot be read."""
     try:
-        store = CheckpointStore(folder)
+        store = open_store(folder)
         return Found(folder, number, store.load_metadata(number), abandoned=store.is_abandoned(number))
+    except ObjectsError:
+        raise  # what cannot be reached is not damaged
     except (HeronError, OSError) as error:
         return Found(folder, number, None, [_sentence(error)])
 
 
-def at_path(path: Path, topology: str = "") -> list[Found]:
-    """The checkpoints that a path names, newest first.
+def is_gone(found: Found) -> bool:
+    """Whether a checkpoint has been deleted since it was found."""
+    return not open_store(found.folder).is_complete(found.checkpoint)
 
-    The path is a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica; of the
+
+def at_place(place: Place, topology: str = "") -> list[Found]:
+    """The checkpoints that a path or URL names, newest first.
+
+    It is a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica; of the
     latter, only the instances of `topology`.
     """
-    path = path.expanduser().absolute()
-    if path.name == METADATA and path.is_file():
-        path = path.parent
-    number = number_of(path.name)
-    if number is not None and (path / METADATA).is_file():
-        return [read(path.parent, number)]
-    if not path.is_dir():
-        return []
-    if any(number_of(entry.name) is not None for entry in path.iterdir()):
-        return in_folder(path)
-    return of_topology([path], topology) if topology else []
+    if place.name == METADATA:
+        place = place.parent
+    number = number_of(place.name)
+    if number is not None and open_store(place.parent).is_complete(number):
+        return [read(place.parent, number)]
+    if any(number_of(folder.name) is not None for folder in folders_in(place)):
+        return in_folder(place)
+    return of_topology([place], topology) if topology else []
 
 
-def in_store(path: Path) -> list[Found]:
+def in_store(place: Place) -> list[Found]:
     """The checkpoints of every topology in a store or replica."""
-    path = path.expanduser().absolute()
-    folders = sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
-    return [found for folder in folders for found in in_folder(folder)]
+    return [found for folder in folders_in(place) for found in in_folder(folder)]
 
 
 def missing_files(found: Found) -> list[str]:
     """One sentence per file that is missing or has another size; cheap, and enough before a restore."""
     if found.metadata is None:
         return list(found.damage)
-    store, wrong = CheckpointStore(found.folder), []
-    for ref in files_of(found.metadata):
-        try:
-            path = store.path_of(ref)
-            size = path.stat().st_size
-        except HeronError as error:
-            wrong.append(_sentence(error))
-        except OSError as error:
-            wrong.append(f"{path} cannot be read ({error.strerror})")
-        else:
-            if size != ref.bytes:
-                wrong.append(f"{path} has {size} bytes instead of {ref.bytes}")
-    return wrong
+    return open_store(found.folder).problems(found.metadata)
 
 
 def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> list[str]:
     """Why a checkpoint cannot be restored into a topology with this packing: it is damaged, or does not fit."""
     wrong = []
     parallelism = {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
-    for found in at_path(Path(location)):
+    for found in at_place(place_of(location)):
         damage = missing_files(found)
         if damage:
             wrong.append(f"{found.name} is damaged: {damage[0]}; restore another one")
@@ -172,16 +153,18 @@ def verify(found: Found) -> list[str]:
     """One sentence per missing or changed file; reads every byte and compares the hashes (F23)."""
     if found.metadata is None:
         return list(found.damage)
-    store, wrong = CheckpointStore(found.folder), []
+    store, wrong = open_store(found.folder), []
     for ref in files_of(found.metadata):
         try:
             store.read(ref)
+        except ObjectsError:
+            raise
         except (HeronError, OSError) as error:
             wrong.append(_sentence(error))
     return wrong
 
 
-def roots_of(settings: Iterable[CheckpointSettings]) -> list[Path]:
+def roots_of(settings: Iterable[CheckpointSettings]) -> list[Place]:
     """The distinct stores of all these settings."""
     return list(dict.fromkeys(root for item in settings for root in store_roots(item)))
 

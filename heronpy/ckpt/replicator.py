@@ -9,13 +9,13 @@ Runs only if `heron.checkpoint.replica` is set.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 import zmq
 from google.protobuf.message import DecodeError
@@ -35,8 +35,9 @@ from heronpy.proto import control_pb2
 from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
 from heronpy.statemgr import open_state_of, paths
 from heronpy.statemgr.base import StateManager
-from heronpy.storage.checkpoints import CheckpointStore
-from heronpy.storage.store_limits import StoreLimits
+from heronpy.storage.checkpoint_files import StoreError
+from heronpy.storage.objects.port import ObjectsError
+from heronpy.storage.stores import open_replica
 
 log = logging.getLogger("heronpy.ckpt")
 
@@ -52,7 +53,7 @@ class ReplicaReports:
 
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch
-        self._sock = configure(zmq.Context.instance().socket(zmq.PUSH))
+        self._sock = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
 
     def send(self, replicator: Replicator) -> None:
@@ -88,14 +89,14 @@ class ReplicaService:
     def __init__(
         self, launch: LaunchSpec, settings: CheckpointSettings, state: StateManager, reports: ReplicaReports
     ) -> None:
-        root = Path(settings.replica).expanduser().absolute()
-        limits = StoreLimits(root, bytes_per_s=float(settings.replica_rate_bytes))
-        target = CheckpointStore(root / launch.topology_id, settings.fsync, limits)
+        target = open_replica(launch, settings)
         self._launch = launch
         self._state = state
         self._reports = reports
         self._changed = threading.Event()
         self._tried_at = 0.0
+        #: The records after which nothing was left to copy.
+        self._followed: list[CheckpointRecord] | None = None
         self.stop = threading.Event()
         self.replicator = Replicator(target, settings.replica_threads)
 
@@ -109,7 +110,8 @@ class ReplicaService:
                     self._reports.send(self.replicator)
                     self._changed.wait(LOOK_S)
             if records := self._records():
-                self.replicator.finish(records)
+                with contextlib.suppress(ObjectsError, StoreError):  # the next replicator's first sweep makes up for it
+                    self.replicator.finish(records)
         finally:
             watch.cancel()
             self.replicator.close()
@@ -126,12 +128,24 @@ class ReplicaService:
         if records is None:
             return False
         now = time.monotonic()
-        if self.replicator.follow(records) is not None:
+        again = now - self._tried_at > RETRY_S
+        if records == self._followed and not again:
+            return False  # a look at the target may cost a request
+        try:
+            copied = self.replicator.follow(records)
+        except (ObjectsError, StoreError) as error:
+            log.warning("the replica cannot be used now, trying again: %s", error)
+            self.replicator.counts.failed += 1
+            self._tried_at, self._followed = now, records
+            return False
+        if copied is not None:
             self._tried_at = now
             self._reports.send(self.replicator)
             return True
-        if now - self._tried_at > RETRY_S:
+        self._followed = records
+        if again:
             self._tried_at = now
+            self._followed = None
             self.replicator.retry()
         return False
 
@@ -161,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
         sampler.install(launch.sockets_dir)
         settings = settings_for(launch, CheckpointSettings)
         if not settings.replica:
-            raise ConfigError("heron.checkpoint.replica is not set; give the folder of the second store")
+            raise ConfigError("heron.checkpoint.replica is not set; give the folder or URL of the second store")
         state = open_state_of(launch)
     except ConfigError as error:
         print(error, file=sys.stderr)

@@ -17,8 +17,9 @@ from heronpy.ckpt.segments import BASE, decode_segment
 from heronpy.common.errors import HeronError, RemoteWireError, TopologyError
 from heronpy.common.units import counted
 from heronpy.proto.checkpoint_pb2 import Metadata, Segment, TaskSnapshot
+from heronpy.storage.checkpoint_files import DamagedFileError
 from heronpy.storage.checkpoint_layout import path_in
-from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError
+from heronpy.storage.locations import AnyCheckpointStore
 from heronpy.wire.codec import MSGPACK, decoder
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ Deltas = list[tuple[Segment, set[Any]]]
 class Loader:
     """What a checkpoint holds for one task."""
 
-    def __init__(self, store: CheckpointStore, metadata: Metadata, owner: KeyOwner, allow_pickle: bool) -> None:
+    def __init__(self, store: AnyCheckpointStore, metadata: Metadata, owner: KeyOwner, allow_pickle: bool) -> None:
         self._store = store
         self._number = metadata.checkpoint
         self._owner = owner
@@ -39,7 +40,7 @@ class Loader:
         before = metadata.parallelism.get(owner.component, len(tasks))
         if [task.component_index for task in self._tasks] != list(range(before)):
             path = store.folder / path_in(metadata.checkpoint)
-            raise DamagedFileError(path, f"does not have all {before} tasks of component {owner.component}")
+            raise DamagedFileError(str(path), f"does not have all {before} tasks of component {owner.component}")
         self.mine: TaskSnapshot | None = self._tasks[owner.index] if before == owner.parallelism else None
         if self.mine is None:
             self._check_divisible()

@@ -26,7 +26,9 @@ from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import KeyedState as KeyedRecord
 from heronpy.proto.checkpoint_pb2 import Segment, TaskSnapshot
-from heronpy.storage.checkpoints import CheckpointStore, StoreError, open_location
+from heronpy.storage.checkpoint_files import StoreError
+from heronpy.storage.locations import AnyCheckpointStore, open_location, same_place
+from heronpy.storage.object_checkpoints import ObjectCheckpointStore
 from heronpy.storage.stores import Stores
 from heronpy.wire.codec import encode
 
@@ -58,7 +60,7 @@ class TaskState:
         self.parallelism = parallelism
         self.settings = settings
         self.stores = stores
-        self.store: CheckpointStore = stores.store
+        self.store: AnyCheckpointStore = stores.store
         self.task_id = task_id
         self.allow_pickle = allow_pickle
         self.attempt = 0
@@ -71,6 +73,11 @@ class TaskState:
         self._entry_bytes: dict[str, float] = {}
         self._plain_bytes = 0
         self._capture: Capture | None = None
+
+    @property
+    def uploads(self) -> ObjectCheckpointStore | None:
+        """The store, if what is written to it waits on this host to be uploaded."""
+        return self.store if isinstance(self.store, ObjectCheckpointStore) else None
 
     @property
     def is_empty(self) -> bool:
@@ -92,7 +99,8 @@ class TaskState:
         self.attempt = attempt
         if not location:
             return []
-        store, metadata = open_location(location)
+        # An outage of the store is no damage of the checkpoint.
+        store, metadata = open_location(location, patience_s=self.settings.savepoint_timeout_s)
         loader = Loader(store, metadata, self.owner, self.allow_pickle)
         self.restored = loader.mine
         self.plain.update(loader.plain())
@@ -100,7 +108,7 @@ class TaskState:
             snapshot = loader.mine
             self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
         # Files of another topology instance, or of other tasks, are read but never named again.
-        ours = loader.mine is not None and os.path.realpath(store.folder) == os.path.realpath(self.store.folder)
+        ours = loader.mine is not None and same_place(store.folder, self.store.folder)
         for name in loader.keyed_names():
             state = self._keyed.restored(name)
             base, deltas = loader.keyed(name, state)
@@ -176,6 +184,10 @@ class TaskState:
         self._end(checkpoint)
         for chain in self._chains.values():
             chain.aborted(checkpoint)
+        if self.uploads is not None:
+            # Perhaps because a file that it reused is gone: `_sound_chain` will know.
+            links = [link for chain in self._chains.values() for link in chain.links or ()]
+            self.uploads.look_for([segment.file for link in links for segment in link.segments])
 
     def _end(self, checkpoint: int) -> None:
         if self._capture is not None and self._capture.checkpoint == checkpoint:
@@ -209,7 +221,7 @@ class Capture:
     pieces: list[Piece]
     plain_bytes: int
     """Size of the plain State in the previous checkpoint."""
-    store: CheckpointStore
+    store: AnyCheckpointStore
     _plain: bytes | None = None
     _cancelled: bool = False
     _origin: tuple[int, int] = field(default_factory=lambda: (os.getpid(), threading.get_ident()))

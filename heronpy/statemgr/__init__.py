@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 _KINDS: Final = {
     "local": ("heronpy.statemgr.localfs", "LocalStateManager"),
+    # Not in this room, because it needs connections. No setting names it: a launch file does, on hosts that do not
+    # reach the files of the scheduler's host.
+    "door": ("heronpy.net.door_state", "DoorStateManager"),
     "zookeeper": ("heronpy.statemgr.zookeeper", "ZooKeeperStateManager"),
 }
+_FOR_USERS: Final = ("local", "zookeeper")
 #: Optional dependency of a kind: module and extra.
 _EXTRAS: Final = {"zookeeper": ("kazoo", "zookeeper")}
 
@@ -29,8 +33,8 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
     """Open the state manager of the given type at the given root."""
     if state_type not in _KINDS:
         raise ConfigError(
-            f"unknown state manager type {state_type!r}{did_you_mean(state_type, _KINDS)} in heron.statemgr.type;"
-            f" known types are {', '.join(sorted(_KINDS))}"
+            f"unknown state manager type {state_type!r}{did_you_mean(state_type, _FOR_USERS)} in heron.statemgr.type;"
+            f" known types are {', '.join(_FOR_USERS)}"
         )
     if not root:
         raise ConfigError(f"the {state_type!r} state manager needs a root (heron.statemgr.root)")

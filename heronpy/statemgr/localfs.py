@@ -38,6 +38,7 @@ from heronpy.common.errors import (
     StateError,
 )
 from heronpy.common.folders import check_root, make_folders
+from heronpy.statemgr import root_host
 from heronpy.statemgr.base import MAX_BYTES, check_version
 from heronpy.statemgr.file_locks import holder, is_directory, try_flock, try_lock, unlock
 from heronpy.statemgr.paths import check_path
@@ -242,6 +243,7 @@ class LocalStateManager:
         try:
             for name in ("", ".tmp", ".owners", ".locks"):
                 make_folders(self._root / name)
+            root_host.claim(self._root)
         except OSError as error:
             raise ConfigError(
                 f"{self._root} cannot be the root of the state: {error.strerror};"

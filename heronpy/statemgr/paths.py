@@ -75,15 +75,35 @@ def scheduler(name: str) -> str:
     return _path("schedulers", name)
 
 
+def placement(name: str) -> str:
+    """Which submissions of its containers a scheduler has made (proto PlacementLedger); only with an engine."""
+    return _path("placements", name)
+
+
 def execution_state(name: str) -> str:
     """Who submitted the topology, when and where (proto ExecutionState); its existence reserves
     the name."""
     return _path("executionstate", name)
 
 
+def launch(name: str) -> str:
+    """What was submitted, for hosts without its launch file (JSON, `heronpy.plan.submitted`)."""
+    return _path("launches", name)
+
+
 def submission(name: str) -> str:
     """Ephemeral: a submit that has reserved the name before its scheduler runs."""
     return _path("submissions", name)
+
+
+def ephemerals(name: str) -> str:
+    """Which nodes are ephemerals of sessions at the scheduler's door (JSON, `heronpy.scheduler.state_sessions`)."""
+    return _path("ephemerals", name)
+
+
+def operation(name: str) -> str:
+    """Ephemeral: what the command that holds the topology's `operations` lock does, one word, for people."""
+    return _path("operations", name)
 
 
 def epochs(name: str) -> str:
@@ -114,6 +134,11 @@ def events(name: str) -> str:
 def minutes(name: str) -> str:
     """The figures of the last minutes, for a new topology master (proto MinutesLedger)."""
     return _path("minutes", name)
+
+
+def counts(name: str) -> str:
+    """The counts of all metrics, for a new topology master (proto MetricsLedger)."""
+    return _path("counts", name)
 
 
 def checkpoints(name: str) -> str:

@@ -25,7 +25,7 @@ from heronpy.common.errors import StateError
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.1
-_SAFETY_POLL_S: Final = 1.0
+_SAFETY_POLL_S: Final = 5.0
 # The kernel reports the close of a dead owner's file just before it releases the lock on it.
 _OWNER_RECHECKS_S: Final = (0.001, 0.005, 0.02, 0.1)
 _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _DELETE = 0x8, 0x40, 0x80, 0x200

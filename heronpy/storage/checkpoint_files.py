@@ -14,7 +14,7 @@ import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -30,6 +30,19 @@ _CHUNK: Final = 1 << 20
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _CHANGED: Final = "has changed since it was written (its checksum differs)"
+
+
+class FileSource(Protocol):
+    """A store that files are copied from."""
+
+    def local_path(self, ref: FileRef) -> Path | None:
+        """The file itself, when it is one of this host."""
+
+    def read(self, ref: FileRef) -> bytes:
+        """The verified content."""
+
+    def chunks(self, ref: FileRef) -> Iterator[bytes]:
+        """The verified content, piece by piece."""
 
 
 class StoreError(RetryableError):
@@ -148,6 +161,11 @@ def read_metadata(path: Path, checkpoint: int) -> Metadata:
     """The metadata of a checkpoint, after checking owner and checksum."""
     with open_metadata(path) as descriptor:
         data = b"".join(iter(lambda: _next(descriptor, path), b""))
+    return parse_metadata(data, path, checkpoint)
+
+
+def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -> Metadata:
+    """The metadata of a checkpoint from the content of its file, which `path` names in errors."""
     if len(data) < _HEAD.size:
         raise DamagedFileError(path, f"has {len(data)} bytes, too few for metadata")
     magic, version, length, digest = _HEAD.unpack_from(data)

@@ -24,18 +24,17 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
-from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders
 from heronpy.proto.checkpoint_pb2 import FileRef, Metadata
 from heronpy.storage.checkpoint_files import (
     DamagedFileError,
+    FileSource,
     StoreError,
     chunks_of,
     encode_metadata,
     files_of,
-    open_metadata,
     read_metadata,
     write_all,
 )
@@ -54,15 +53,15 @@ __all__ = [
     "CheckpointStore",
     "DamagedFileError",
     "StoreError",
-    "check_trusted",
     "files_of",
-    "location_of",
-    "open_location",
 ]
 
 
 class CheckpointStore:
     """The checkpoints of one topology instance, in `folder`; safe to use from several processes."""
+
+    #: Whether writing takes a network.
+    is_remote: ClassVar[bool] = False
 
     def __init__(self, folder: str | os.PathLike[str], fsync: bool = True, limits: StoreLimits | None = None) -> None:
         self.folder = Path(folder).absolute()
@@ -94,7 +93,7 @@ class CheckpointStore:
             return False
         return True
 
-    def copy(self, checkpoint: int, ref: FileRef, source: CheckpointStore) -> None:
+    def copy(self, checkpoint: int, ref: FileRef, source: FileSource) -> None:
         """Copy the file with the same reference from another store, and verify it."""
         path = self.path_of(ref)
         with self._trouble(path):
@@ -102,7 +101,7 @@ class CheckpointStore:
             if path.parent.name == "shared":
                 self._pin(checkpoint, path.name)
             if not self._holds(ref):
-                self._write_limited(checkpoint, path, chunks_of(source.path_of(ref), ref))
+                self._write_limited(checkpoint, path, source.chunks(ref))
 
     def pin(self, checkpoint: int, refs: Iterable[FileRef]) -> None:
         """Keep shared files that a checkpoint reuses from an older one until its metadata names them."""
@@ -147,7 +146,7 @@ class CheckpointStore:
         with contextlib.suppress(OSError):  # a sweep finds what stays
             for name in set(os.listdir(folder)) - named:
                 (folder / name).unlink()
-        return location_of(self.folder, metadata.checkpoint)
+        return str(folder)
 
     def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
         """Record on disk whether the topology has abandoned a complete checkpoint for an older one."""
@@ -171,6 +170,26 @@ class CheckpointStore:
             return self._size_of(self.path_of(ref)) == ref.bytes
         except OSError:
             return False
+
+    def missing(self, refs: Iterable[FileRef]) -> list[FileRef]:
+        """Those that are not there in their size."""
+        return [ref for ref in refs if not self.has(ref)]
+
+    def problems(self, metadata: Metadata) -> list[str]:
+        """One sentence per file that is missing or has another size."""
+        wrong = []
+        for ref in files_of(metadata):
+            try:
+                path = self.path_of(ref)
+                size = path.stat().st_size
+            except DamagedFileError as error:
+                wrong.append(str(error))
+            except OSError as error:
+                wrong.append(f"{path} cannot be read ({error.strerror})")
+            else:
+                if size != ref.bytes:
+                    wrong.append(f"{path} has {size} bytes instead of {ref.bytes}")
+        return wrong
 
     def _size_of(self, path: Path) -> int:
         try:
@@ -266,6 +285,14 @@ class CheckpointStore:
             )
         return self.folder / ref.path
 
+    def local_path(self, ref: FileRef) -> Path | None:
+        """The file itself."""
+        return self.path_of(ref)
+
+    def chunks(self, ref: FileRef) -> Iterator[bytes]:
+        """The verified content of a file, piece by piece."""
+        return chunks_of(self.path_of(ref), ref)
+
     def read(self, ref: FileRef) -> bytes:
         """The content of a file; DamagedFileError if it differs from what was written."""
         return b"".join(chunks_of(self.path_of(ref), ref))
@@ -274,9 +301,22 @@ class CheckpointStore:
         """The metadata of a complete checkpoint."""
         return read_metadata(self._chk(checkpoint) / METADATA, checkpoint)
 
+    def size_of_metadata(self, checkpoint: int) -> int:
+        """Bytes of the metadata itself; 0 if there is none."""
+        path = self._chk(checkpoint) / METADATA
+        return path.stat().st_size if path.is_file() else 0
+
+    def exists(self) -> bool:
+        """Whether anything was written here."""
+        return self.folder.is_dir()
+
+    def is_complete(self, checkpoint: int) -> bool:
+        """Whether the checkpoint has metadata."""
+        return (self._chk(checkpoint) / METADATA).is_file()
+
     def checkpoints(self) -> list[int]:
         """Ids of the complete checkpoints, ascending."""
-        return [number for number in self._folders() if (self._chk(number) / METADATA).is_file()]
+        return [number for number in self._folders() if self.is_complete(number)]
 
     def _folders(self) -> list[int]:
         names = os.listdir(self.folder) if self.folder.is_dir() else []
@@ -393,27 +433,3 @@ class CheckpointStore:
                 with contextlib.suppress(FileExistsError):
                     os.link(trash / name, self.folder / "shared" / name)
                 (trash / name).unlink(missing_ok=True)
-
-
-def location_of(folder: str | os.PathLike[str], checkpoint: int) -> str:
-    """The location of a checkpoint, as in plans and commands."""
-    return os.path.join(os.path.abspath(folder), folder_name(checkpoint))
-
-
-def open_location(location: str, fsync: bool = True) -> tuple[CheckpointStore, Metadata]:
-    """The store of a complete checkpoint, and its metadata."""
-    path = Path(location).expanduser().absolute()
-    if path.name == METADATA:
-        path = path.parent
-    number = number_of(path.name)
-    if number is None:
-        raise ConfigError(f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>")
-    store = CheckpointStore(path.parent, fsync)
-    return store, store.load_metadata(number)
-
-
-def check_trusted(location: str) -> None:
-    """DamagedFileError if another user may have written a checkpoint: call it before a restore."""
-    path = Path(location).expanduser().absolute()
-    with open_metadata(path if path.name == METADATA else path / METADATA):
-        return

@@ -55,7 +55,7 @@ class DeadLetterFile:
         except OSError:
             return 0
         for line in reversed(lines):
-            letter = _letter_of(line)
+            letter = letter_of(line)
             if letter is not None:
                 number = letter.get("number")
                 return number if letter.get("topology_id") == topology_id and isinstance(number, int) else 0
@@ -101,14 +101,14 @@ def read_letters(file: Path) -> Iterator[dict[str, Any]]:
     try:
         with open(file, "rb") as opened:
             for line in opened:
-                letter = _letter_of(line)
+                letter = letter_of(line)
                 if letter is not None:
                     yield letter
     except FileNotFoundError:
         return
 
 
-def _letter_of(line: bytes) -> dict[str, Any] | None:
+def letter_of(line: bytes) -> dict[str, Any] | None:
     """The letter of a line; None for what is none."""
     try:
         letter = json.loads(line)

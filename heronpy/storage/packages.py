@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import hmac
+import logging
 import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +26,19 @@ from typing import Final
 
 from heronpy.common.absolute import absolute
 from heronpy.common.errors import PackageError
-from heronpy.common.folders import check_root, make_folders
+from heronpy.common.folders import check_root, make_folders, open_private
 from heronpy.storage import package_manifest
 from heronpy.storage.archives import Archived
-from heronpy.storage.sources import Caps, PlainFile, Source, source_of, unpack
+from heronpy.storage.sources import Caps, Entry, PlainFile, Source, Tar, source_of, unpack
+
+log = logging.getLogger("heronpy.storage")
 
 FILES_MAX: Final = 100_000
 BYTES_MAX: Final = 4 * 1024**3
 LOCK_TIMEOUT_S: Final = 600.0
 _FSYNC_EACH_MAX: Final = 500
+#: How often an archive is read that is not what was announced.
+FETCHES: Final = 2
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -44,6 +51,19 @@ class Package:
     """Directory to insert into sys.path."""
     main_file: Path | None
     """The file to load as `__main__`, when the user submitted a plain Python file."""
+
+
+class WithoutBytecode:
+    """The entries of a source but for the bytecode of Python, which each host writes for itself."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def digest(self) -> str:
+        return self._source.digest()
+
+    def entries(self) -> Iterator[Entry]:
+        return (one for one in self._source.entries() if "__pycache__" not in one.name.split("/"))
 
 
 class PackageStore:
@@ -99,6 +119,64 @@ class PackageStore:
                     raise
                 _sync_one(self._root)
         return Package(sha256, entry, main_file)
+
+    def fetch(self, sha256: str, read: Callable[[int], bytes], size: int, digest: bytes) -> Path:
+        """The entry of that name, which another host has; unless it is stored already, its archive is read once.
+
+        `read(offset)` gives the next bytes of a tar file of `size` bytes with the sha256 `digest`, empty at its end;
+        one that comes damaged is read again. Processes that want the same package at once wait for the first of them.
+        PackageError when an entry of that name has changed, or the archive is not what was announced.
+        """
+        if not _SHA256.fullmatch(sha256):
+            raise PackageError(f"package {sha256[:80]!r} has no digest for a name; submit the topology again")
+        check_root(self._root, "The package cache")
+        entry = self._root / sha256
+        with self._trouble(entry):
+            for name in (".tmp", ".locks", package_manifest.FOLDER):
+                make_folders(self._root / name)
+            with self._locked(sha256):
+                expected = package_manifest.read(self._manifest(sha256))
+                if os.path.lexists(entry) and expected is not None:
+                    package_manifest.check_entry(entry)
+                    package_manifest.compare(entry, expected)
+                    os.utime(entry)  # `prune` uses the time of the last use
+                    return entry
+                archive, temporary = self._root / ".tmp" / f"{sha256}.tar", self._root / ".tmp" / sha256
+                try:
+                    for left in (temporary, entry):  # of a process that died
+                        _remove(left)
+                    self._receive(sha256, archive, read, size, digest)
+                    unpack(WithoutBytecode(Tar(archive, self._caps)), temporary, self._caps)
+                    _sync(temporary)
+                    package_manifest.write(temporary, self._manifest(sha256))
+                    os.rename(temporary, entry)
+                except BaseException:
+                    _remove(temporary)
+                    raise
+                finally:
+                    archive.unlink(missing_ok=True)
+                _sync_one(self._root)
+        return entry
+
+    def _receive(self, sha256: str, archive: Path, read: Callable[[int], bytes], size: int, digest: bytes) -> None:
+        if size > self._caps.bytes:
+            raise PackageError(f"package {sha256} has {size} bytes, more than {self._caps.bytes}; leave some files out")
+        for tried in range(1, FETCHES + 1):
+            archive.unlink(missing_ok=True)
+            got, found = 0, hashlib.sha256()
+            with open(open_private(archive, os.O_WRONLY | os.O_EXCL), "wb") as file:
+                while got <= size and (piece := read(got)):
+                    file.write(piece)
+                    found.update(piece)
+                    got += len(piece)
+            if got == size and hmac.compare_digest(found.digest(), digest):
+                return
+            what = f"with {got} of {size} bytes" if got != size else f"with digest {found.hexdigest()[:16]}"
+            log.warning("package %s came %s, not as announced (%d of %d tries)", sha256, what, tried, FETCHES)
+        raise PackageError(
+            f"package {sha256} came damaged {FETCHES} times: its archive came {what}, but {size} bytes of digest"
+            f" {digest.hex()[:16]} were announced; look at the network and the disks of both hosts, or submit again"
+        )
 
     def _unpack(self, source: Source, submitted: Path, sha256: str, temporary: Path) -> None:
         _remove(temporary)  # left by a process that died

@@ -9,7 +9,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.package_manifest import check_entry
-from heronpy.storage.stores import store_roots
+from heronpy.storage.stores import replica_of, store_roots
 
 
 def check_folders(launch: LaunchSpec) -> None:
@@ -21,11 +21,8 @@ def check_folders(launch: LaunchSpec) -> None:
     check_root(launch.working_dir, "The working folder")
     check_root(launch.log_dir, "The log folder")
     settings = settings_for(launch, CheckpointSettings)
-    for root in (*store_roots(settings), *_replica(settings)):
-        check_root(root, "The checkpoint store", sticky=True)
+    for place in (*store_roots(settings), replica_of(settings)):
+        if isinstance(place, Path):  # an object store has no owner that could be checked
+            check_root(place, "The checkpoint store", sticky=True)
     if launch.package_dir:
         check_entry(launch.package_dir)
-
-
-def _replica(settings: CheckpointSettings) -> list[Path]:
-    return [Path(settings.replica)] if settings.replica else []

@@ -1,10 +1,13 @@
 """Chooses the checkpoint store that a topology writes to.
 
-A new topology gets the first store by policy, and stays there as long as it is writable;
-the choice is claimed in a file of the topology's working folder, so that all of its processes agree, even if
-they start concurrently. When a store is full or gone, the process that notices moves the claim to the next one,
-and every process follows with its next checkpoint, which is a full one. Checkpoints in the old store stay
-restorable, because locations are absolute.
+An object store is the only one of its topologies. Of folders there may be several: a new topology gets the first by
+policy, and stays there as long as it is writable; the choice is claimed in a file of the topology's working folder, so
+that all of its processes agree, even if they start concurrently. When a store is full or gone, the process that notices
+moves the claim to the next one, and every process follows with its next checkpoint, which is a full one. Checkpoints in
+the old store stay restorable, because locations are absolute.
+
+Between several hosts no file and no lock is common to all, so `choose_once` picks the store at submit: what was
+submitted lies in the state manager, and has that one only.
 """
 
 from __future__ import annotations
@@ -13,24 +16,38 @@ import fcntl
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, make_folders, write_private_text
+from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.units import parse_bytes
 from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.locations import AnyCheckpointStore
+from heronpy.storage.object_checkpoints import ObjectCheckpointStore
+from heronpy.storage.objects.opening import check_objects, open_objects
+from heronpy.storage.objects.url import Place, Url, place_of
+from heronpy.storage.spool import Spool
 from heronpy.storage.store_limits import StoreLimits
 
 #: A store with less free space counts as full for a new topology.
 FREE_MIN_BYTES: Final = 16 << 20
 _CLAIM: Final = "checkpoint-store"
+#: Folder in the working folder of a topology where files wait until they are uploaded.
+SPOOL: Final = "spool"
+#: Checkpoints that an object store keeps at least: a task that has not heard of the newest builds upon the one before.
+RETAINED_MIN: Final = 2
 _FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
+
+
+def _home() -> Path:
+    return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +61,16 @@ class StoreSpec:
 
 
 def specs_of(settings: CheckpointSettings) -> list[StoreSpec]:
-    """The stores of the settings; ConfigError if one is invalid."""
-    home = Path(os.environ.get("HERON_HOME") or "~/.herondata")
+    """The folders of the settings; ConfigError if one is invalid."""
     if not settings.stores:
-        return [_spec("", settings.root or str(home / "checkpoints"), settings)]
+        return [_spec("", settings.root or str(_home() / "checkpoints"), settings)]
     return [_spec(str(name), given, settings) for name, given in settings.stores.items()]
+
+
+def object_store(settings: CheckpointSettings) -> Url | None:
+    """The object store that holds all checkpoints; None if they are in folders."""
+    place = place_of(settings.root) if settings.root and not settings.stores else None
+    return place if isinstance(place, Url) else None
 
 
 def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
@@ -60,6 +82,9 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
     folder = fields.get("folder")
     if not folder or not isinstance(folder, str | os.PathLike):
         raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'")
+    place = place_of(str(folder))
+    if isinstance(place, Url):
+        raise ConfigError(f"{what} is {place}, but several stores can only be folders; set heron.checkpoint.root to it")
     try:
         weight = float(fields.get("weight", 1.0))
         writers = int(fields.get("writers", settings.store_writers))
@@ -68,38 +93,109 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
         raise ConfigError(f"{what} has a value that is not a number ({error})") from None
     if not (0 < weight < math.inf) or writers < 0 or rate < 0:
         raise ConfigError(f"{what} needs a weight above 0, and limits that are not negative")
-    root = Path(folder).expanduser().absolute()
-    return StoreSpec(name, root, weight, StoreLimits(root, writers, rate))
+    return StoreSpec(name, place, weight, StoreLimits(place, writers, rate))
 
 
 def check_stores(settings: CheckpointSettings) -> None:
-    """ConfigError if the stores and the replica make no sense together."""
-    roots: dict[Path, str] = {}
-    for spec in specs_of(settings):
+    """ConfigError if the stores and the replica make no sense together, or an object store cannot be used."""
+    roots: dict[Place, str] = {}
+    remote = object_store(settings)
+    replica = replica_of(settings)
+    if remote is not None:
+        if settings.retained < RETAINED_MIN:
+            raise ConfigError(
+                f"heron.checkpoint.retained is {settings.retained}, but in an object store tasks build upon the last"
+                f" checkpoint while it is replaced; set it to {RETAINED_MIN} or more"
+            )
+        roots[remote] = str(remote)
+    for spec in specs_of(settings) if remote is None else []:
         if spec.root in roots:
             raise ConfigError(
                 f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}"
             )
         check_root(spec.root, f"Checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
         roots[spec.root] = spec.name
-    replica = Path(settings.replica).expanduser().absolute() if settings.replica else None
     if replica in roots:
         raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder")
+    for place, what in ((remote, "Checkpoint store"), (replica, "The replica")):
+        if isinstance(place, Url):
+            check_objects(open_objects(place), what)
 
 
-def store_roots(settings: CheckpointSettings) -> list[Path]:
-    """The folders of all stores, each with one folder per topology instance."""
-    return [spec.root for spec in specs_of(settings)]
+def store_roots(settings: CheckpointSettings) -> list[Place]:
+    """The places of all stores, each with one folder per topology instance."""
+    remote = object_store(settings)
+    return [remote] if remote is not None else [spec.root for spec in specs_of(settings)]
+
+
+def replica_of(settings: CheckpointSettings) -> Place | None:
+    """Where complete checkpoints are copied to; None if they are not."""
+    return place_of(settings.replica) if settings.replica else None
+
+
+def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | None:
+    """The folder for all hosts of a new topology, by policy and writable now; None where there is no choice.
+
+    StoreError if none can be written.
+    """
+    if len(settings.stores) < 2:
+        return None
+    specs = specs_of(settings)
+    for root in _preferred(topology_id, specs, settings.store_policy):
+        if _takes_files(root):
+            return next(spec for spec in specs if spec.root == root)
+    raise StoreError(
+        f"no checkpoint store can be written ({', '.join(str(spec.root) for spec in specs)}); free space there, or set"
+        " heron.checkpoint.root to another folder"
+    )
+
+
+def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | None:
+    """Limits of what this host writes to a store; those of an object store are kept in HERON_HOME."""
+    if not isinstance(place, Url):
+        return StoreLimits(place, writers, bytes_per_s)
+    if not writers and not bytes_per_s:
+        return None
+    return StoreLimits(_home() / "store-limits" / short_hash(str(place)), writers, bytes_per_s)
+
+
+def open_replica(launch: LaunchSpec, settings: CheckpointSettings) -> AnyCheckpointStore:
+    """The store that complete checkpoints of a topology are copied to, with its own limits; ConfigError without one."""
+    place = replica_of(settings)
+    if place is None:
+        raise ConfigError("heron.checkpoint.replica is not set; give the folder or URL of the second store")
+    folder, limits = place / launch.topology_id, limits_of(place, 0, float(settings.replica_rate_bytes))
+    if isinstance(folder, Url):
+        return ObjectCheckpointStore(folder, open_objects(folder, settings.timeout_s), limits)
+    return CheckpointStore(folder, settings.fsync, limits)
+
+
+def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int | None = None) -> Stores:
+    """Where a process of a topology keeps checkpoints; a task says which it is, for its spool."""
+    remote = object_store(settings)
+    if remote is None:
+        return StoreChoice(launch, settings)
+    spool = None
+    if task_id is not None:
+        spool = Spool(Path(launch.working_dir) / SPOOL / f"task-{task_id}", settings.spool_bytes_max)
+    return OneStore(
+        ObjectCheckpointStore(
+            remote / launch.topology_id,
+            open_objects(remote / launch.topology_id, settings.timeout_s),
+            limits_of(remote, settings.store_writers, float(settings.store_rate_bytes)),
+            spool,
+        )
+    )
 
 
 class Stores(Protocol):
     """Where a process of a topology keeps checkpoints."""
 
     @property
-    def store(self) -> CheckpointStore:
+    def store(self) -> AnyCheckpointStore:
         """The store to write to now."""
 
-    def homes(self) -> list[CheckpointStore]:
+    def homes(self) -> Sequence[AnyCheckpointStore]:
         """Every store that holds files of the topology."""
 
     def failed(self) -> None:
@@ -110,9 +206,9 @@ class Stores(Protocol):
 class OneStore:
     """A store without an alternative."""
 
-    store: CheckpointStore
+    store: AnyCheckpointStore
 
-    def homes(self) -> list[CheckpointStore]:
+    def homes(self) -> Sequence[AnyCheckpointStore]:
         """See `Stores`."""
         return [self.store]
 

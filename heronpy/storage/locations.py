@@ -1,0 +1,78 @@
+"""Opens the store of checkpoints at a place, whether it is a folder or in an object store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+from heronpy.common.errors import ConfigError
+from heronpy.proto.checkpoint_pb2 import Metadata
+from heronpy.storage.checkpoint_files import StoreError, open_metadata
+from heronpy.storage.checkpoint_layout import METADATA, folder_name, number_of
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.object_checkpoints import ObjectCheckpointStore
+from heronpy.storage.objects.opening import COMMAND_S, open_objects
+from heronpy.storage.objects.port import ObjectsError
+from heronpy.storage.objects.url import Place, Url, place_of
+
+AnyCheckpointStore: TypeAlias = CheckpointStore | ObjectCheckpointStore
+"""The checkpoints of one topology instance, wherever they are."""
+
+
+def open_store(place: Place, fsync: bool = True, patience_s: float = 0.0) -> AnyCheckpointStore:
+    """The checkpoints of the topology instance whose files are at a place."""
+    if isinstance(place, Url):
+        return ObjectCheckpointStore(place, open_objects(place, COMMAND_S), patience_s=patience_s)
+    return CheckpointStore(place, fsync)
+
+
+def location_of(place: Place, checkpoint: int) -> str:
+    """The location of a checkpoint, as in plans and commands."""
+    return str((place if isinstance(place, Url) else Path(place).absolute()) / folder_name(checkpoint))
+
+
+def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) -> tuple[AnyCheckpointStore, Metadata]:
+    """The store of a complete checkpoint, and its metadata.
+
+    `patience_s` is how long to wait for an object store that cannot be reached.
+    """
+    place = place_of(location)
+    if place.name == METADATA:
+        place = place.parent
+    number = number_of(place.name)
+    if number is None:
+        raise ConfigError(f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>")
+    store = open_store(place.parent, fsync, patience_s)
+    return store, store.load_metadata(number)
+
+
+def check_trusted(location: str) -> None:
+    """DamagedFileError if another user of this host may have written a checkpoint: call it before a restore.
+
+    An object store says nothing about writers: whoever may write to a prefix is trusted.
+    """
+    place = place_of(location)
+    if isinstance(place, Url):
+        return
+    with open_metadata(place if place.name == METADATA else place / METADATA):
+        return
+
+
+def same_place(one: Place, other: Place) -> bool:
+    """Whether two places are the same."""
+    if isinstance(one, Url) or isinstance(other, Url):
+        return one == other
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def folders_in(root: Place) -> list[Place]:
+    """The folders of topology instances in a store, by name."""
+    if isinstance(root, Url):
+        try:
+            return [root / name for name in open_objects(root).list(deep=False).folders]
+        except ObjectsError as error:
+            raise StoreError(f"checkpoint {error}") from None
+    if not Path(root).is_dir():
+        return []
+    return [entry.absolute() for entry in sorted(root.iterdir()) if entry.is_dir()]

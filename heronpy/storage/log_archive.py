@@ -1,0 +1,83 @@
+"""Logs that outlive their hosts: of each run of a container that has ended, in a shared folder or an object store.
+
+An object is one file: `<topology id>/<container>.<submission>@<host>/log-files/<name>`, whole or not there at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from heronpy.storage.objects.folder import FolderObjects
+from heronpy.storage.objects.opening import COMMAND_S, open_objects
+from heronpy.storage.objects.port import Objects
+from heronpy.storage.objects.url import Url, place_of
+
+FOLDER: Final = "log-files"
+_RUN: Final = re.compile(r"(?P<container>\d{1,9})\.(?P<submission>\d{1,9})@(?P<host>[A-Za-z0-9._-]{1,100})")
+#: A log, or a rotated one; nothing that leads elsewhere.
+_FILE: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*\.log(\.[0-9]{1,4})?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Run:
+    """One submission of a container, on its host."""
+
+    container: int
+    submission: int
+    host: str
+
+    @property
+    def name(self) -> str:
+        """As in keys."""
+        return f"{self.container}.{self.submission}@{re.sub(r'[^A-Za-z0-9._-]', '_', self.host)[:100] or 'unknown'}"
+
+
+class LogArchive:
+    """Of one topology, below `place`: a folder, or a URL. ConfigError if it cannot be opened here.
+
+    The calls raise ObjectsError when the place does not answer, or refuses.
+    """
+
+    def __init__(self, place: str, topology_id: str, patience_s: float = COMMAND_S) -> None:
+        found = place_of(place)
+        self._objects: Objects = (
+            open_objects(found, patience_s) if isinstance(found, Url) else FolderObjects(found, fsync=False)
+        )
+        self._prefix = topology_id
+
+    @property
+    def name(self) -> str:
+        """The place, as in sentences."""
+        return self._objects.name
+
+    def put(self, run: Run, file: Path) -> None:
+        """Keep a log under its own name."""
+        self._objects.put(f"{self._prefix}/{run.name}/{FOLDER}/{file.name}", file)
+
+    def runs(self) -> dict[Run, dict[str, int]]:
+        """The files of each run with their sizes; what has another name than ours is left out."""
+        found: dict[Run, dict[str, int]] = {}
+        for key, size in self._objects.list(self._prefix).objects.items():
+            run, slash, name = key.removeprefix(f"{self._prefix}/").partition(f"/{FOLDER}/")
+            match = _RUN.fullmatch(run)
+            if match is not None and slash and _FILE.fullmatch(name):
+                of = Run(int(match["container"]), int(match["submission"]), match["host"])
+                found.setdefault(of, {})[name] = size
+        return found
+
+    def get(self, run: Run, name: str) -> bytes:
+        """The content of a file."""
+        return self._objects.get(f"{self._prefix}/{run.name}/{FOLDER}/{name}")
+
+    def folder_of(self, run: Run) -> Path | None:
+        """The folder of a run, with its FOLDER, if its files are files of this host."""
+        return self._objects.root / self._prefix / run.name if isinstance(self._objects, FolderObjects) else None
+
+
+def newest_first(names: Iterable[str]) -> list[str]:
+    """Files of logs: all that are written to before any that was rotated."""
+    return sorted(names, key=lambda name: (int(name.rpartition(".log")[2].removeprefix(".") or 0), name))

@@ -1,0 +1,422 @@
+"""The checkpoints of one topology instance in an object store; layout as in checkpoints.py, without pins and trash.
+
+    chk-<id>/metadata                names every object of the checkpoint; written last, by put-if-absent
+    chk-<id>/<name>                  objects of this checkpoint alone
+    chk-<id>/abandoned               empty; its topology has gone back to an older checkpoint
+    shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share, named by who wrote them too
+
+There is no rename, no lock, and no time that decides anything. Invariants: a piece is uploaded by each checkpoint that
+writes it, whatever is there already, so no removal can meet a writer; what a checkpoint reuses is named by the
+last complete one, which stays; only the topology master removes objects of a running topology. Metadata is written
+after a listing has shown every object that it names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from heronpy.common.errors import HeronError
+from heronpy.proto.checkpoint_pb2 import FileRef, Metadata
+from heronpy.storage.checkpoint_files import (
+    DamagedFileError,
+    FileSource,
+    StoreError,
+    encode_metadata,
+    files_of,
+    parse_metadata,
+)
+from heronpy.storage.checkpoint_layout import (
+    ABANDONED,
+    METADATA,
+    folder_name,
+    is_file_name,
+    is_path,
+    number_of,
+    path_in,
+)
+from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsError
+from heronpy.storage.objects.url import Url
+from heronpy.storage.pins import Pins
+
+if TYPE_CHECKING:
+    from heronpy.storage.spool import Spool
+    from heronpy.storage.store_limits import StoreLimits
+
+log = logging.getLogger("heronpy.ckpt")
+
+#: Objects of one task that are uploaded at a time.
+UPLOADS: Final = 4
+#: A restore that cannot reach the store looks again after this.
+LOOK_S: Final = 2.0
+_WRITTEN_BY: Final = re.compile(r"shared/[0-9a-f]{64}-([0-9]{1,19})")
+
+
+class ObjectCheckpointStore:
+    """The checkpoints of one topology instance; the same calls as a CheckpointStore. Safe for threads.
+
+    With a `spool`, what a task writes waits there until `upload`. `patience_s` is how long a read waits for a
+    store that cannot be reached or refuses, beyond the patience of its client.
+    """
+
+    #: Writing takes a network: not for the thread of a task, and not for a forked child.
+    is_remote: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        folder: Url,
+        objects: Objects,
+        limits: StoreLimits | None = None,
+        spool: Spool | None = None,
+        patience_s: float = 0.0,
+    ) -> None:
+        self.folder = folder
+        self.bytes_written = 0
+        """Of all files, by this object; those in the spool included."""
+        self._objects = objects
+        self._limits = limits
+        self._spool = spool
+        self._patience_s = patience_s
+        self._marks: dict[int, bool] = {}
+        self._complete: set[int] = set()
+        self._lost: set[str] = set()
+        self._looking = threading.Lock()
+        self._pins = Pins()
+        self._lock = threading.Lock()
+
+    # ---- writing ----------------------------------------------------------------------------
+
+    def put_shared(self, checkpoint: int, data: bytes | bytearray | memoryview) -> FileRef:
+        """Store an immutable piece under the hash of its content and the checkpoint that writes it."""
+        digest = hashlib.sha256(data)
+        ref = FileRef(path=f"shared/{digest.hexdigest()}-{checkpoint}", bytes=len(data), sha256=digest.digest())
+        self._put(checkpoint, ref.path, data)
+        return ref
+
+    def put_exclusive(self, checkpoint: int, name: str, data: bytes | bytearray | memoryview) -> FileRef:
+        """Store a file of a single checkpoint."""
+        if not is_file_name(name):
+            raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
+        ref = FileRef(path=path_in(checkpoint, name), bytes=len(data), sha256=hashlib.sha256(data).digest())
+        self._put(checkpoint, ref.path, data)
+        return ref
+
+    def _put(self, checkpoint: int, path: str, data: bytes | bytearray | memoryview) -> None:
+        self.bytes_written += len(data)
+        if self._spool is not None:
+            self._spool.add(checkpoint, path, data, self.upload)
+        else:
+            self._send(path, data, len(data))
+
+    def _send(self, path: str, data: bytes | bytearray | memoryview | Path, size: int) -> None:
+        with self._trouble(path, "written"):
+            if self._limits is None:
+                self._objects.put(path, data)
+                return
+            with self._limits.writing():
+                self._limits.pay(size)
+                self._objects.put(path, data)
+
+    def upload(self, checkpoint: int) -> None:
+        """Upload what is complete in the spool, several objects at a time; StoreError if one fails."""
+        waiting = self._spool.waiting(checkpoint) if self._spool is not None else []
+        if len(waiting) > 1:
+            with ThreadPoolExecutor(min(UPLOADS, len(waiting)), "checkpoint-upload") as pool:
+                try:
+                    for done in [pool.submit(self._upload_file, path, file) for path, file in waiting]:
+                        done.result()
+                except StoreError:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+        elif waiting:
+            self._upload_file(*waiting[0])
+
+    def _upload_file(self, path: str, file: Path) -> None:
+        try:
+            self._send(path, file, file.stat().st_size)
+            file.unlink()
+        except OSError as error:  # its checkpoint was given up and the spool emptied
+            raise StoreError(f"{file} cannot be uploaded ({error.strerror or error})") from error
+
+    def drop(self, checkpoint: int) -> None:
+        """Nothing more is uploaded for a checkpoint."""
+        if self._spool is not None:
+            self._spool.drop(checkpoint)
+
+    def copy(self, checkpoint: int, ref: FileRef, source: FileSource) -> None:
+        """Copy the file with the same reference from another store, verified."""
+        self._path(ref)
+        self.pin(checkpoint, [ref])
+        file = source.local_path(ref)
+        if file is None:
+            data = source.read(ref)
+            self._send(ref.path, data, len(data))
+        else:
+            for _ in source.chunks(ref):
+                pass
+            self._send(ref.path, file, ref.bytes)
+        self.bytes_written += ref.bytes
+
+    def pin(self, checkpoint: int, refs: Iterable[FileRef]) -> None:
+        """Keep shared objects that a checkpoint reuses from this process's removals; asks nobody."""
+        if self._spool is None:  # a task removes nothing, and its forked copy must take no lock
+            self._pins.add(checkpoint, (ref.path for ref in refs if ref.path.startswith("shared/")))
+
+    def write_metadata(self, metadata: Metadata) -> str:
+        """Make a checkpoint complete; returns its location. Every object that it names must exist."""
+        number = metadata.checkpoint
+        refs = files_of(metadata)
+        found = self._sizes(refs, number)
+        for ref in refs:
+            if (size := found.get(self._path(ref))) != ref.bytes:
+                what = "is missing" if size is None else f"has {size} bytes instead of {ref.bytes}"
+                raise StoreError(f"checkpoint file {self.folder / ref.path} {what}")
+        path = path_in(number)
+        content = b"".join(encode_metadata(metadata))
+        with self._trouble(path, "written"):
+            if not self._objects.put_if_absent(path, content):
+                self._replace_damaged(number, content)
+        with self._lock:
+            self._complete.add(number)
+        self._marks[number] = path_in(number, ABANDONED) in found
+        self._pins.release(number)
+        # Objects of lost attempts are no longer needed; a sweep finds what stays.
+        named = {ref.path for ref in refs} | {path, path_in(number, ABANDONED)}
+        with contextlib.suppress(ObjectsError):
+            self._objects.delete(key for key in found if key.startswith(f"{folder_name(number)}/") and key not in named)
+        return str(self.folder / folder_name(number))
+
+    def _replace_damaged(self, number: int, content: bytes) -> None:
+        """There is other metadata: replace it if it cannot be read, else leave it."""
+        try:
+            self.load_metadata(number)
+        except DamagedFileError:
+            self._objects.put(path_in(number), content)
+            return
+        raise StoreError(f"checkpoint {number} in {self.folder} was written by another process; it stays")
+
+    def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
+        """Record in the store whether the topology has abandoned a complete checkpoint for an older one."""
+        path = path_in(checkpoint, ABANDONED)
+        with self._trouble(path, "written"):
+            if checkpoint not in self._marks:
+                self._marks[checkpoint] = self._objects.head(path) is not None
+            if self._marks[checkpoint] != abandoned:
+                if abandoned:
+                    self._objects.put(path, b"")
+                else:
+                    self._objects.delete([path])
+        self._marks[checkpoint] = abandoned
+
+    def is_abandoned(self, checkpoint: int) -> bool:
+        """Whether the topology has abandoned the checkpoint for an older one."""
+        return self._objects.head(path_in(checkpoint, ABANDONED)) is not None
+
+    # ---- what is there ------------------------------------------------------------------------
+
+    def _path(self, ref: FileRef) -> str:
+        if not is_path(ref.path):
+            raise DamagedFileError(
+                str(self.folder / METADATA), f"names the file {ref.path!r}, which is not a file of a checkpoint"
+            )
+        return str(ref.path)
+
+    def path_of(self, ref: FileRef) -> Url:
+        """The place of a file; one that leaves the topology's folder is refused."""
+        return self.folder / self._path(ref)
+
+    def local_path(self, ref: FileRef) -> Path | None:
+        """The file itself, when it is one of this host."""
+        return self._objects.local_path(self._path(ref))
+
+    def has(self, ref: FileRef) -> bool:
+        """Whether an object exists, as far as this process knows: what `look_for` has found missing does not."""
+        return ref.path not in self._lost
+
+    def look_for(self, refs: Iterable[FileRef]) -> None:
+        """Find out, in a thread, which of these objects are missing: a checkpoint that reuses them was given up."""
+        wanted = [ref for ref in refs if ref.path]
+        if wanted and self._looking.acquire(blocking=False):
+            threading.Thread(target=self._look_for, args=(wanted,), name="checkpoint-look", daemon=True).start()
+
+    def _look_for(self, refs: list[FileRef]) -> None:
+        try:
+            self._lost.update(ref.path for ref in self.missing(refs))
+        except HeronError as error:
+            log.debug("cannot look for the files of a checkpoint: %s", error)
+        finally:
+            self._looking.release()
+
+    def missing(self, refs: Iterable[FileRef]) -> list[FileRef]:
+        """Those that are not there in their size."""
+        refs = list(refs)
+        found = self._sizes(refs)
+        return [ref for ref in refs if found.get(self._path(ref)) != ref.bytes]
+
+    def problems(self, metadata: Metadata) -> list[str]:
+        """One sentence per file that is missing or has another size."""
+        try:
+            refs = files_of(metadata)
+            found = self._sizes(refs)
+            wrong = [(ref, found.get(self._path(ref))) for ref in refs]
+        except DamagedFileError as error:
+            return [str(error)]
+        return [
+            f"{self.folder / ref.path} is missing" if size is None
+            else f"{self.folder / ref.path} has {size} bytes instead of {ref.bytes}"
+            for ref, size in wrong if size != ref.bytes
+        ]  # fmt: skip
+
+    def _sizes(self, refs: Iterable[FileRef], checkpoint: int | None = None) -> dict[str, int]:
+        """Every object in the folders of these, and of this checkpoint; a listing costs less than asking for each."""
+        folders = {self._path(ref).split("/", 1)[0] for ref in refs}
+        if checkpoint is not None:
+            folders.add(folder_name(checkpoint))
+        found: dict[str, int] = {}
+        with self._trouble("", "listed"):
+            for folder in sorted(folders):
+                found |= self._objects.list(folder).objects
+        return found
+
+    def read(self, ref: FileRef) -> bytes:
+        """The content of a file; DamagedFileError if it differs from what was written."""
+        path = self.path_of(ref)
+        data = self._get(ref.path)
+        if len(data) != ref.bytes:
+            raise DamagedFileError(str(path), f"has {len(data)} bytes instead of {ref.bytes}")
+        if hashlib.sha256(data).digest() != ref.sha256:
+            raise DamagedFileError(str(path), "has changed since it was written (its checksum differs)")
+        return data
+
+    def chunks(self, ref: FileRef) -> Iterator[bytes]:
+        """The verified content of a file, for a copy."""
+        yield self.read(ref)
+
+    def _get(self, key: str) -> bytes:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._objects.get(key)
+            except MissingObjectError:
+                raise DamagedFileError(str(self.folder / key), "is missing") from None
+            except ObjectsError as error:
+                # Neither an outage nor expired credentials say anything about the checkpoint: they are no damage.
+                if time.monotonic() > deadline:
+                    raise
+                log.warning("%s; trying again", error)
+                time.sleep(LOOK_S)
+
+    def load_metadata(self, checkpoint: int) -> Metadata:
+        """The metadata of a complete checkpoint."""
+        path = path_in(checkpoint)
+        return parse_metadata(self._get(path), str(self.folder / path), checkpoint)
+
+    def size_of_metadata(self, checkpoint: int) -> int:
+        """Bytes of the metadata itself; 0 if there is none."""
+        return self._objects.head(path_in(checkpoint)) or 0
+
+    def exists(self) -> bool:
+        """Whether anything was written here."""
+        listed = self._objects.list(deep=False)
+        return bool(listed.objects or listed.folders)
+
+    def is_complete(self, checkpoint: int) -> bool:
+        """Whether the checkpoint has metadata."""
+        return self._objects.head(path_in(checkpoint)) is not None
+
+    def checkpoints(self) -> list[int]:
+        """Ids of the complete checkpoints, ascending."""
+        with self._lock:
+            known = set(self._complete)
+        numbers = self._numbers()
+        there = {number for number in numbers if number in known or self.is_complete(number)}
+        with self._lock:
+            # One that was completed meanwhile stays.
+            self._complete = there | self._complete - known
+        return sorted(there)
+
+    def _numbers(self) -> list[int]:
+        with self._trouble("", "listed"):
+            names = self._objects.list(deep=False).folders
+        return sorted(number for name in names if (number := number_of(name)) is not None)
+
+    # ---- removing -----------------------------------------------------------------------------
+
+    def delete(self, checkpoint: int) -> None:
+        """Remove a checkpoint's objects, its metadata first; shared ones stay."""
+        folder = folder_name(checkpoint)
+        self._complete.discard(checkpoint)
+        self._marks.pop(checkpoint, None)
+        with self._trouble(folder, "removed"):
+            self._objects.delete([path_in(checkpoint)])
+            self._objects.delete(self._objects.list(folder).objects)
+
+    def discard(self, dropped: Iterable[Metadata], kept: Iterable[Metadata]) -> list[str]:
+        """Remove checkpoints and the shared objects that only they name; returns the removed paths."""
+        dropped, kept = list(dropped), list(kept)
+        for item in dropped:
+            self.delete(item.checkpoint)
+        candidates = {ref.path for item in dropped for ref in files_of(item) if ref.path.startswith("shared/")}
+        newest = max((item.checkpoint for item in [*dropped, *kept]), default=0)
+        return self._remove_shared(candidates, kept, newest + 1)
+
+    def sweep(self, keep: Iterable[Metadata], before: int | None = None) -> list[str]:
+        """Remove everything that no kept checkpoint names; returns the removed paths.
+
+        What checkpoints with an id of `before` or above (by default: above the newest kept one) have written or
+        name stays: they may be in progress.
+        """
+        keep = list(keep)
+        if before is None:
+            before = max((item.checkpoint for item in keep), default=0) + 1
+        needed = {ref.path for item in keep for ref in files_of(item)}
+        needed |= {path_in(item.checkpoint, name) for item in keep for name in (METADATA, ABANDONED)}
+        removed: list[str] = []
+        for number in (number for number in self._numbers() if number < before):
+            with self._trouble(folder_name(number), "removed"):
+                there = self._objects.list(folder_name(number)).objects
+                doomed = sorted((key for key in there if key not in needed), key=lambda key: key != path_in(number))
+                if path_in(number) in doomed:
+                    self._complete.discard(number)
+                    self._objects.delete(doomed[:1])
+                self._objects.delete(doomed)
+                removed += doomed
+        with self._trouble("shared", "listed"):
+            shared = self._objects.list("shared").objects
+        return removed + self._remove_shared(set(shared), keep, before)
+
+    def _remove_shared(self, paths: set[str], kept: Iterable[Metadata], before: int) -> list[str]:
+        """Remove shared objects that neither kept checkpoints nor those from `before` on need."""
+        needed = {ref.path for item in kept for ref in files_of(item)}
+        for number in self.checkpoints():
+            if number >= before:  # complete and not yet recorded
+                try:
+                    needed |= {ref.path for ref in files_of(self.load_metadata(number))}
+                except DamagedFileError:
+                    return []  # it may need any of them
+        paths = {path for path in paths - needed if not _written_from(path, before)}
+        with self._pins.removing(paths) as doomed, self._trouble("shared", "removed"):
+            self._objects.delete(doomed)
+        return doomed
+
+    @contextlib.contextmanager
+    def _trouble(self, path: str, done: str) -> Iterator[None]:
+        try:
+            yield
+        except ObjectsError as error:
+            where = self.folder / path if path else self.folder
+            raise StoreError(f"checkpoint file {where} cannot be {done}: {error}") from error
+
+
+def _written_from(path: str, before: int) -> bool:
+    """Whether a shared object was written by a checkpoint with an id of `before` or above."""
+    match = _WRITTEN_BY.fullmatch(path)
+    return match is not None and int(match[1]) >= before

@@ -1,0 +1,90 @@
+"""Opens the place of objects, and proves at submit that it does what checkpoints need."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from heronpy.common.errors import ConfigError, HeronError
+from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsError, Trouble
+from heronpy.storage.objects.remote import CREDENTIALS, ENDPOINTS, RemoteObjects
+from heronpy.storage.objects.url import Url
+
+#: How long commands try to reach a store; processes of a topology have the time of a checkpoint.
+COMMAND_S: Final = 8.0
+_PROBE: Final = ".heron-probe"
+
+_FIXES: Final = {
+    Trouble.AWAY: "check {endpoint} in the environment of this command",
+    Trouble.NO_CREDENTIALS: "set {credentials} in the environment of this command",
+    Trouble.CREDENTIALS: "check {credentials} in the environment of this command",
+    Trouble.DENIED: "its objects must be readable, writable, listable and removable",
+    Trouble.REGION: "name it in AWS_REGION",
+    Trouble.NO_BUCKET: "create it, or name another one",
+}
+
+
+def open_objects(place: Url, patience_s: float = COMMAND_S) -> Objects:
+    """The objects of a place; ConfigError if it cannot be opened here. No request is made.
+
+    `patience_s` is how long a request is repeated that fails on the way, or because the store is overloaded.
+    """
+    return RemoteObjects(place, patience_s)
+
+
+def check_objects(objects: Objects, what: str) -> None:
+    """ConfigError, in one sentence, if a store cannot be used: unreachable, refused, read-only, no put-if-absent.
+
+    Writes, reads, lists and removes an object of its own. `what` names the store in the sentence.
+    """
+    key = f"{_PROBE}-{os.urandom(8).hex()}"
+    mine, other = os.urandom(16), os.urandom(16)
+    try:
+        created = objects.put_if_absent(key, mine)
+    except ObjectsError as error:
+        raise ConfigError(f"{what} {objects.name} {_why_not(objects, error)}") from None
+    try:
+        again = objects.put_if_absent(key, other)
+        if not created or again or objects.get(key) != mine:
+            raise ConfigError(
+                f"{what} {objects.name} has no put-if-absent: it replaced an object that should stay; use a store that"
+                " honours If-None-Match, or a newer release of this one"
+            )
+        if key not in objects.list(deep=False).objects:
+            raise ConfigError(f"{what} {objects.name} does not list an object that was just written; use another store")
+    except MissingObjectError:
+        raise ConfigError(
+            f"{what} {objects.name} has lost an object that was just written; use another store"
+        ) from None
+    except ObjectsError as error:
+        raise ConfigError(f"{what} {objects.name} {_sentence(error)}") from None
+    finally:
+        _remove(objects, key, what)
+
+
+def _remove(objects: Objects, key: str, what: str) -> None:
+    try:
+        objects.delete([key])
+    except ObjectsError as error:
+        raise ConfigError(
+            f"{what} {objects.name} keeps an object that should be removed: it {_sentence(error)}"
+        ) from None
+
+
+def _why_not(objects: Objects, error: ObjectsError) -> str:
+    """Why the first write failed; tells a store that may only be read from one that refuses everything."""
+    if error.trouble is Trouble.DENIED:
+        try:
+            objects.list(deep=False)
+        except HeronError:
+            return _sentence(error)
+        return "is read-only for these credentials: permit them to write and remove objects"
+    return _sentence(error)
+
+
+def _sentence(error: ObjectsError) -> str:
+    detail = f" ({error.detail})" if error.detail else ""
+    scheme = error.store.split(":", 1)[0]
+    words = {"endpoint": ENDPOINTS.get(scheme, "the network"), "credentials": CREDENTIALS.get(scheme, "those")}
+    fix = _FIXES.get(error.trouble, "").format(**words)
+    return f"{error.trouble.value}{detail}" + (f": {fix}" if fix else "")

@@ -1,0 +1,90 @@
+"""The seven calls of a place for objects, and what may go wrong there.
+
+An object is a key, such as `chk-7/metadata`, and bytes. It appears whole or not at all, and a reader that comes after
+a completed write sees it. There is no rename and no lock: what must exist once is written by `put_if_absent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from heronpy.common.errors import HeronError, RetryableError
+
+
+class Trouble(Enum):
+    """Why a store did not do what it was asked; the value completes 'store X ...'."""
+
+    AWAY = "cannot be reached"
+    BUSY = "answers that it is overloaded"
+    NO_CREDENTIALS = "needs credentials and none were found"
+    CREDENTIALS = "refuses the credentials"
+    DENIED = "does not permit this"
+    NO_BUCKET = "does not exist"
+    REGION = "is in another region"
+    FULL = "is full or read-only"
+    OTHER = "has failed"
+
+
+class ObjectsError(RetryableError):
+    """A store did not do what it was asked; a later attempt may succeed."""
+
+    def __init__(self, store: str, trouble: Trouble, detail: str = "") -> None:
+        super().__init__(f"store {store} {trouble.value}" + (f" ({detail})" if detail else ""))
+        self.store, self.trouble, self.detail = store, trouble, detail
+
+
+class MissingObjectError(HeronError):
+    """There is no object of this key."""
+
+    def __init__(self, store: str, key: str) -> None:
+        super().__init__(f"{store}/{key} is missing")
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What lies below a prefix."""
+
+    objects: dict[str, int]
+    """Key to size in bytes; keys are relative to the store, not to the prefix."""
+    folders: tuple[str, ...] = ()
+    """First parts of the keys that lie deeper; empty in a deep listing."""
+
+
+class Objects(Protocol):
+    """A place for objects. Safe for threads; not to be used in a forked child.
+
+    Every call raises ObjectsError when the store does not answer, or refuses.
+    """
+
+    @property
+    def name(self) -> str:
+        """The place, as in sentences and locations."""
+
+    def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
+        """Write an object, or replace it; a Path means the content of that file."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write an object unless there is one of this key; whether the object there now is `data`.
+
+        Of several creators with different data exactly one gets True, also when answers are lost.
+        """
+
+    def get(self, key: str) -> bytes:
+        """The content; MissingObjectError if there is none."""
+
+    def head(self, key: str) -> int | None:
+        """The size in bytes; None if there is no such object."""
+
+    def list(self, prefix: str = "", deep: bool = True) -> Listing:
+        """The objects below `prefix/`; when not `deep`, only the first level, with its folders."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects; those that are absent are no error."""
+
+    def local_path(self, key: str) -> Path | None:
+        """The file of this object on this host, for reading; None if it is not a file here."""

@@ -1,0 +1,231 @@
+"""Objects in S3, Google Cloud Storage or Azure Blob Storage, by the library obstore (extra `objects`).
+
+Credentials, region and endpoint come from the environment, as that library reads it; they are neither taken from
+settings nor repeated in an error, whose text is made from the kind of failure and its code alone. Requests that fail on
+the way, or because the store is overloaded, are repeated with growing pauses until `patience_s` is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from heronpy.common.errors import ConfigError
+from heronpy.storage.objects.port import Listing, MissingObjectError, ObjectsError, Trouble
+from heronpy.storage.objects.url import Url
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+INSTALL: Final = "pip install 'heronpy[objects]'"
+#: A silent peer counts as lost after this; a whole request may take longer, for large objects.
+READ_S: Final = 30.0
+CONNECT_S: Final = 5.0
+REQUEST_S: Final = 600.0
+#: Longest pause between two attempts.
+PAUSE_S: Final = 5.0
+#: Objects up to this size go in one request, larger ones in parts of it.
+PART_BYTES: Final = 8 << 20
+#: Parts of one object under way at a time.
+PARTS: Final = 4
+#: Threads of the library in a process.
+WORKERS: Final = "2"
+
+#: Without it only https:// endpoints are used. The library reads it too, but not beside options of ours.
+_ALLOW_HTTP: Final = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
+
+#: What most people need to set, by scheme: who they are, and where another server is.
+CREDENTIALS: Final = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+ENDPOINTS: Final = {
+    "s3": "AWS_ENDPOINT_URL and, for http://, AWS_ALLOW_HTTP=true",
+    "gs": "the network",
+    "az": "AZURE_STORAGE_ENDPOINT and, for http://, AZURE_ALLOW_HTTP=true",
+}
+
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
+#: Where clouds tell the programs on their machines who they are: asked only when nothing else says it.
+_METADATA_SERVICES: Final = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
+_OF_CREDENTIALS: Final = frozenset(
+    (
+        "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired",
+        "AuthenticationFailed", "InvalidAuthenticationInfo",
+    )
+)  # fmt: skip
+
+
+class RemoteObjects:
+    """See `port.Objects`; keys are below `place`."""
+
+    def __init__(self, place: Url, patience_s: float) -> None:
+        self.name = str(place)
+        self._start = f"{place.key}/" if place.key else ""
+        self._store = _client(place.scheme, place.bucket, patience_s, os.getpid())
+
+    def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
+        import obstore
+
+        with self._trouble():
+            obstore.put(self._store, self._start + key, data, chunk_size=PART_BYTES, max_concurrency=PARTS)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._trouble():
+            try:
+                obstore.put(self._store, self._start + key, data, mode="create", use_multipart=False)
+                return True
+            except (AlreadyExistsError, PreconditionError):
+                pass
+        # Perhaps ours: the answer to a first attempt was lost, and the repeated one was refused.
+        try:
+            return self.get(key) == data
+        except MissingObjectError:
+            return False
+
+    def get(self, key: str) -> bytes:
+        import obstore
+
+        with self._trouble(key):
+            return obstore.get(self._store, self._start + key).bytes().to_bytes()
+
+    def head(self, key: str) -> int | None:
+        import obstore
+
+        try:
+            with self._trouble(key):
+                return int(obstore.head(self._store, self._start + key)["size"])
+        except MissingObjectError:
+            return None
+
+    def list(self, prefix: str = "", deep: bool = True) -> Listing:
+        import obstore
+
+        below, cut = (self._start + prefix).rstrip("/") or None, len(self._start)
+        with self._trouble():
+            if deep:
+                pages = obstore.list(self._store, below)
+                return Listing({item["path"][cut:]: item["size"] for page in pages for item in page})
+            listed = obstore.list_with_delimiter(self._store, below)
+            folders = tuple(sorted(path.rsplit("/", 1)[-1] for path in listed["common_prefixes"]))
+            return Listing({item["path"][cut:]: item["size"] for item in listed["objects"]}, folders)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        import obstore
+
+        doomed = [self._start + key for key in keys]
+        if not doomed:
+            return
+        with self._trouble(), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, doomed)
+            return
+        # Some stores stop at an absent object.
+        for key in doomed:
+            with self._trouble(), contextlib.suppress(FileNotFoundError):
+                obstore.delete(self._store, key)
+
+    def local_path(self, key: str) -> Path | None:
+        return None
+
+    @contextlib.contextmanager
+    def _trouble(self, key: str | None = None) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as error:
+            text = str(error)
+            code = _CODE.search(text)
+            missing = isinstance(error, FileNotFoundError) and (
+                code is None or code[1] in ("NoSuchKey", "BlobNotFound")
+            )
+            if missing and key is not None:
+                raise MissingObjectError(self.name, key) from None
+            # `from None`: what the library says may repeat a signed address.
+            raise ObjectsError(self.name, _trouble_of(error, text, code[1] if code else ""), _detail(text)) from None
+
+
+def forget_clients() -> None:
+    """Close the connections that nobody uses now."""
+    _client.cache_clear()
+
+
+@functools.lru_cache(maxsize=16)
+def _client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
+    """The client of a bucket, with its connections; a process that was forked gets its own."""
+    # Else one for each processor of the host, in every task.
+    os.environ.setdefault("TOKIO_WORKER_THREADS", WORKERS)
+    place = f"{scheme}://{bucket}"
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import AzureStore, GCSStore, S3Store
+    except ImportError:
+        raise ConfigError(f"{place} needs the library obstore; run: {INSTALL}") from None
+    options: dict[str, Any] = {
+        "client_options": {
+            "allow_http": os.environ.get(_ALLOW_HTTP[scheme], "").lower() in ("true", "1", "yes", "on"),
+            "connect_timeout": timedelta(seconds=min(CONNECT_S, max(patience_s, 1.0))),
+            "read_timeout": timedelta(seconds=READ_S),
+            "timeout": timedelta(seconds=REQUEST_S),
+        },
+        "retry_config": {
+            # The time is the limit; this many attempts do not fit into it.
+            "max_retries": 1 + int(patience_s * 10),
+            "retry_timeout": timedelta(seconds=patience_s),
+            "backoff": {
+                "init_backoff": timedelta(seconds=0.1),
+                "max_backoff": timedelta(seconds=PAUSE_S),
+                "base": 2,
+            },
+        },
+    }
+    try:
+        if scheme == "s3":
+            return S3Store(bucket, **options)
+        if scheme == "gs":
+            return GCSStore(bucket, **options)
+        return AzureStore(bucket, **options)
+    except (BaseError, OSError, ValueError):
+        # The text names options of the environment; their values may be secrets, so it is not repeated.
+        raise ConfigError(
+            f"{place} cannot be opened with what the environment says of it; check {CREDENTIALS[scheme]}, or see"
+            " docs/howto/object-stores.md for other variables"
+        ) from None
+
+
+def _trouble_of(error: Exception, text: str, code: str) -> Trouble:
+    """What a failure of the library means."""
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    status = _STATUS.search(text)
+    number = int(status[1]) if status else 0
+    if any(address in text for address in _METADATA_SERVICES):
+        return Trouble.NO_CREDENTIALS
+    if code in _OF_CREDENTIALS or isinstance(error, UnauthenticatedError):
+        return Trouble.CREDENTIALS
+    if isinstance(error, PermissionDeniedError) or number == 403:
+        return Trouble.DENIED
+    if number == 404:
+        return Trouble.NO_BUCKET
+    if number == 301:
+        return Trouble.REGION
+    if number in (408, 429, 503) or code == "SlowDown":
+        return Trouble.BUSY
+    return Trouble.OTHER if number else Trouble.AWAY
+
+
+def _detail(text: str) -> str:
+    """Status and code of an answer: they are safe to show."""
+    status, code = _STATUS.search(text), _CODE.search(text)
+    return " ".join(found[1] for found in (status, code) if found)

@@ -1,0 +1,42 @@
+"""Which shared files copies in progress rely on, so that a removal by the same process spares them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+
+
+class Pins:
+    """Files by the checkpoint that relies on them. Safe for threads; known to this process alone."""
+
+    def __init__(self) -> None:
+        self._pins: dict[int, set[str]] = {}
+        self._doomed: set[str] = set()
+        self._changed = threading.Condition()
+
+    def add(self, checkpoint: int, paths: Iterable[str]) -> None:
+        """Spare these from now on; waits for a removal of one of them, after which it is known whether it exists."""
+        wanted = set(paths)
+        with self._changed:
+            self._changed.wait_for(lambda: not wanted & self._doomed)
+            self._pins.setdefault(checkpoint, set()).update(wanted)
+
+    def release(self, checkpoint: int) -> None:
+        """This checkpoint and older ones are over: their metadata protects what they need."""
+        with self._changed:
+            for number in [number for number in self._pins if number <= checkpoint]:
+                del self._pins[number]
+
+    @contextlib.contextmanager
+    def removing(self, paths: Iterable[str]) -> Iterator[list[str]]:
+        """Those of the files that may be removed, in the block; whoever pins one meanwhile waits."""
+        with self._changed:
+            doomed = set(paths).difference(*self._pins.values())
+            self._doomed |= doomed
+        try:
+            yield sorted(doomed)
+        finally:
+            with self._changed:
+                self._doomed -= doomed
+                self._changed.notify_all()
