@@ -1,8 +1,9 @@
 """The keys of a topology's TCP links (CurveZMQ, "Ironhouse"). `transport` decides when there are such links.
 
 `heron submit` makes two key pairs, one for listeners and one for clients, and stores them in
-`<working_dir>/keys`, mode 0700, files 0600. Every process of the topology reads them there; they never
-appear in a launch file, plan, log, argument or environment variable. Each submit makes new ones.
+`<working_dir>/keys`, mode 0700, files 0600; an orchestrator may mount them there as a secret instead. Every process of
+the topology reads them there; they never appear in a launch file, plan, log, argument or environment variable. Each
+submit makes new ones.
 
 A listener proves that it has the server's secret key, a connecting process the client's. Links over ipc are
 not encrypted: only the user can enter the folder of the sockets.
@@ -19,10 +20,11 @@ from typing import Any, Final
 import zmq
 
 from heronpy.common.errors import ConfigError
-from heronpy.net.private import check_private, make_private, read_private, write_private
+from heronpy.net.private import check_private, is_mounted, make_private, read_mounted, read_private, write_private
 
 _SERVER: Final = "server.key"
 _CLIENT: Final = "client.key"
+_NAMES: Final = (_SERVER, _CLIENT)
 _FILE: Final = re.compile(rb"public ([!-~]{40})\nsecret ([!-~]{40})\n")
 _FILE_MAX_BYTES: Final = 1024
 
@@ -74,11 +76,14 @@ def folder_of(working_dir: str) -> Path:
 def generate(working_dir: str) -> None:
     """Make new keys, replacing those of an earlier topology of this name."""
     remove(working_dir)
-    folder = folder_of(working_dir)
+    save(folder_of(working_dir), Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
+
+
+def save(folder: Path, server: Pair, client: Pair) -> None:
+    """Write both pairs into a folder, which is made, private to this user."""
     make_private(folder)
-    for name in (_SERVER, _CLIENT):
-        public, secret = zmq.curve_keypair()
-        write_private(folder / name, b"public %s\nsecret %s\n" % (public, secret))
+    for name, pair in zip(_NAMES, (server, client), strict=True):
+        write_private(folder / name, b"public %s\nsecret %s\n" % (pair.public, pair.secret))
 
 
 def remove(working_dir: str) -> None:
@@ -88,13 +93,24 @@ def remove(working_dir: str) -> None:
 
 def load(working_dir: str, domain: str) -> Keys:
     """Read the keys; ConfigError when they are missing, damaged or readable by others."""
-    folder = folder_of(working_dir)
+    return read(folder_of(working_dir), domain)
+
+
+def read(folder: Path, domain: str) -> Keys:
+    """Both pairs of a folder, as `load`."""
+    return Keys(domain, *(_pair(folder / name, read_secret(folder, name)) for name in _NAMES))
+
+
+def read_secret(folder: Path, name: str) -> bytes:
+    """A file of a folder of keys, which is this user's own, or a mounted secret; ConfigError otherwise."""
+    if is_mounted(folder):
+        return read_mounted(folder, name, _FILE_MAX_BYTES)
     check_private(folder)
-    return Keys(domain, _load_pair(folder / _SERVER), _load_pair(folder / _CLIENT))
+    return read_private(folder / name, _FILE_MAX_BYTES)
 
 
-def _load_pair(path: Path) -> Pair:
-    match = _FILE.fullmatch(read_private(path, _FILE_MAX_BYTES))
+def _pair(path: Path, content: bytes) -> Pair:
+    match = _FILE.fullmatch(content)
     if match is None or not _matches(match[1], match[2]):
         raise ConfigError(f"{path} holds no key pair; submit the topology again")
     return Pair(match[1], match[2])

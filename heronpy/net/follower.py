@@ -26,9 +26,11 @@ from heronpy.statemgr.base import StateManager
 log = logging.getLogger("heronpy.net")
 
 TIMEOUT_S = 2.0
-#: Recovers a missed watch notification after this.
-LOOK_AGAIN_S = 5.0
+#: Recovers a missed watch notification after this; state in files looks more often by itself.
+LOOK_AGAIN_S = 15.0
 LOOK_AGAIN_UNREGISTERED_S = 0.2
+#: How long the end of a process may wait for the topology master.
+LAST_WORD_S = 0.3
 
 
 class MasterFollower:
@@ -121,6 +123,20 @@ class MasterFollower:
         if self._client is None or not self.registered:
             raise DeadlineError("this process is not registered with a topology master")
         return await self._client.call(body, TIMEOUT_S)
+
+    async def last_word(self, state: StateManager, body: Message) -> bool:
+        """Send a message that nothing follows, once `follow` has ended; whether the topology master has taken it.
+
+        It waits for at most `LAST_WORD_S`, and not at all for a master that has left.
+        """
+        if not self.registered:
+            return False
+        with contextlib.suppress(HeronError, OSError, TimeoutError):
+            async with asyncio.timeout(LAST_WORD_S):
+                if await asyncio.to_thread(state.exists, self._path):
+                    await self.call(body)
+                    return True
+        return False
 
     def close(self) -> None:
         """Drop the connection; pending calls raise LostReplyError. Idempotent."""

@@ -3,6 +3,9 @@
 A socket in the file system is as safe as its folder: libzmq accepts every process that can enter. So a folder of
 sockets or keys is made with mode 0700, and one that another user owns, that others may enter or that is a symbolic link
 is refused, never repaired: its contents may be a trap.
+
+A secret that an orchestrator mounts follows another rule, because such a mount belongs to root and consists of links:
+see `read_mounted`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from heronpy.common.errors import ConfigError
 
 #: Rights of group and others.
 _OTHERS = 0o077
+#: Rights that nobody may have on a file of a mounted secret: its group may read it.
+_NOT_MOUNTED = 0o037
 
 
 def make_private(folder: str | os.PathLike[str]) -> None:
@@ -60,6 +65,44 @@ def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
         data = os.read(descriptor, max_bytes + 1)
     finally:
         os.close(descriptor)
+    if len(data) > max_bytes:
+        raise ConfigError(f"{path} is larger than {max_bytes} bytes")
+    return data
+
+
+def is_mounted(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder is a mounted secret: root's or this user's, on a file system that nobody here can write to."""
+    try:
+        found = os.lstat(folder)
+        read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+    return read_only and stat.S_ISDIR(found.st_mode) and found.st_uid in (0, os.getuid())
+
+
+def read_mounted(folder: str | os.PathLike[str], name: str, max_bytes: int) -> bytes:
+    """A small file of a mounted secret (`is_mounted`); ConfigError unless it is this user's business alone.
+
+    Links are followed inside the folder and never out of it. The file belongs to root or this user, and users other
+    than these and the mount's group can neither read nor write it; the group, which the orchestrator gives to this
+    process, can only read.
+    """
+    path = Path(folder) / name
+    root, real = os.path.realpath(folder), os.path.realpath(path)
+    if os.path.commonpath((root, real)) != root:
+        raise ConfigError(f"{path} is a link that leads out of {folder}; mount the secret as files of one folder")
+    try:
+        descriptor = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.getuid()) or found.st_mode & _NOT_MOUNTED:
+            raise ConfigError(
+                f"{path} is a mounted secret of mode {stat.S_IMODE(found.st_mode):04o}; mount it so that only its owner"
+                " and its group can read it, such as with defaultMode 0440"
+            )
+        data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise ConfigError(f"{path} is larger than {max_bytes} bytes")
     return data

@@ -36,7 +36,7 @@ from heronpy.common.errors import (
 )
 from heronpy.net.curve import Keys
 from heronpy.net.transport import bind, connect
-from heronpy.net.zsock import LoopSocket, configure
+from heronpy.net.zsock import CONTROL_HWM, LoopSocket, configure
 from heronpy.proto import control_pb2
 
 log = logging.getLogger("heronpy.net")
@@ -222,8 +222,12 @@ class ControlServer:
         on_request: OnRequest,
         context: zmq.Context[Any] | None = None,
         keys: Keys | None = None,
+        receives_max: int = CONTROL_HWM,
+        sends_max: int = CONTROL_HWM,
     ) -> None:
-        sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), heartbeat=False)
+        """`receives_max`, `sends_max`: messages from and to one peer that wait; more of these stay with the peer."""
+        sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), hwm=sends_max, heartbeat=False)
+        sock.setsockopt(zmq.RCVHWM, receives_max)
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
         sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.endpoints = [bind(sock, endpoint, keys) for endpoint in endpoints]

@@ -8,6 +8,7 @@ TCP without keys.
 from __future__ import annotations
 
 import enum
+import errno
 import ipaddress
 import os
 import re
@@ -23,6 +24,7 @@ from heronpy.common.errors import ConfigError, RpcError
 from heronpy.common.folders import check_root
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import HasSettings, settings_for
+from heronpy.net.addresses import in_any_order, network_of, ports_of
 from heronpy.net.curve import Keys, load
 from heronpy.net.private import check_private
 
@@ -50,6 +52,9 @@ class HasPlace(HasSettings, Protocol):
     @property
     def sockets_dir(self) -> str: ...
 
+    @property
+    def address(self) -> str: ...
+
 
 def choose(settings: SecuritySettings) -> Transport:
     """All containers are on one machine unless the settings name an address that others can reach."""
@@ -58,8 +63,23 @@ def choose(settings: SecuritySettings) -> Transport:
     return Transport(settings.transport)
 
 
+def transport_of(launch: HasPlace) -> Transport:
+    """What the processes of this host listen on: TCP where its address for other hosts is known."""
+    settings = settings_for(launch, SecuritySettings)
+    if not launch.address:
+        return choose(settings)
+    if settings.transport == "ipc":
+        raise ConfigError(
+            "heron.security.transport is ipc, which does not leave a machine, but the containers are on several hosts;"
+            " set it to tcp"
+        )
+    return Transport.TCP
+
+
 def check(settings: SecuritySettings) -> None:
-    """Refuse settings that cannot work, before anything is started."""
+    """Refuse settings that cannot work on any host, before anything is started."""
+    network_of(settings.network)
+    ports_of(settings.port_range)
     host = settings.bind_host
     try:
         address = ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)
@@ -79,12 +99,18 @@ def check(settings: SecuritySettings) -> None:
                 f"heron.security.bind_host is {host} but heron.security.transport is ipc, which does not leave this"
                 " machine; set heron.security.transport to auto, or remove bind_host"
             )
+
+
+def check_address(settings: SecuritySettings) -> None:
+    """Refuse an address that this host, which is to listen on it, does not have."""
+    if choose(settings) is Transport.IPC:
         return
+    host = settings.bind_host
     if not zmq.has("curve"):
         raise ConfigError("the libzmq of this Python has no CURVE; install pyzmq from its wheels")
     with socket.socket() as probe:
         try:
-            probe.bind((str(address), 0))
+            probe.bind(("127.0.0.1" if host == "localhost" else host, 0))
         except OSError as error:
             raise ConfigError(
                 f"heron.security.bind_host {host} cannot be bound on this machine: {error.strerror}"
@@ -100,7 +126,7 @@ def _is_loopback(host: str) -> bool:
 
 def keys_of(launch: HasPlace) -> Keys | None:
     """The keys of a topology's TCP links; None when it has no such links. ConfigError when they are missing."""
-    if choose(settings_for(launch, SecuritySettings)) is Transport.IPC:
+    if transport_of(launch) is Transport.IPC:
         return None
     return load(launch.working_dir, launch.topology_id)
 
@@ -111,11 +137,11 @@ def endpoint_of(launch: HasPlace, name: str) -> str:
     `name` is unique to this incarnation, as a port would be: a peer of the previous incarnation must not reach this
     one, which lacks what the peer counts as delivered.
     """
-    settings = settings_for(launch, SecuritySettings)
-    if choose(settings) is Transport.IPC:
+    if transport_of(launch) is Transport.IPC:
         return f"{_IPC}{launch.sockets_dir}/{name}"
-    host = settings.bind_host
-    return f"tcp://{'127.0.0.1' if host == 'localhost' else host}:*"
+    settings = settings_for(launch, SecuritySettings)
+    host = launch.address or settings.bind_host
+    return f"tcp://{'127.0.0.1' if host == 'localhost' else host}:{settings.port_range or '*'}"
 
 
 def remove_stale(sockets_dir: str, name: str) -> None:
@@ -141,9 +167,10 @@ def _is_dead(path: Path) -> bool:
 def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:
     """Bind and return the actual endpoint; non-ipc endpoints accept only holders of the client key.
 
+    The port of a TCP endpoint may be * or a range first-last, of which any that is free is taken.
     Keys stay with a socket, so bind ipc endpoints first. An ipc socket lies in a private folder of the user,
     replaces the file of a dead predecessor, and has mode 0600; the kernel names the user of each client
-    (SO_PEERCRED), and other users are refused. ConfigError for TCP without keys.
+    (SO_PEERCRED), and other users are refused. ConfigError for TCP without keys, and when all ports are taken.
     """
     if endpoint.startswith(_IPC):
         path = endpoint[len(_IPC) :]
@@ -157,10 +184,28 @@ def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> st
         os.chmod(path, 0o600)
         return endpoint
     _keys_for(endpoint, keys).listen(sock)
-    sock.bind(endpoint)
+    _bind_network(sock, endpoint)
     endpoint_bytes = sock.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(endpoint_bytes, bytes)
     return endpoint_bytes.rstrip(b"\0").decode()
+
+
+def _bind_network(sock: zmq.Socket[bytes], endpoint: str) -> None:
+    host, _, text = endpoint.rpartition(":")
+    if "-" not in text:
+        sock.bind(endpoint)
+        return
+    ports = ports_of(text)
+    for port in in_any_order(ports or range(0)):
+        try:
+            sock.bind(f"{host}:{port}")
+            return
+        except zmq.ZMQError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise ConfigError(
+        f"all ports {text} of {host.removeprefix('tcp://')} are taken; free some, or widen heron.security.port_range"
+    )
 
 
 def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> None:

@@ -68,7 +68,11 @@ def readable(sock: zmq.Socket[bytes]) -> bool:
 
 
 class LoopSocket:
-    """Feeds what a ZeroMQ socket receives to `on_message(parts)`, from the running asyncio loop."""
+    """Feeds what a ZeroMQ socket receives to `on_message(parts)`, from the running asyncio loop.
+
+    For messages that can wait: with `pause_s`, what comes within that time after a message is read together with the
+    next one, so that many senders at once wake the loop twice and not each.
+    """
 
     def __init__(
         self,
@@ -76,8 +80,11 @@ class LoopSocket:
         on_message: Callable[[list[bytes]], None],
         *,
         budget: int = 64,
+        pause_s: float = 0.0,
     ) -> None:
         self.sock = sock
+        self._pause_s = pause_s
+        self._resume_timer: asyncio.TimerHandle | None = None
         self._on_message = on_message
         self._budget = budget
         self._loop = asyncio.get_running_loop()
@@ -100,8 +107,11 @@ class LoopSocket:
             return
         self._draining = True
         try:
-            if not self._receive_all():
+            received = self._receive_all()
+            if received >= self._budget:
                 self.rearm()
+            elif received and self._pause_s:
+                self._pause()
         except BaseException:
             # The socket is not drained, so its descriptor would never become readable again.
             self.rearm()
@@ -109,22 +119,32 @@ class LoopSocket:
         finally:
             self._draining = False
 
-    def _receive_all(self) -> bool:
-        """Pass on what is there; False when the budget ends it."""
+    def _receive_all(self) -> int:
+        """Pass on what is there; the number of messages, which is the budget when that ended it."""
         recv = self.sock.recv_multipart
-        for _ in range(self._budget):
+        for received in range(self._budget):
             try:
                 parts = recv(zmq.DONTWAIT)
             except zmq.Again:
-                return True
+                return received
             except zmq.ZMQError as error:
                 if error.errno in (zmq.ENOTSOCK, zmq.ETERM):
-                    return True
+                    return received
                 raise
             self._on_message(parts)
             if self._closed:
-                return True
-        return False
+                return 0
+        return self._budget
+
+    def _pause(self) -> None:
+        if self._resume_timer is None:
+            self._loop.remove_reader(self._fd)
+            self._resume_timer = self._loop.call_later(self._pause_s, self._resume)
+
+    def _resume(self) -> None:
+        self._resume_timer = None
+        self._loop.add_reader(self._fd, self._drain)
+        self.rearm()
 
     def send(self, parts: list[bytes]) -> bool:
         """Send without blocking; False when the socket cannot take it now (full, or no such peer)."""
@@ -147,4 +167,6 @@ class LoopSocket:
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._fd)
+            if self._resume_timer is not None:
+                self._resume_timer.cancel()
             self.sock.close(linger=linger_ms)

@@ -1,0 +1,107 @@
+"""On which address and ports the processes of a host listen for other hosts.
+
+Hosts differ in the names and order of their interfaces, so an address is found by what it is for: the network that the
+operator names, or else the way to a peer that all hosts have in common. IPv4 only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from heronpy.common.errors import ConfigError
+
+_RANGE: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_PORT_MAX: Final = 65535
+_HOST: Final = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.\-]{0,251}[0-9A-Za-z])?")
+
+
+def network_of(text: str) -> ipaddress.IPv4Network | None:
+    """The value of heron.security.network, None if it is empty; ConfigError when it is no IPv4 network."""
+    if not text:
+        return None
+    try:
+        return ipaddress.IPv4Network(text, strict=False)
+    except ValueError:
+        raise ConfigError(
+            f"heron.security.network is {text!r} but must be an IPv4 network such as 10.1.0.0/16"
+        ) from None
+
+
+def ports_of(text: str) -> range | None:
+    """The value of heron.security.port_range, None if it is empty; ConfigError when it is no range of ports."""
+    if not text:
+        return None
+    match = _RANGE.fullmatch(text)
+    first, last = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+    if not 0 < first <= last <= _PORT_MAX:
+        raise ConfigError(
+            f"heron.security.port_range is {text!r} but must be first-last, such as 20000-20999, with ports up to"
+            f" {_PORT_MAX}"
+        )
+    return range(first, last + 1)
+
+
+def told_at(door_host: str, endpoints: Sequence[str]) -> list[str]:
+    """The endpoints that containers are told: those of the door, or its port at heron.engine.door_host.
+
+    ConfigError when that is neither a name nor an address.
+    """
+    if not door_host:
+        return list(endpoints)
+    if not _HOST.fullmatch(door_host):
+        raise ConfigError(f"heron.engine.door_host is {door_host!r} but must be a DNS name or an IPv4 address")
+    return list(dict.fromkeys(f"tcp://{door_host}:{one.rpartition(':')[2]}" for one in endpoints))
+
+
+def in_any_order(ports: range) -> Iterator[int]:
+    """All of them once, from a random one on: processes that start together seldom want the same."""
+    start = random.randrange(len(ports))
+    yield from ports[start:]
+    yield from ports[:start]
+
+
+def address_here(network: str, towards: str) -> str:
+    """The address of this host on which its processes listen.
+
+    The one inside `network` (CIDR), if that is not empty; else the one from which this host reaches `towards`, a
+    ZeroMQ endpoint or host:port. Nothing is sent. ConfigError when there is none.
+    """
+    wanted = network_of(network)
+    if wanted is None:
+        return _towards(towards.removeprefix("tcp://"))
+    mine = _addresses()
+    found = [address for address in mine if ipaddress.IPv4Address(address) in wanted]
+    if not found:
+        raise ConfigError(
+            f"host {socket.gethostname()} has no address in heron.security.network {network}; it has {', '.join(mine)}"
+        )
+    return found[0]
+
+
+def _addresses() -> list[str]:
+    """The IPv4 addresses of all interfaces."""
+    import psutil  # needed only where an operator names a network
+
+    return [
+        one.address for found in psutil.net_if_addrs().values() for one in found if one.family is socket.AF_INET
+    ]  # fmt: skip
+
+
+def _towards(peer: str) -> str:
+    host, _, port = peer.rpartition(":")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, int(port)))
+            address: str = probe.getsockname()[0]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(
+            f"host {socket.gethostname()} has no address from which it reaches {peer} ({reason}); it has"
+            f" {', '.join(_addresses())}; set heron.security.network"
+        ) from None
+    return address

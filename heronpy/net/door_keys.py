@@ -1,0 +1,65 @@
+"""The keys of a scheduler's door, in `<working_dir>/keys/door`: two key pairs as in `curve`, and the members' key.
+
+The pairs are others than those of the links between containers: the ticket has the client's. Whoever holds a ticket may
+say hello for a submission that nobody has said hello for, and so act for it: a ticket is as secret as the topology
+itself. What a submission may ask besides needs its own secret, which the door derives from the members' key and says in
+its answer to the hello; so nothing of it has to be kept.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from heronpy.common.errors import ConfigError
+from heronpy.net import curve
+from heronpy.net.curve import Keys, Pair
+from heronpy.net.private import write_private
+
+_MEMBER: Final = "member.key"
+_HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
+
+
+@dataclass(frozen=True, slots=True)
+class DoorKeys:
+    """The keys of one topology's door."""
+
+    keys: Keys
+    member: bytes = field(repr=False)
+    """Secret key of 32 bytes, from which the members' secrets are derived."""
+
+    def secret_of(self, container: int, submission: int) -> bytes:
+        """What a submission proves itself with, once it was welcomed."""
+        return hmac.digest(self.member, f"{self.keys.domain}.{container}.{submission}".encode(), "sha256")
+
+    def is_member(self, container: int, submission: int, secret: bytes) -> bool:
+        """Whether a message of that submission has its secret."""
+        return hmac.compare_digest(self.secret_of(container, submission), secret)
+
+
+def folder_of(working_dir: str) -> Path:
+    """The folder of the door's keys: below that of the others, so that `curve.remove` removes them too."""
+    return curve.folder_of(working_dir) / "door"
+
+
+def make(working_dir: str) -> None:
+    """New keys; call it after `curve.generate`, which removes them."""
+    folder = folder_of(working_dir)
+    curve.save(folder, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
+    write_private(folder / _MEMBER, secrets.token_hex(32).encode() + b"\n")
+
+
+def load(working_dir: str, topology_id: str) -> DoorKeys:
+    """Read the keys; ConfigError when they are missing, damaged or readable by others."""
+    folder = folder_of(working_dir)
+    keys = curve.read(folder, topology_id)
+    member = curve.read_secret(folder, _MEMBER)
+    if not _HEX.fullmatch(member):
+        raise ConfigError(f"{folder / _MEMBER} holds no key; submit the topology again")
+    return DoorKeys(keys, bytes.fromhex(member.decode().strip()))
