@@ -134,10 +134,29 @@ def by_user_code(status: int, hints: ExitHints) -> bool:
 
 
 def describe_end(status: int, hints: ExitHints) -> str:
-    """As `describe_status`, but what user code did is not told in our words for a code."""
-    if by_user_code(status, hints):
-        return f"user code ended the process with exit code {os.waitstatus_to_exitcode(status)}"
+    """As `describe_status`, but what user code did is not told in our words for a code.
+
+    An exit code 0 is in order, and so a reason of its own; that nobody but user code chose it has to be said, too.
+    """
+    code = os.waitstatus_to_exitcode(status)
+    if by_user_code(status, hints) or (code == exit_codes.OK and hints.user_code and not hints.announced):
+        return f"user code ended the process with exit code {code}"
     return describe_status(status)
+
+
+def detail_of(status: int, hints: ExitHints, words: str) -> str:
+    """How a process ended, with its last words: what it raised, or the last line of its log."""
+    how = describe_end(status, hints)
+    if not words:
+        return how
+    if how != describe_status(status):
+        return f"{how}; it said last: {words}"
+    code = os.waitstatus_to_exitcode(status)
+    name, _, given = words.partition(":")
+    if code == exit_codes.USER_EXCEPTION and name == "SystemExit":
+        return f"user code called sys.exit({given.strip()})"
+    # The reason already says what a code of ours means.
+    return words if code in exit_codes.NAMED else f"{how}: {words}"
 
 
 def describe_status(status: int) -> str:

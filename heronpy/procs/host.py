@@ -13,8 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from heronpy.common.exit_codes import NAMED
-from heronpy.procs.exit_reason import ExitHints, by_user_code, describe_end
+from heronpy.procs.exit_reason import ExitHints, detail_of
 from heronpy.procs.forkserver import (
     ChildExited,
     ChildFailed,
@@ -202,12 +201,7 @@ class ProcessHost:
         killed = os.WIFSIGNALED(status)
         words, memory_error = self._owner.last_words(child.name, killed)
         known = ExitHints(user_code=child.user_code, announced=event.announced)
-        how = describe_end(status, known)
-        if not words:
-            detail = how
-        else:  # the reason already says what a code of ours means
-            ours = os.waitstatus_to_exitcode(status) in NAMED and not by_user_code(status, known)
-            detail = words if ours else f"{how}: {words}"
+        detail = detail_of(status, known, words)
         oom_moved = killed and self._oom.moved()
         figures = self._oom.figures() if oom_moved else ""
         if figures:

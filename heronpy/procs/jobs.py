@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+from heronpy.common.clock import shared_moment
 
 log = logging.getLogger("heronpy.procs")
 
@@ -13,8 +16,10 @@ log = logging.getLogger("heronpy.procs")
 class Jobs:
     """Every failure is logged; `on_failure` is for processes that cannot go on after one."""
 
-    def __init__(self, on_failure: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_failure: Callable[[], None] = lambda: None, group: int = 0) -> None:
+        """Repeated calls are made at the moments of this group, see `shared_moment`."""
         self._on_failure = on_failure
+        self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, job: Coroutine[Any, Any, None]) -> None:
@@ -35,7 +40,8 @@ class Jobs:
 
         async def repeat() -> None:
             while True:
-                await asyncio.sleep(interval_s)
+                now = time.monotonic()
+                await asyncio.sleep(shared_moment(now, interval_s, self._group) - now if interval_s else 0.0)
                 self.call(call)
 
         self.start(repeat())

@@ -56,13 +56,13 @@ def children_of(pid: int) -> list[int]:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as listing:
             return [int(child) for child in listing.read().split()]
     except FileNotFoundError:
-        return _children_by_scan(pid)
+        return children_by_scan(pid)
     except OSError:
         return []
 
 
-def _children_by_scan(parent: int) -> list[int]:
-    """For kernels without CONFIG_PROC_CHILDREN."""
+def children_by_scan(parent: int) -> list[int]:
+    """The children of a process; for kernels without CONFIG_PROC_CHILDREN."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -2,7 +2,7 @@
 
 Invariants: `on_plan` gets only plans that differ from the last one, never an older version; while the
 state manager is unreachable, or the plan is unreadable, the last plan stands. A copy on disk lets a restarted
-process start with the last plan even then.
+process start with the last plan even then, and is what the tasks of a container read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +17,7 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import HeronError
+from heronpy.procs.handed_plans import hand
 from heronpy.proto import plan_pb2
 
 log = logging.getLogger("heronpy.procs")
@@ -115,12 +115,8 @@ class PlanWatch:
     def _save_copy(self, plan: plan_pb2.PackingPlan) -> None:
         if self._copy is None:
             return
-        draft = self._copy.with_name(self._copy.name + ".new")
         try:
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(plan.SerializeToString())
-            os.replace(draft, self._copy)
+            hand(self._copy, plan.SerializeToString())
         except OSError as error:
             log.warning("cannot keep a copy of the packing plan: %s", error.strerror)
 

@@ -88,6 +88,33 @@ class RestartHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class Charges:
+    """What outlives a restart of whoever counts: a `RestartHistory` that does not change, on the same clock."""
+
+    failures: tuple[tuple[ExitReason, tuple[float, ...]], ...] = ()
+    streak: int = 0
+    last_pause_s: float = 0.0
+    #: None: there was no healthy run.
+    healthy_at: float | None = None
+
+    @classmethod
+    def of(cls, history: RestartHistory) -> Charges:
+        """What a history says; how long user code has been raising is left out."""
+        failures = tuple((reason, tuple(times)) for reason, times in history.failures.items() if times)
+        healthy_at = None if history.healthy_at == float("-inf") else history.healthy_at
+        return cls(failures, history.streak, history.last_pause_s, healthy_at)
+
+    def history(self, limits: RestartLimits) -> RestartHistory:
+        """The history to go on with."""
+        return RestartHistory(
+            {reason: deque(times, limits.budget_of(reason) + 1) for reason, times in self.failures},
+            self.streak,
+            self.last_pause_s,
+            float("-inf") if self.healthy_at is None else self.healthy_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Outlook:
     """How close a process is to being given up; zeros if no budget is charged."""
 

@@ -24,6 +24,8 @@ class ProcessSpec:
     #: Its permanent failure ends the supervisor itself.
     critical: bool = False
     user_code: bool = False
+    #: Under an earlier supervisor its user code has run: an exception at its start counts like one while running.
+    has_run: bool = False
     #: 0: not watched.
     hang_timeout_s: float = 0.0
     stop_grace_s: float = 2.0

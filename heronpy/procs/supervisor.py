@@ -106,6 +106,8 @@ class Supervisor:
         self._processes: dict[str, _Process] = {}
         #: Numbers survive removal, so that a name that is used again never repeats an epoch.
         self._numbers: dict[str, int] = {}
+        #: Processes that restart together, in order of rank, and are not all down yet.
+        self._wave: set[str] = set()
         self._stopping = False
         self._stopped = False
         self._gave_up = False
@@ -269,17 +271,46 @@ class Supervisor:
         if self._stopping:
             return []
         effects: list[Effect] = []
-        for name in names or tuple(self._processes):
-            process = self._processes.get(name)
-            if process is not None:
-                process.history = RestartHistory()
-                effects.append(Note(f"restarting {name}: {why or 'asked to'}"))
-                process.exit_wish = why or "on request"
+        # Those that are about to start anyway need nothing else.
+        chosen = [name for name in names or tuple(self._processes) if name not in self._wave]
+        asked = [process for name in chosen if (process := self._processes.get(name)) is not None]
+        for process in asked:
+            process.history = RestartHistory()
+            effects.append(Note(f"restarting {process.spec.name}: {why or 'asked to'}"))
+            process.exit_wish = why or "on request"
+        if len({process.spec.stop_rank for process in asked}) > 1:
+            self._wave |= {process.spec.name for process in asked}
+            effects += self._advance_wave(now)
+        else:
+            for process in asked:
                 effects += self._stop(process, _Intent.RESTART, now)
         return [*effects, Changed()] if effects else []
 
+    def _advance_wave(self, now: float) -> list[Effect]:
+        """Stop the lowest rank that is up of those that restart together; start all when all are down.
+
+        What the lower ranks say last is passed on by the higher ones.
+        """
+        members = [process for name, process in self._processes.items() if name in self._wave]
+        for process in members:
+            if process.state is ProcessState.BACKOFF:
+                process.state, process.deadline = ProcessState.STOPPED, None
+        up = [process for process in members if process.alive]
+        effects: list[Effect] = []
+        if not up:
+            self._wave = set()
+            for process in members:
+                process.restarts += 1
+                effects += self._start(process)
+            return effects
+        rank = min(process.spec.stop_rank for process in up)
+        for process in up:
+            if process.spec.stop_rank == rank and process.intent < _Intent.RESTART:
+                effects += self._stop(process, _Intent.RESTART, now)
+        return effects
+
     def _on_stop(self, now: float) -> list[Effect]:
-        self._stopping = True
+        self._stopping, self._wave = True, set()
         return self._advance_stop(now)
 
     def _on_tick(self, now: float) -> list[Effect]:
@@ -324,7 +355,7 @@ class Supervisor:
             return [Signal(process.spec.name, process.pid, signal.SIGTERM)]
         if process.state is ProcessState.STOPPING:
             return []
-        return self._down(process)
+        return self._down(process, now)
 
     def _hung(self, process: _Process, why: str, now: float) -> list[Effect]:
         process.state, process.intent = ProcessState.STOPPING, _Intent.HUNG
@@ -344,8 +375,8 @@ class Supervisor:
             process.exit_detail = f"restarted {process.exit_wish}" if asked else detail
         process.exit_reason = reason
         process.pid, process.deadline = 0, None
-        if self._stopping or process.intent > _Intent.MEMORY:
-            return [*self._down(process), Changed()]
+        if self._stopping or process.intent > _Intent.MEMORY or process.spec.name in self._wave:
+            return [*self._down(process, now), Changed()]
         if reason is ExitReason.OOM and process.peak_bytes and not process.memory_told:
             process.exit_detail = _with_peak(process)
         ended = Ended(process.spec, reason, process.exit_detail, process.raised, process.left)
@@ -359,7 +390,7 @@ class Supervisor:
         if reason is ExitReason.FINISHED:
             process.state, process.intent = ProcessState.STOPPED, _Intent.NONE
             return [Note(what), Changed()]
-        again = reason is ExitReason.STARTUP_FAILURE and process.has_run
+        again = reason is ExitReason.STARTUP_FAILURE and (process.has_run or process.spec.has_run)
         judged = ExitReason.USER_EXCEPTION if again else reason
         decision = decide_restart(self._limits, process.history, judged, ran_s, now, again or process.raised)
         process.outlook = decision.outlook
@@ -382,21 +413,28 @@ class Supervisor:
             effects.append(GiveUp(process.spec.name, reason, process.exit_detail))
         return effects
 
-    def _down(self, process: _Process) -> list[Effect]:
+    def _down(self, process: _Process, now: float) -> list[Effect]:
         """A process that was asked to stop is down: remove it, start it again, or leave it."""
+        name = process.spec.name
         intent, process.intent, process.deadline = process.intent, _Intent.NONE, None
         process.state = ProcessState.STOPPED
-        if self._stopping:
-            if intent is _Intent.REMOVE:
-                del self._processes[process.spec.name]
-            return self._advance_stop(None)
         if intent is _Intent.REMOVE:
-            del self._processes[process.spec.name]
-            return [Removed(process.spec.name)]
+            del self._processes[name]
+        if self._stopping:
+            return self._advance_stop(now)
+        together = name in self._wave
+        effects: list[Effect] = []
+        if intent is _Intent.REMOVE:
+            self._wave.discard(name)
+            effects.append(Removed(name))
+        if together:
+            return effects + self._advance_wave(now)
+        if intent is _Intent.REMOVE:
+            return effects
         process.restarts += 1
         return self._start(process)
 
-    def _advance_stop(self, now: float | None) -> list[Effect]:
+    def _advance_stop(self, now: float) -> list[Effect]:
         """Stop the lowest rank that still has a living process."""
         for process in self._processes.values():
             if process.state is ProcessState.BACKOFF:
@@ -407,12 +445,11 @@ class Supervisor:
                 return []
             self._stopped = True
             return [Changed(), AllStopped()]
-        moment = now if now is not None else (self._last_now or 0.0)
         rank = min(p.spec.stop_rank for p in living)
         effects: list[Effect] = []
         for process in living:
             if process.spec.stop_rank == rank and process.intent is not _Intent.SHUTDOWN:
-                effects += self._stop(process, _Intent.SHUTDOWN, moment)
+                effects += self._stop(process, _Intent.SHUTDOWN, now)
         return effects
 
 

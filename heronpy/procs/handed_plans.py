@@ -1,0 +1,40 @@
+"""What an executor hands to the tasks of its container: the topology and the packing plan, as files.
+
+They lie next to the sockets of the topology. So tasks open no state manager: it gets a few requests of each container,
+however many tasks that has, and a task can restart while it is down. A file is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from heronpy.common.folders import read_own
+from heronpy.common.ids import executor_id
+
+#: Nothing larger fits in a state manager.
+_MAX_BYTES = 64 << 20
+
+
+def plan_file(sockets_dir: str, container: int) -> Path:
+    """Where the packing plan is."""
+    return Path(sockets_dir) / f"{executor_id(container)}.plan"
+
+
+def topology_file(sockets_dir: str, container: int) -> Path:
+    """Where the topology is."""
+    return Path(sockets_dir) / f"{executor_id(container)}.topology"
+
+
+def hand(file: Path, data: bytes) -> None:
+    """Replace one of them; OSError when it cannot be written."""
+    draft = file.with_name(file.name + ".new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(data)
+    os.replace(draft, file)
+
+
+def handed(file: Path) -> bytes:
+    """The content of one of them; OSError when there is none."""
+    return read_own(file, _MAX_BYTES)
