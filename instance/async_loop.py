@@ -24,6 +24,7 @@ from .in_queue import Entry
 from .readiness import ASK_S
 from .task import CREDIT_EVERY_S, StopRequested, UserError
 from .time_use import WORKING, Doing
+from .traced import Arrived
 from .tuples import DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
@@ -129,10 +130,13 @@ class AsyncBoltTask(BoltTask):
                     continue
                 self._open[self.current[0].frame.number] = self.entry
             tup = self.current[self._place]
+            arrived = tup.frame.trace
+            if arrived is not None and arrived.place != self._place:
+                arrived = None
             self._place += 1
             if self._place >= len(self.current):
                 self.current, self._place = [], 0
-            self._start(tup, tup)
+            self._start(tup, tup, arrived)
 
     def _bound(self) -> int:
         # With several tuples in progress it is not known which one ends the process.
@@ -141,15 +145,16 @@ class AsyncBoltTask(BoltTask):
     def _cut_due(self) -> bool:
         return self.checkpoints is not None and self.checkpoints.due is not None
 
-    def _start(self, counted: HeronTuple | None, tup: HeronTuple) -> None:
-        """Run a coroutine for a tuple, or for a tick, which is not counted."""
-        task = asyncio.get_running_loop().create_task(self._run_one(tup, counted is None))
+    def _start(self, counted: HeronTuple | None, tup: HeronTuple, arrived: Arrived | None = None) -> None:
+        """Run a coroutine for a tuple, or for a tick, which is not counted; `arrived` if it is traced."""
+        task = asyncio.get_running_loop().create_task(self._run_one(tup, counted is None, arrived))
         self._running[task] = counted
         task.add_done_callback(self._done)
 
-    async def _run_one(self, tup: HeronTuple, tick: bool) -> None:
+    async def _run_one(self, tup: HeronTuple, tick: bool, arrived: Arrived | None) -> None:
         start, waited_ns, origin_ns = time.monotonic(), self.waited_ns, tup.frame.origin_ns
         marked = bool(origin_ns) and self.marks.join(origin_ns, start)
+        span = self.tracer.begin(arrived) if arrived is not None else None
         try:
             if tick:
                 await self.user.object.process_tick(tup)
@@ -162,6 +167,8 @@ class AsyncBoltTask(BoltTask):
                 if not tick:
                     self.acks.fail(tup)
                 self._failure = self._failure or error
+        if span is not None:
+            self.tracer.end(span)
         if marked:
             self.marks.part(origin_ns)
         if not tick:
@@ -169,6 +176,8 @@ class AsyncBoltTask(BoltTask):
             took_ns = (now - start) * 1e9 - (self.waited_ns - waited_ns)
             self.progress.executed += 1
             self.account.call(tup, took_ns, now)
+            if took_ns > self.slow.limit_ns:
+                self.slow.call(tup, took_ns, time.time())
             if origin_ns and not self.emitter.has_consumers():
                 self.account.path_ended(tup, 1, time.time_ns())
             self._tuple_done(tup)

@@ -52,6 +52,8 @@ class AsyncSpoutTask(SpoutTask):
         self._awake = Awake()
         self._permits = Permits(self._awake.set)
         self._push: Callable[..., list[int] | None] = self._emit_any
+        #: A trace is due.
+        self._tracing = False
         self._run: asyncio.Task[Any]
         #: Running coroutines of BESIDE, and how many emits of theirs wait for a permit.
         self._calls: set[asyncio.Task[Any]] = set()
@@ -94,6 +96,11 @@ class AsyncSpoutTask(SpoutTask):
         else:
             await self._permit()
         self._awake.set()
+        if self._tracing:
+            span = self.tracer.open()
+            tasks = self._push(tup, tup_id, stream, direct_task, need_task_ids)
+            self._tracing = not self.tracer.close(span, self.emitter.batches.now, time.time())
+            return tasks
         return self._push(tup, tup_id, stream, direct_task, need_task_ids)
 
     async def _emit_batch(self, columns: Any, **more: Any) -> None:
@@ -103,7 +110,10 @@ class AsyncSpoutTask(SpoutTask):
         else:
             await self._permit()
         self._awake.set()
+        span = self.tracer.open() if self._tracing else None
         self.emit_batch(columns, **more)
+        if span is not None:
+            self._tracing = not self.tracer.close(span, self.emitter.batches.now, time.time())
 
     async def _permit(self) -> None:
         inside = _in_call.get()
@@ -199,6 +209,7 @@ class AsyncSpoutTask(SpoutTask):
         now = self.progress.turned_at = self.emitter.batches.now = time.monotonic()
         if now >= self.marks.due:
             self.marks.open(now, time.time_ns())
+        self._tracing = now >= self.tracer.due
 
     def _turn(self) -> None:
         self._awake.clear()

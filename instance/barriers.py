@@ -54,6 +54,7 @@ class BoltCheckpoints(Checkpoints):
         frames = super().restore()
         for data in frames:
             frame = Frame.FromString(data)
+            frame.trace = 0  # its times are of another process, perhaps of another host
             frame.origin_ns = 0  # its age would be that of the checkpoint
             self.queue.restore(frame, len(data))
         return frames

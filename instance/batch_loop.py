@@ -49,11 +49,20 @@ class BatchBoltTask(BoltTask):
             part, *rest = part.singles()
             self.parts.extendleft(reversed(rest))
         origin_ns, waited_ns = part.frame.origin_ns, self.waited_ns
+        span = None
+        trace = part.frame.trace
+        if trace is not None and trace.index in part.numbers:
+            span, part.frame.trace = self.tracer.begin(trace), None
         if origin_ns:
             self.marks.begin(origin_ns, now)
         self._process_part(part)
         count, after = len(part), time.monotonic()
-        self._account_batch(part, (after - now) * 1e9 - (self.waited_ns - waited_ns), after)
+        if span is not None:
+            self.tracer.end(span, count)
+        took_ns = (after - now) * 1e9 - (self.waited_ns - waited_ns)
+        self._account_batch(part, took_ns, after)
+        if took_ns > self.slow.limit_ns:
+            self.slow.call(part.tuples()[0], took_ns, time.time(), tuples=count)
         if origin_ns and self.marks.end(after):
             self.account.path_ended(part.marks()[0], count, time.time_ns())
         self.advance(count)

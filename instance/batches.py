@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from heronpy.wire.arrow_values import encode_batch
 from heronpy.wire.frames import DATA, REGISTER, Array64, Frame, derived_edges, pack16, pack32, pack64
 
 from .anchors import anchored
-from .outlets import ArrowOutlet, Mark, Outlet, OutStream
+from .outlets import ArrowOutlet, Mark, Outlet, OutStream, Traced
 from .pending import PendingRoots
 from .tuples import HeronTuple, InFrame, Places
 
@@ -36,6 +36,13 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 
 #: send(dest_task, frame_bytes, tuples); no tuples: a control frame
 Send = Callable[[int, bytes, int], None]
+
+
+class TracedCall(Protocol):
+    """A call of user code whose tuples are traced."""
+
+    def leaving(self, outlet: Outlet) -> Traced | None:
+        """The traced tuple in an outlet that is sent while the call is in progress."""
 
 
 class Copy:
@@ -79,6 +86,9 @@ class Batches:
         self.marked = False
         #: If not 0, an outlet that has been sent begins anew with this mark.
         self.renewed_ns = 0
+        #: The traced call that is in progress, and the traced tuple in the outlet that is sent; see tracing.py.
+        self.tracing: TracedCall | None = None
+        self._trace: Traced | None = None
         #: How often an outlet was sent.
         self.flushes = 0
         #: Flush every outlet after this many tuples; adapts to the size of the tuples.
@@ -115,6 +125,9 @@ class Batches:
         self._origin_ns = outlet.origin_ns or self.origin_ns
         if self._origin_ns:
             self.marked = True
+        self._trace = outlet.trace
+        if self.tracing is not None:
+            self._trace = self.tracing.leaving(outlet) or self._trace
         if self.tracked == "bolt":
             self.settle(outlet)
         flat, marks, kinds, width = outlet.flat, outlet.marks, outlet.kinds, outlet.width
@@ -220,6 +233,11 @@ class Batches:
         # Aim at batch_bytes per frame, so that the buffers stay bounded whatever the size of the tuples.
         limit = self._batch_bytes * size // (len(payload) + 1)
         self.limit = min(self._limit_max, max(16, limit))
+        traced = self._trace
+        if traced is not None and start <= traced.place < start + size:
+            of_spout = marks is not None and self.tracked == "spout"
+            self._send(dest, traced.seal(frame, start, of_spout), size)
+            return
         self._send(dest, frame.SerializeToString(), size)
 
     def _new_frame(self, stream: int, dest: int, size: int) -> Any:

@@ -8,22 +8,21 @@ Output is sent when a batch is full, or at the end of a chunk as often as linger
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from heronpy.common.errors import TopologyError
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
-from heronpy.wire.frames import BARRIER, DATA, fits
+from heronpy.wire.frames import BARRIER, DATA, fits, root_tasks_of, roots_of
 
 from . import dead_letters
-from .acks import BoltAcks, OneOrMany, several
+from .acks import BoltAcks
 from .barriers import BoltCheckpoints
+from .bolt_calls import BoltCalls
 from .dead_letters import DeadLetters
-from .emit_batch import columns_of, emit_columns
-from .emitter import mark_of, marks_of
-from .execute_watch import ExecuteWatch
+from .execute_watch import ExecuteWatch, in_hand
 from .executed import Executed
 from .in_batch import Part
 from .in_queue import Entry, InQueue
@@ -33,6 +32,7 @@ from .poison import PoisonGuard
 from .readiness import Readiness
 from .routing import input_streams, upstream_tasks
 from .sleeps import Sleeps
+from .slow import FEW, SlowTuples
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
 
@@ -77,6 +77,7 @@ class BoltTask(Task):
         self.opener: FrameOpener
         self.poison: PoisonGuard
         self.account = Executed(self.metrics)
+        self.slow = SlowTuples(self.settings.slow_ms, self.metrics.count)
         self._execute_watch: ExecuteWatch | None = None
 
     # ---- emit, ack ------------------------------------------------------------------------------
@@ -121,39 +122,19 @@ class BoltTask(Task):
         letters = DeadLetters(self.name, launch, self.settings.dead_letters_max_bytes, self.metrics, self.progress)
         if tries_max:
             letters.emit_by(lambda *args: delegate.emit(*args), self.emitter.streams.get(dead_letters.STREAM))
-        self.poison = PoisonGuard(self.name, launch.sockets_dir, tries_max, self.user, letters, self._settle)
-        delegate.emit = self._emit_any
-        delegate.emit_batch = self._emit_batch
-        delegate.ack = self.acks.ack
-        delegate.fail = self._fail
-        delegate.end_of_input = self._no_end_of_input
-
-    def _bind_calls(self) -> None:
-        """Make the emit, ack and fail closures; they shadow the class's methods unless overridden."""
-        from heronpy.api.bolt.base_bolt import BaseBolt
-
-        delegate, bolt = self.user.delegate, self.user.object
-        context = self.user.context
-        compiled = self.emitter.compile_emit("bolt", self._emit_any, context, _never)
-        emit = compiled or self._emit_any
-        hooked = context.has_hooks
-        delegate.emit = emit
-        if hooked:
-            delegate.ack = self._hooked_ack
-        if getattr(bolt, "delegate", None) is not delegate:
-            return
-        if type(bolt).emit is BaseBolt.emit:
-            bolt.emit = emit
-        if type(bolt).ack is BaseBolt.ack:
-            bolt.ack = delegate.ack
-        if type(bolt).fail is BaseBolt.fail:
-            bolt.fail = self._fail
+        self.poison = PoisonGuard(
+            self.name, launch.sockets_dir, tries_max, self.user, letters, self._settle, self._heard
+        )
+        self._calls = BoltCalls(self.name.component, self.user, self.emitter, self.acks, self.stream_named)
+        self._calls.prepare()
 
     def bind_emit(self) -> None:
         """Make the fast `emit`, and check how the predecessor ended."""
-        self._bind_calls()
+        self._calls.bind()
         self.poison.begin(self.after, self.asynchronous)
         limit_s, code = self.settings.execute_timeout_s, self.process_function.__code__
+        thread = threading.get_ident()
+        self.slow.in_hand = lambda: in_hand(thread, code)[0]
         if limit_s:
             watch = ExecuteWatch(self.name, self.progress, limit_s, code, self.poison.overran, self.control)
             watch.start()
@@ -166,6 +147,17 @@ class BoltTask(Task):
             self.acks.ack_at_once(tup)
             self.emitter.flush()
 
+    def _heard(self, tup: HeronTuple) -> dict[int, int]:
+        """The highest root that has come of each spout task, in the frame of this tuple and those that wait."""
+        heard: dict[int, int] = {}
+        frames = [] if tup.frame.envelope is None else [tup.frame.envelope]
+        for frame in (*frames, *(entry.frame for entry in self.in_queue.waiting)):
+            if frame.tracked:
+                roots = roots_of(frame)
+                for task, root in zip(root_tasks_of(frame, len(roots)).tolist(), roots.tolist(), strict=True):
+                    heard[task] = max(root, heard.get(task, 0))
+        return heard
+
     def leave(self) -> None:
         """Leave: from here on no tuple is processed."""
         if self._execute_watch is not None:
@@ -173,53 +165,17 @@ class BoltTask(Task):
         self.poison.end()
         super().leave()
 
-    def _emit_any(
-        self,
-        tup: Any,
-        stream: str = "default",
-        anchors: Any = None,
-        direct_task: int | None = None,
-        need_task_ids: bool = False,
-    ) -> list[int] | None:
-        """`emit` without a fast path, and before it is compiled."""
-        out = self.stream_named(stream)
-        mark = mark_of(anchors) if anchors is not None and self.acking else None
-        context = self.user.context
-        if direct_task is None and not need_task_ids and not context.has_hooks:
-            self.emitter.push(out, tup, mark)
-            return None
-        tasks = self.emitter.emit_to(out, tup, mark, direct_task)
-        if context.has_hooks:
-            context.invoke_hook_emit(tup, stream, tasks)
-        return tasks if need_task_ids else None
-
-    def _emit_batch(self, columns: Any, *, rows: Any, stream: str, anchors: Any, direct_task: int | None) -> None:
-        size = None if anchors is None or type(anchors) is HeronTuple else len(anchors)
-        out = self.stream_named(stream)
-        given = columns_of(self.emitter, out, columns, rows, "anchors", size)
-        marks = marks_of(anchors, given.size) if anchors is not None and self.acking else None
-        emit_columns(self.emitter, self.user.context, out, given, marks, direct_task)
-
-    def _hooked_ack(self, tup: OneOrMany) -> None:
-        for one in several(tup, "ack"):
-            self.acks.ack(one)
-            self.user.context.invoke_hook_bolt_ack(one, (time.monotonic() - one.creation_time) * 1e9)
-
-    def _fail(self, tup: OneOrMany) -> None:
-        if not self.user.context.has_hooks:
-            self.acks.fail(tup)
-            return
-        for one in several(tup, "fail"):
-            self.acks.fail(one)
-            self.user.context.invoke_hook_bolt_fail(one, (time.monotonic() - one.creation_time) * 1e9)
-
     def flush_acks(self, current: list[HeronTuple] | None = None) -> None:
         """Send the acks and fails; `current` is the frame just processed, if it is complete."""
         self.acks.flush(current)
         self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
 
-    def _no_end_of_input(self) -> None:
-        raise TopologyError(f"end_of_input() is for spouts; {self.name.component} is a bolt")
+    def look(self, now: float) -> float:
+        return self.slow.look(now)
+
+    def fill(self, report: control_pb2.MetricsReport) -> None:
+        super().fill(report)
+        report.slow.extend(self.slow.kept)
 
     # ---- frames ---------------------------------------------------------------------------------
 
@@ -351,19 +307,30 @@ class BoltTask(Task):
         whole = place == 0 and len(current) <= self._chunk
         part = current if whole else current[place : place + self._chunk]
         first, waited_ns = part[0], self.waited_ns
-        frame = first.frame
+        frame, span = first.frame, None
+        if frame.trace is not None:
+            part, alone = frame.trace.next_part(part, place)
+            if alone:
+                span, frame.trace = self.tracer.begin(frame.trace), None
         origin_ns, source = frame.origin_ns, f"{frame.component}/{frame.stream}"
-        stamps: list[int] | None = [] if self.account.singly(source) else None
+        timed = self.account.singly(source)
+        stamps: list[int] | None = [] if timed or len(part) <= FEW else None
+        if stamps is None:
+            self.slow.blind_at = now
         if origin_ns:
             self.marks.begin(origin_ns, now)
         count = self._process(part, stamps)
         after = time.monotonic()
+        if span is not None:
+            self.tracer.end(span)
         self.progress.executed += count
         took_ns = (after - now) * 1e9 - (self.waited_ns - waited_ns)
-        self.account.chunk(source, first, count, took_ns, stamps or (), after)
+        samples = self.account.chunk(source, first, count, took_ns, stamps or () if timed else (), after)
+        if took_ns > self.slow.limit_ns:
+            self.slow.chunk(part[:count], took_ns, samples, stamps or (), time.time())
         if origin_ns and self.marks.end(after):
             self.account.path_ended(first, count, time.time_ns())
-        self.flush_due_acks(count, after, current if whole and count == len(part) else None)
+        self.flush_due_acks(count, after, current if whole and count == len(current) else None)
         took = after - now
         if took < CHUNK_SHORT_S:
             self._chunk = min(CHUNK_MAX, self._chunk * 2)
@@ -492,7 +459,3 @@ class BoltTask(Task):
             if not self.acking:
                 self.progress.lost += lost
         return frame
-
-
-def _never(tup_id: Any) -> None:
-    """Bolts have no ids to ack at once."""

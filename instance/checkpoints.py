@@ -116,7 +116,9 @@ class Checkpoints:
         #: The state is loaded and the task initialised: the status tells the attempt from now on.
         self.restored = False
         self.state = state
-        self.writer = SnapshotWriter(state, settings.fork_above_bytes, settings.inline_max_bytes, self._written)
+        self.writer = SnapshotWriter(
+            state, settings.fork_above_bytes, settings.inline_max_bytes, self._written, state.uploads
+        )
         #: There is something for `work`, at the latest once the region has started.
         self.pending = False
         self.due: Cut | None = None

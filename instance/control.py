@@ -19,6 +19,7 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from heronpy.common.clock import shared_moment
 from heronpy.net.rpc import body_of, parse, seal, wrap
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
@@ -37,6 +38,8 @@ RECONNECT_MAX_MS = 100
 LATE_S = 0.1
 #: Number of equal heartbeats before they become rarer.
 CALM_AFTER = 3
+#: Calm tasks with neighbouring numbers send together, so many: more would disturb those that work.
+TOGETHER = 10
 #: Messages for the loop that wait; the stream manager sends few.
 INBOX_MAX = 1000
 #: Messages for the stream manager that wait for a registration.
@@ -58,7 +61,9 @@ class ControlThread(threading.Thread):
         metrics_s: float,
         silence_max_s: float,
         on_plan: Callable[[Any], None],
+        look: Callable[[float], float] = lambda now: float("inf"),
     ) -> None:
+        """`look` is called in each turn of the thread, and says when it wants to be called again at the latest."""
         super().__init__(name="control", daemon=True)
         self._register = register
         self._stmgr_endpoint = stmgr_endpoint
@@ -67,6 +72,7 @@ class ControlThread(threading.Thread):
         self._report = report
         #: Sees each plan before the loop does, even while the loop is busy.
         self._on_plan = on_plan
+        self._look = look
         self._heartbeat_s = heartbeat_s
         self._metrics_s = metrics_s
         #: While nothing changes, heartbeats and metrics are rarer, up to this pause: idle tasks cost nothing.
@@ -158,20 +164,24 @@ class ControlThread(threading.Thread):
             now = time.monotonic()
             if not self._registered and now >= self._register_due:
                 self._send_registration(dealer, now)
+            # Made before the status is sent: ZeroMQ's thread is woken once for both.
+            metrics = seal(wrap(self._report())) if now >= next_metrics else None
             if now >= next_heartbeat:
                 quiet = quiet + 1 if self._send_status(dealer) else 0
                 self.calm = quiet >= CALM_AFTER
-                next_heartbeat = now + self._pause(self._heartbeat_s)
-            if now >= next_metrics:
-                next_metrics = now + self._pause(self._metrics_s)
-                _try_send(push, wrap(self._report()))
+                next_heartbeat = self._next(now, self._heartbeat_s)
+            if metrics is not None:
+                _try_send(push, metrics)
+                next_metrics = self._next(now, self._metrics_s)
             while self._to_executor:
-                _try_send(push, wrap(self._to_executor.popleft()))
+                _try_send(push, seal(wrap(self._to_executor.popleft())))
             if self._stopping:
                 self._send_status(dealer, ends=True)
-                _try_send(push, wrap(self._report()))
+                report = self._report()
+                report.ends = True
+                _try_send(push, seal(wrap(report)))
                 break
-            deadline = min(next_heartbeat, next_metrics)
+            deadline = min(next_heartbeat, next_metrics, self._look(now))
             if not self._registered:
                 deadline = min(deadline, self._register_due)
             ready = dict(poller.poll(max(1, int((deadline - now) * 1000) + 1)))
@@ -190,20 +200,24 @@ class ControlThread(threading.Thread):
     def _send_registration(self, dealer: zmq.Socket[bytes], now: float) -> None:
         self._request += 1
         self._register_due = now + REGISTER_RETRY_S
-        _try_send(dealer, wrap(self._register, self._request))
+        _try_send(dealer, seal(wrap(self._register, self._request)))
 
-    def _pause(self, interval_s: float) -> float:
-        return max(interval_s, self._silence_max_s) if self.calm else interval_s
+    def _next(self, now: float, interval_s: float) -> float:
+        """When to send again; calm tasks of a host send together, so that who reads it wakes once."""
+        if not self.calm:
+            return now + interval_s
+        pause_s = max(1, int(self._silence_max_s / interval_s)) * interval_s
+        return shared_moment(now, pause_s, (self._register.task_id - 1) // TOGETHER)
 
     def _send_status(self, dealer: zmq.Socket[bytes], ends: bool = False) -> bool:
         """Send a status; True when it equals the previous one."""
         if not self._registered:
             return False
-        while self._to_stmgr and _try_send(dealer, wrap(self._to_stmgr[0])):
+        while self._to_stmgr and _try_send(dealer, seal(wrap(self._to_stmgr[0]))):
             self._to_stmgr.popleft()
         status = self._status()
         status.ends = ends
-        _try_send(dealer, wrap(control_pb2.InstanceStatus(status=status)))
+        _try_send(dealer, seal(wrap(control_pb2.InstanceStatus(status=status))))
         if status.loop_age_s > LATE_S:
             self.interrupt()
         before, self.sent = self.sent, activity_of(status)
@@ -258,6 +272,7 @@ class ControlThread(threading.Thread):
                 control_pb2.FinishTask()
                 | control_pb2.HoldTicks()
                 | control_pb2.StopTask()
+                | control_pb2.TraceRate()
                 | control_pb2.TriggerCheckpoint()
                 | control_pb2.CheckpointComplete()
                 | control_pb2.CheckpointAborted()
@@ -276,10 +291,10 @@ def activity_of(status: Any) -> tuple[int, ...]:
     return (status.emitted, status.executed, status.acked, status.failed, status.state, status.pending)
 
 
-def _try_send(sock: zmq.Socket[bytes], envelope: control_pb2.Envelope) -> bool:
+def _try_send(sock: zmq.Socket[bytes], data: bytes) -> bool:
     """Send unless the socket's queue is full; whether it was sent."""
     try:
-        sock.send(seal(envelope), zmq.DONTWAIT)
+        sock.send(data, zmq.DONTWAIT)
     except zmq.Again:
         return False
     return True

@@ -81,23 +81,11 @@ class ExecuteWatch(threading.Thread):
                 seen = None
                 continue
             now = time.monotonic()
-            tup, frames = self._in_hand()
+            tup, frames = in_hand(self._watched, self._code)
             if tup is None or tup is not seen:
                 seen, since = tup, now
             elif now - since >= self._timeout_s:
                 self._end(tup, frames, now - since)
-
-    def _in_hand(self) -> tuple[Part | None, list[FrameType]]:
-        """The tuple or batch that the task's thread processes, and the frames of user code, innermost first."""
-        frame = sys._current_frames().get(self._watched)
-        frames: list[FrameType] = []
-        while frame is not None:
-            if frame.f_code is self._code:
-                tup = frame.f_locals.get("tup")
-                return (tup, frames) if frames and isinstance(tup, HeronTuple | InBatch) else (None, [])
-            frames.append(frame)
-            frame = frame.f_back
-        return None, []
 
     def _end(self, tup: Part, frames: list[FrameType], took_s: float) -> None:
         stack = "".join(traceback.format_list([_summary(frame) for frame in reversed(frames)]))
@@ -121,6 +109,22 @@ class ExecuteWatch(threading.Thread):
         finally:
             sys.stdout.flush()
             exit_notice.leave(exit_codes.USER_EXCEPTION)
+
+
+def in_hand(thread: int, code: CodeType) -> tuple[Part | None, list[FrameType]]:
+    """The tuple or batch that a task's thread gave to user code, and the frames of user code, innermost first.
+
+    `code` is of the runtime's function whose local `tup` is that tuple. None when no user code runs.
+    """
+    frame = sys._current_frames().get(thread)
+    frames: list[FrameType] = []
+    while frame is not None:
+        if frame.f_code is code:
+            tup = frame.f_locals.get("tup")
+            return (tup, frames) if frames and isinstance(tup, HeronTuple | InBatch) else (None, [])
+        frames.append(frame)
+        frame = frame.f_back
+    return None, []
 
 
 def _summary(frame: FrameType) -> traceback.FrameSummary:

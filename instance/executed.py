@@ -23,19 +23,20 @@ class Executed:
 
     def chunk(
         self, source: str, first: HeronTuple, count: int, took_ns: float, stamps: Sequence[int], now: float
-    ) -> None:
+    ) -> list[Sample]:
         """Calls for the tuples from `first` on, all of one frame: `source` is its first stream.
 
-        `stamps` as in ExecuteTimes.
+        `stamps` as in ExecuteTimes. Returns what they count as.
         """
         samples = self._times.samples(source, count, took_ns, stamps)
         streams = first.frame.streams
         if streams is None:
             self._metrics.executed(source, count, took_ns, samples, now)
-            return
+            return samples
         for stream, own in by_stream(streams[first.index : first.index + count], samples).items():
             number, own_ns = sum(n for _, n in own), sum(each * n for each, n in own)
             self._metrics.executed(f"{first.frame.component}/{stream}", number, own_ns, own, now)
+        return samples
 
     def call(self, tup: HeronTuple, took_ns: float, now: float) -> None:
         """One call, beside others."""

@@ -32,6 +32,8 @@ class Recipient(Protocol):
 
     def hold_ticks(self) -> None: ...
 
+    def trace_at(self, order: control_pb2.TraceRate) -> None: ...
+
 
 def act(task: Recipient, message: Message) -> None:
     """Act on a message; a task without a plan only registers, takes plans and ends."""
@@ -53,6 +55,8 @@ def act(task: Recipient, message: Message) -> None:
             task.finish_requested = True
         case control_pb2.HoldTicks():
             task.hold_ticks()
+        case control_pb2.TraceRate():
+            task.trace_at(message)
         case (
             control_pb2.TriggerCheckpoint()
             | control_pb2.CheckpointComplete()

@@ -47,6 +47,7 @@ def connect(task: Task, metrics_s: float) -> None:
         metrics_s=min(metrics_s, silence_max_s),
         silence_max_s=silence_max_s,
         on_plan=task.attempt.heard,
+        look=task.look,
     )
     task.link = DataLink(
         task.name.task_id,
@@ -70,7 +71,10 @@ def _report_of(task: Task) -> control_pb2.MetricsReport:
             metrics.counters["__emit-count", stream.name] = stream.emitted
     if task.checkpoints is not None:
         metrics.gauge("__stateful_gateway_size", "", task.checkpoints.held_bytes())
-    return report_of(task.name, task.standing, task.progress, metrics)
+    report = report_of(task.name, task.standing, task.progress, metrics)
+    if task.plan is not None:
+        task.fill(report)
+    return report
 
 
 def _silence_max_s(task: Task) -> float:

@@ -42,7 +42,6 @@ from .joining import connect, wait_for_plan
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
 from .restoring import RestoreError
-from .routing import takes_arrow
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
 from .task_name import TaskName
@@ -60,7 +59,7 @@ EXIT_LINGER_S = 1.0
 
 def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: ExitReason | None = None) -> int:
     """Run one task until it is stopped; returns the exit code of the process."""
-    topology, component = own_component(launch, task_id)
+    topology, component = own_component(launch, container, task_id)
     name = TaskName(task_id, epoch, component, container)
     settings = settings_for(launch, InstanceSettings, component)
     limit_address_space(settings.memory_limit_bytes)
@@ -212,7 +211,7 @@ def _task_class(
     try:
         prepare(launch)
         cls = load_class(part.comp.class_name, launch)
-        if isinstance(part, topology_pb2.Bolt) and takes_batches(cls, takes_arrow(topology, part)):
+        if isinstance(part, topology_pb2.Bolt) and takes_batches(cls):
             return BatchBoltTask, None
     except Exception as error:
         return plain, error

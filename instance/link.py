@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,8 @@ from heronpy.net.transport import connect
 from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, gap, header_and_frame, message_of
+
+from .traced import TracedFrame
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack
@@ -151,6 +154,8 @@ class DataLink:
         while outbox and self.sent_bytes < self.granted_out:
             data, tuples = outbox.popleft()
             self.outbox_bytes -= len(data)
+            if type(data) is TracedFrame:
+                data = data.left(time.monotonic_ns())
             self.outbox_tuples -= tuples
             self.sent_bytes += len(data)
             self.sent_tuples += tuples

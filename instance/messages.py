@@ -47,6 +47,7 @@ Message = (
     | control_pb2.FinishTask
     | control_pb2.HoldTicks
     | control_pb2.StopTask
+    | control_pb2.TraceRate
     | CheckpointMessage
     | Refused
 )

@@ -25,6 +25,7 @@ from .in_queue import InQueue, Sized
 from .progress import Progress
 from .routing import arrow_inputs, schemas_of
 from .strangers import Strangers
+from .traced import Arrived
 from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples, mark_damaged
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ class FrameOpener:
         batch = decode_batch(frame.payload, declared(schema), frame.count)
         inner = InFrame(component, name, frame.source_task, frame.count, now)
         inner.origin_ns = frame.origin_ns
+        if frame.trace:
+            inner.trace = Arrived(frame, f"{component}/{name}")
         if frame.tracked and self._acks.acking:
             inner.track(frame)
         return batch, inner, fields
@@ -154,7 +157,7 @@ class FrameOpener:
         self.damaged = False
         try:
             flat = self._decode(frame.payload, frame.codec)
-        except (Exception, SystemExit):
+        except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit):
             self.damaged = True
         if self.damaged:  # not in the handler: what is raised now is shown without the runtime's first attempt
             flat = self._salvage(frame.payload, frame.codec)
@@ -171,6 +174,9 @@ class FrameOpener:
             inner.track(frame)
         if kinds is not None:
             inner.streams = [streams[kind][0] for kind in kinds]
+        if frame.trace:
+            own = name if not inner.streams or frame.trace_index >= frame.count else inner.streams[frame.trace_index]
+            inner.trace = Arrived(frame, f"{component}/{own}")
         return Opened(flat, inner, streams, frame.stream, kinds)
 
     # ---- what cannot be opened ----------------------------------------------------------------

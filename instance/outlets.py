@@ -12,10 +12,22 @@ entry per tuple.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from heronpy.proto import frame_pb2
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+class Traced(Protocol):
+    """A traced tuple in a buffer."""
+
+    place: int
+
+    def seal(self, frame: frame_pb2.Frame, start: int, of_spout: bool) -> bytes:
+        """The bytes of a frame of the buffer's tuples from `start` on, this one among them."""
+
 
 #: The mark of a tracked tuple: its id at a spout; its anchor or anchors at a bolt.
 Mark = Any
@@ -25,8 +37,8 @@ class Outlet:
     """A buffer of tuples for one destination, or of one stream for several that share it (shuffle)."""
 
     __slots__ = (
-        "big_bytes", "copies", "dests", "flat", "kinds", "marks", "origin_ns", "seed", "settled", "stream", "turn",
-        "width",
+        "big_bytes", "copies", "dests", "flat", "kinds", "marks", "origin_ns", "seed", "settled", "stream", "trace",
+        "turn", "width",
     )  # fmt: skip
 
     def __init__(self, stream: int, dests: list[int], width: int, turn: int = 0, mixed: bool = False) -> None:
@@ -40,6 +52,8 @@ class Outlet:
         self.big_bytes = 0
         #: When the spout tuple behind some of its tuples was emitted, if that is known; see marks.py.
         self.origin_ns = 0
+        #: The traced tuple that it holds; see tracing.py.
+        self.trace: Traced | None = None
         #: It holds copies of tracked spout tuples, so all outlets with copies are sent together.
         self.copies = False
         #: Edges of anchored tuples and of copies are splitmix64(seed + position); drawn when needed.
@@ -56,6 +70,7 @@ class Outlet:
         if self.kinds is not None:
             self.kinds.clear()
         self.big_bytes = self.seed = self.settled = self.origin_ns = 0
+        self.trace = None
 
     def shares(self, total: int) -> list[tuple[int, int]]:
         """Cut `total` tuples into contiguous shares, one per destination, that differ by one at most.

@@ -52,14 +52,19 @@ class PoisonGuard:
         user: UserCode,
         letters: DeadLetters,
         settle: Callable[[HeronTuple], None],
+        heard: Callable[[HeronTuple], dict[int, int]],
     ) -> None:
-        """`folder` ends with the topology; `settle` makes a tuple count as processed, at once."""
+        """`folder` ends with the topology; `settle` makes a tuple count as processed, at once.
+
+        `heard` has the highest root of each spout task that has come by the time of a tuple.
+        """
         self._name = name
         self.tries_max = tries_max
         self._user = user
         self._mode = user.reliability
         self._letters = letters
         self._settle = settle
+        self._heard = heard
         place = Path(folder)
         self._journal = Journal(place / f"instance-{name.task_id}.poison", tries_max)
         self._mark = Mark(place / f"instance-{name.task_id}.mark")
@@ -128,7 +133,7 @@ class PoisonGuard:
         self._mark.clear()
         # Without a rewind, the effects of the tuple so far stay; with one, they must not.
         deadly = exhausted or self._mode == "EFFECTIVELY_ONCE"
-        return self._failed(tup, user_traceback(error), deadly) and not deadly
+        return self._failed(tup, user_traceback(error), deadly, raised=not exhausted) and not deadly
 
     def overran(self, tup: Part, why: str) -> None:
         """A call lasts too long; the process is about to end. Called by the watchdog's thread."""
@@ -160,7 +165,7 @@ class PoisonGuard:
             for tup in batch.tuples():
                 self._letters.bury(tup, text, 1)
 
-    def _failed(self, tup: HeronTuple, why: str, deadly: bool) -> bool:
+    def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:
         """Charge a try; True when the tuple is given up now or is to be left out next time."""
         if self._mode == "ATMOST_ONCE":
             self._letters.bury(tup, why, 1)  # it is not given again
@@ -168,7 +173,11 @@ class PoisonGuard:
             self._journal.save()
             return False
         key = key_of(self._name.component, tup)
-        charge = self._journal.charges.charge(key, why, time.monotonic(), deadly=deadly)
+        charges, now = self._journal.charges, time.monotonic()
+        if raised:
+            charge = charges.raised(key, why, now, deadly=deadly, roots=tup.roots, heard=self._heard(tup))
+        else:
+            charge = charges.charge(key, why, now, deadly=deadly)
         over = charge.tries >= self.tries_max
         if deadly or not over:
             # The process ends with this; one that continues may still end without a report.
@@ -178,6 +187,9 @@ class PoisonGuard:
             return False
         if not deadly:
             self._give_up(tup, charge, key)
+            if not charge.deadly:
+                charges.spend(key)
+                self._journal.save()
         return True
 
     def _give_up(self, tup: HeronTuple, charge: Charge, key: str, why: str = "") -> None:

@@ -7,13 +7,20 @@ content that was found guilty costs only a `term` of tuples before one is tried 
 each time that one fails again, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple
 that was charged wrongly costs one dead letter.
 
+An exception tells more than an end: which tuple it was. So it is charged for one tuple at a time, and the next one of
+that content has all its tries. At least once a tuple that is sent again has a higher root than any that had come
+when it failed, so one with a lower root is another tuple, and giving one up spends the charge. Effectively once the
+same tuples come again first, so the term grows by one for as many tries as one tuple has. So where user code raises for
+everything, because what it depends on is away, a task of equal tuples pauses as often as one of distinct tuples.
+
 Invariants: at most `CHARGES_MAX` charges, those charged longest ago make room; nothing is left out whose
 content has passed since it was charged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from heronpy.procs.exit_reason import ExitReason
 
@@ -59,6 +66,8 @@ class Charge:
     term: int = 1
     #: Monotonic seconds of the last charge.
     at: float = 0.0
+    #: By spout task, the highest root that had come at the last charge of an exception.
+    heard: dict[int, int] = field(default_factory=dict)
 
 
 class Charges:
@@ -69,12 +78,42 @@ class Charges:
         self.by_key: dict[str, Charge] = {}
 
     def charge(self, key: str, why: str, now: float, *, deadly: bool) -> Charge:
-        """One more try has failed."""
-        charge = self.by_key.pop(key, None) or Charge()
-        if self._lapsed(charge, now):
-            charge = Charge()
+        """One more try has ended the process."""
+        charge = self._taken(key, now)
         if deadly and charge.deadly and charge.tries >= self._tries_max:
             charge.term = min(charge.term * 2, TERM_MAX)
+        return self._charged(key, charge, why, now, deadly)
+
+    def raised(
+        self,
+        key: str,
+        why: str,
+        now: float,
+        *,
+        deadly: bool,
+        roots: Sequence[tuple[int, int]] = (),
+        heard: Mapping[int, int] | None = None,
+    ) -> Charge:
+        """User code raised for a tuple of these (spout task, root) pairs; `heard` has the highest that have come."""
+        charge = self._taken(key, now)
+        if roots and all(root <= charge.heard.get(task, -1) for task, root in roots):
+            # Another tuple than the one charged: it came before that one could be sent again.
+            self.keep(key, charge)
+            return charge
+        charge.heard = dict(heard or {})
+        self._charged(key, charge, why, now, deadly)
+        charge.term = max(charge.term, min(charge.tries // self._tries_max, TERM_MAX))
+        return charge
+
+    def spend(self, key: str) -> None:
+        """One tuple was given up for its exceptions, and others of its content have not been tried."""
+        self.by_key.pop(key, None)
+
+    def _taken(self, key: str, now: float) -> Charge:
+        charge = self.by_key.pop(key, None) or Charge()
+        return Charge() if self._lapsed(charge, now) else charge
+
+    def _charged(self, key: str, charge: Charge, why: str, now: float, deadly: bool) -> Charge:
         charge.tries += 1
         charge.why = why[-WHY_MAX_CHARS:]
         charge.deadly = charge.deadly or deadly

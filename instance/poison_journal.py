@@ -82,6 +82,7 @@ def _charge_of(values: Any) -> Charge:
         letters=int(values["letters"]),
         term=min(max(1, int(values["term"])), TERM_MAX),
         at=float(values["at"]),
+        heard={int(task): int(root) for task, root in values["heard"].items()},
     )
 
 

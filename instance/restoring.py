@@ -28,7 +28,7 @@ def open_state(
     """The empty state of a task, on the store that it is saved to."""
     # Only here: most topologies take no checkpoints.
     from heronpy.ckpt.snapshot import TaskState
-    from heronpy.storage.stores import StoreChoice
+    from heronpy.storage.stores import open_stores
 
     settings = settings_for(launch, CheckpointSettings)
     part = components_of(plan.topology)[component]
@@ -38,7 +38,7 @@ def open_state(
         tasks.index(task_id),
         len(tasks),
         settings,
-        StoreChoice(launch, settings),
+        open_stores(launch, settings, task_id),
         task_id=task_id,
         allow_pickle=allow_pickle,
         grouping_width=grouping_width(getattr(part, "inputs", ())),

@@ -36,15 +36,6 @@ def arrow_inputs(topology: topology_pb2.Topology) -> dict[str, dict[str, bytes]]
     }
 
 
-def takes_arrow(topology: topology_pb2.Topology, part: topology_pb2.Bolt) -> bool:
-    """Whether a bolt consumes a stream that declares an Arrow schema."""
-    return any(
-        output.stream.id == item.stream.id and output.arrow_schema
-        for item in part.inputs
-        for output in getattr(components_of(topology).get(item.stream.component_name), "outputs", ())
-    )
-
-
 def component_of(plan: plan_pb2.PhysicalPlan) -> dict[int, str]:
     """The component of each task."""
     return {instance.task_id: instance.component for instance in plan.instances}
@@ -96,6 +87,12 @@ def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, lis
         name: [(stream, fields) for stream, fields, _ in output_streams(topology, name)]
         for name in components_of(topology)
     }
+
+
+def spout_tasks(plan: plan_pb2.PhysicalPlan) -> int:
+    """The number of tasks of all spouts."""
+    spouts = {spout.comp.name for spout in plan.topology.spouts}
+    return sum(record.component in spouts for record in plan.instances)
 
 
 def downstream_tasks(plan: plan_pb2.PhysicalPlan | None, component: str) -> list[int]:

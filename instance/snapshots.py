@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from heronpy.common.errors import HeronError
 from heronpy.procs.linux import die_with_parent
@@ -32,11 +32,23 @@ from . import forking
 
 #: First byte from a child: the snapshot follows, or the error.
 _DONE, _FAILED = b"+", b"!"
+#: What a child has written meanwhile is uploaded at this interval.
+UPLOAD_LOOK_S = 0.05
 #: Signals that the child takes as any program does; its handlers are the parent's.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 #: report(checkpoint, snapshot, error): the snapshot, or the error
 Report = Callable[[int, TaskSnapshot | None, str], None]
+
+
+class Uploads(Protocol):
+    """A store that is not on this host: what is written for it waits here, and has to be uploaded."""
+
+    def upload(self, checkpoint: int) -> None:
+        """Upload what waits; StoreError if that fails."""
+
+    def drop(self, checkpoint: int) -> None:
+        """Forget what waits."""
 
 
 @dataclass(slots=True)
@@ -72,8 +84,16 @@ class SnapshotFailed(HeronError):
 class SnapshotWriter:
     """Writes the snapshots of one task. All methods are for the task's thread."""
 
-    def __init__(self, state: Any, fork_above_bytes: int, inline_max_bytes: int, report: Report) -> None:
+    def __init__(
+        self,
+        state: Any,
+        fork_above_bytes: int,
+        inline_max_bytes: int,
+        report: Report,
+        uploads: Uploads | None = None,
+    ) -> None:
         self._state = state
+        self._uploads = uploads
         self._fork_above = fork_above_bytes
         self._inline_max = inline_max_bytes
         self._report = report
@@ -90,8 +110,9 @@ class SnapshotWriter:
         self._job = job
 
     def start(self, job: Job) -> None:
-        """Write in parallel with the task, or at once when there is little to write."""
-        if not job.pid and not job.records and job.capture.estimate_bytes <= self._inline_max:
+        """Write in parallel with the task, or at once when there is little to write, and to this host."""
+        small = job.capture.estimate_bytes <= self._inline_max and self._uploads is None
+        if small and not job.pid and not job.records:
             self._finish(job)
             return
         try:
@@ -121,6 +142,8 @@ class SnapshotWriter:
             if job.pid:
                 _kill(job.pid)
         job.ready.set()
+        if self._uploads is not None:
+            self._uploads.drop(job.checkpoint)
 
     # ---- the child ----------------------------------------------------------------------------
 
@@ -148,6 +171,9 @@ class SnapshotWriter:
             poller.register(job.pipe, select.POLLIN)
             while True:
                 left = job.deadline - time.monotonic()
+                if self._uploads is not None and left > 0 and not poller.poll(UPLOAD_LOOK_S * 1000):
+                    self._uploads.upload(job.checkpoint)
+                    continue
                 if left <= 0 or not poller.poll(left * 1000):
                     raise SnapshotFailed("the state was not written within the timeout of the checkpoint")
                 part = os.read(job.pipe, 1 << 16)
@@ -178,12 +204,16 @@ class SnapshotWriter:
             snapshot = self._from_child(job) if job.pid else job.capture.persist()
             if job.records:
                 self._add_channel(job, snapshot)
+            if self._uploads is not None:
+                self._uploads.upload(job.checkpoint)
             snapshot.MergeFrom(job.cut)
             snapshot.async_s = time.monotonic() - start
         except HeronError as error:
             snapshot, problem = None, str(error)
         except Exception as error:
             snapshot, problem = None, f"{type(error).__name__}: {error}"
+        if self._uploads is not None:
+            self._uploads.drop(job.checkpoint)
         with self._lock:
             if not job.cancelled:
                 self._report(job.checkpoint, snapshot, problem)

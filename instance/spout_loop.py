@@ -23,7 +23,7 @@ from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
-from .emit_batch import columns_of, emit_columns
+from .emit_calls import columns_of, emit_columns, emit_one
 from .linger import Linger
 from .pending import Batch, PendingRoots
 from .pending_limit import FULL, OPEN, room
@@ -82,6 +82,9 @@ class SpoutTask(Task):
         self._call_at = 0.0
         self._call_on = -1
         self._busy = False
+        #: How much later than requested it may be called, so that what it emits travels together; and how much later it
+        #: was called just now.
+        self._slack_s = self._late_s = 0.0
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
         self._sleeps = Sleeps()
 
@@ -140,14 +143,7 @@ class SpoutTask(Task):
         out = self.stream_named(stream)
         if tup_id is not None and not self.acking:
             self._immediate.append(tup_id)
-        context = self.user.context
-        if direct_task is None and not need_task_ids and not context.has_hooks:
-            self.emitter.push(out, tup, tup_id)
-            return None
-        tasks = self.emitter.emit_to(out, tup, tup_id, direct_task)
-        if context.has_hooks:
-            context.invoke_hook_emit(tup, stream, tasks)
-        return tasks if need_task_ids else None
+        return emit_one(self.emitter, self.user.context, out, tup, tup_id, direct_task, need_task_ids)
 
     def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
         """`emit_batch` of user code."""
@@ -165,7 +161,8 @@ class SpoutTask(Task):
     # ---- when to call again -------------------------------------------------------------------
 
     def _wait(self, seconds: float) -> None:
-        self._call_at = time.monotonic() + seconds
+        # From when it should have been called: otherwise each wait would add what the call was late.
+        self._call_at = time.monotonic() - self._late_s + seconds
         self.control.interrupt()  # ends a chunk of calls
 
     def _wait_readable(self, fd: int) -> None:
@@ -192,6 +189,9 @@ class SpoutTask(Task):
         if self.acking and self.pending.total:
             self._given_up += self.pending.expire(float("inf"))
             self.link.withdraw(_is_tracked)
+
+    def trace_at(self, order: control_pb2.TraceRate) -> None:
+        self.tracer.lend(order.per_s, order.lease_s, time.monotonic())
 
     def apply_active(self, active: bool) -> None:
         super().apply_active(active)
@@ -221,6 +221,8 @@ class SpoutTask(Task):
             self._fail_ids(ids, batch, now, "__fail-latency")
         completed, self._completed = self._completed, []
         for frame in completed:
+            if self.tracer.roots:
+                self.tracer.completed(frame)
             for ids, batch in self.pending.complete_runs((frame.run_first, frame.run_length)):
                 if frame.failed:
                     self._fail_ids(ids, batch, now, "__fail-latency")
@@ -270,6 +272,8 @@ class SpoutTask(Task):
                 root_base=batch.base,
             )
             self.link.send_control(forget.SerializeToString())
+            if self.tracer.roots:
+                self.tracer.gave_up(batch.base, len(batch.ids))
             self.metrics.count("__timeout-count", self._stream_names[batch.stream], len(ids))
             self._fail_ids(ids, batch, now, "__fail-latency")
 
@@ -315,7 +319,8 @@ class SpoutTask(Task):
                 idle_since = monotonic()
                 continue
             waited_ns = self.waited_ns
-            made, dry = (self.call_user(calls), False) if chunk else self._call_until_dry(calls, now)
+            self._late_s = min(now - self._call_at, self._slack_s) if self._call_at else 0.0
+            made, dry = self._call(calls, chunk, now)
             after = monotonic()
             total = emitter.emitted()
             fresh, emitted = total - emitted, total
@@ -332,7 +337,10 @@ class SpoutTask(Task):
                     chunk = max(1, made // 2)
                 elif not chunk:
                     chunk = made
-            if dry or not fresh:
+            if self._is_behind(after):
+                chunk = 0  # what is due travels with this
+                self._flush_due(after - MORE_S)
+            elif dry or not fresh:
                 chunk = 0
                 self._flush_due(after)
                 if not self._busy:
@@ -341,6 +349,21 @@ class SpoutTask(Task):
                 self._sent(after)  # a full batch has left in this chunk
             elif linger.over(after - MORE_S, self._sleeps.any):
                 self._flush(after)
+
+    def _call(self, calls: int, chunk: int, now: float) -> tuple[int, bool]:
+        """Call next_tuple up to `calls` times; returns how often it did, and whether the spout is dry.
+
+        When a trace is due, the first call is traced by itself.
+        """
+        traced = 0
+        if now >= self.tracer.due:
+            span = self.tracer.open()
+            traced = self.call_user(1)
+            self.tracer.close(span, now, time.time())
+            if traced == calls or self.control.interrupted or self._busy or self._call_at or self._call_on >= 0:
+                return traced, bool(self._call_at or self._call_on >= 0)
+        made, dry = (self.call_user(calls - traced), False) if chunk else self._call_until_dry(calls - traced, now)
+        return traced + made, dry
 
     def _serve_interrupt(self) -> None:
         """The inbox, unless only user code has ended its chunk of calls."""
@@ -425,12 +448,21 @@ class SpoutTask(Task):
             self.call_user(1)
             emitted = count()
             empty = empty + 1 if emitted == before else 0
-            if empty == DRY_CALLS or self._call_at or self._call_on >= 0:
+            moment = time.monotonic()
+            if empty == DRY_CALLS or self._call_on >= 0 or (self._call_at and not self._is_behind(moment)):
                 return made, True
-            if interrupted or self._busy or time.monotonic() > until:
+            if self._call_at:
+                self._late_s = min(moment - self._call_at, self._slack_s)
+                if not self.control.inbox:
+                    self._serve_interrupt()
+            if interrupted or self._busy or moment > until:
                 return made, empty > 0
             before = emitted
         return calls, False
+
+    def _is_behind(self, now: float) -> bool:
+        """Whether it has asked for a call that is due, because it was called late to send more together."""
+        return self._slack_s > 0 and 0 < self._call_at <= now
 
     def _rest(self, now: float) -> None:
         """Nothing may be emitted now: wait for a frame, a message or the next timer."""
@@ -456,6 +488,9 @@ class SpoutTask(Task):
             self._call_at = float("inf")
         if self._call_at:
             pause = min(BLOCKED_WAIT_S, max(0.0, self._call_at - now))
+            # As below; only what is later than the request is made up for.
+            self._slack_s = max(0.0, self._linger.due - now - pause) if pause else 0.0
+            pause += self._slack_s
         else:
             shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
             # What is emitted before tuples may be sent again would only wait: one wake-up does for both.

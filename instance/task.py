@@ -12,11 +12,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
 from heronpy.api import global_metrics
+from heronpy.api.topology_context import TaskProcess
 from heronpy.api.user_code import UserCodeError, user_traceback
-from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitReason
@@ -28,7 +26,9 @@ from .attempt import Attempt, region_of
 from .checkpoints import Checkpoints, CutOutput, CutPorts, CutWork
 from .control import ControlThread
 from .emitter import Emitter
+from .host_clock import clock_id
 from .inbox import act
+from .leaving import leave
 from .link import DataLink
 from .marks import Marks
 from .memory import explain
@@ -40,9 +40,10 @@ from .queues import TunedCapacity
 from .readiness import ASK_S
 from .reports import Standing, exception_report
 from .restoring import RestoreError, open_state
-from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams
+from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams, spout_tasks
 from .task_name import TaskName
 from .time_use import BLOCKED, IDLE, WORKING, TimeUse
+from .tracing import Tracer
 from .user_code import UserCode
 
 if TYPE_CHECKING:
@@ -110,7 +111,6 @@ class Task:
         self.user_metrics = UserMetrics(self.metrics)
         self.acking = False
         self.finish_requested = self.leaving = self._waiting = False
-        #: Marks per second; see marks.py.
         self.marks_per_s = marks_per_s
         self.time_use = TimeUse(time.monotonic_ns())
         #: Time that user code has waited for room in the outgoing queue.
@@ -122,6 +122,7 @@ class Task:
         self.user: UserCode
         self.emitter: Emitter
         self.marks: Marks
+        self.tracer: Tracer
         self.link: DataLink
         self.control: ControlThread
 
@@ -133,6 +134,8 @@ class Task:
         global_metrics.init(self.user_metrics, GLOBAL_METRICS_S)
         component = self.name.component
         self.user = UserCode(self.name, self.launch, self.user_metrics, plan)
+        after = self.after.value if self.after is not None else ""
+        self.user.know_process(TaskProcess(self.name.container, self.name.epoch, after))
         self.acking = self.user.reliability == "ATLEAST_ONCE"
         self.progress.sends_again = self.user.reliability != "ATMOST_ONCE"
         self._join_region(plan)
@@ -157,9 +160,12 @@ class Task:
             frame_max_bytes=self.stmgr.frame_max_bytes,
         )
         self.marks = Marks(self.emitter, self.marks_per_s, bits)
+        traces_per_s = self.marks_per_s if self.tracked_as == "spout" else 0.0
+        self.tracer = Tracer(self.emitter, traces_per_s, bits, time.monotonic_ns, clock_id())
         self.emitter.batches.now = time.monotonic()
         self.emitter.batches.attempt = 0 if self.checkpoints is None else self.checkpoints.attempt
         self.user.construct()
+        self.user.delegate.report_error = self.report_exception
         self.prepare_delegate()
         self.take_plan(plan)
         self.user.initialize(self.checkpoints)
@@ -220,15 +226,15 @@ class Task:
 
     def bind_emit(self) -> None:
         """Make the fast `emit`, once the task is initialised."""
-        raise NotImplementedError  # pragma: no cover
+        raise NotImplementedError(f"{type(self).__name__} needs an emit of its own")  # pragma: no cover
 
     def run_loop(self) -> None:
         """Run until asked to stop; raises UserError when user code raises."""
-        raise NotImplementedError  # pragma: no cover - each loop has its own
+        raise NotImplementedError(f"{type(self).__name__} needs a loop of its own")  # pragma: no cover
 
     def prepare_delegate(self) -> None:
         """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
-        raise NotImplementedError  # pragma: no cover
+        raise NotImplementedError(f"{type(self).__name__} needs an emit of its own")  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
         """Send a frame; without credit it waits in the out-queue."""
@@ -288,6 +294,7 @@ class Task:
         if self.checkpoints is not None:
             self.checkpoints.take_plan(plan)
         self.components = component_of(plan)
+        self.tracer.shared_by(spout_tasks(plan))
         name = self.name
         # A spout that moved to another container must not go on here until its executor stops it.
         here = any(i.task_id == name.task_id and i.container == name.container for i in plan.instances)
@@ -330,6 +337,9 @@ class Task:
     def hold_ticks(self) -> None:
         """All input has ended: `finish` replaces further ticks."""
 
+    def trace_at(self, order: control_pb2.TraceRate) -> None:
+        """Spouts trace more often for a while."""
+
     def registered(self, reply: control_pb2.RegisterInstanceReply) -> None:
         if self.link.epoch:
             self.on_link_lost()
@@ -340,9 +350,18 @@ class Task:
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         """A data frame for this task."""
-        raise NotImplementedError  # pragma: no cover - each loop has its own
+        raise NotImplementedError(f"{type(self).__name__} needs a loop of its own")  # pragma: no cover
 
     # ---- progress -----------------------------------------------------------------------------
+
+    def look(self, now: float) -> float:
+        """Called by the control thread: now and then, and no later than at the time that is returned."""
+        return float("inf")
+
+    def fill(self, report: control_pb2.MetricsReport) -> None:
+        """Add to a report what is no number; called by the control thread."""
+        report.spans.extend(self.tracer.take())
+        self.metrics.count_to("__discarded-spans", "", self.tracer.discarded)
 
     def turn(self, now: float) -> None:
         """The loop made a turn; publishes counters at intervals."""
@@ -448,34 +467,9 @@ class Task:
         self.control.publish(exception_report(self.name, kind, message, text, startup, out_of_memory))
 
     def leave(self) -> None:
-        """Flush, send LEAVE to the stream manager and close; never raises.
-
-        Everything in the out-queue goes out, credit or not: this process has no other way to keep it.
-        """
+        """Flush, send LEAVE to the stream manager and close; never raises."""
         self.stopping = self.leaving = True
-        # A successor in EFFECTIVELY_ONCE starts from a checkpoint: what is here would be stale.
-        flushes = self.plan is not None and self.link.epoch and self.checkpoints is None
-        if self.checkpoints is not None:
-            self.checkpoints.close()
-        try:
-            if flushes:
-                self.link.receive(self.take_frame)
-                self.emitter.flush()
-        except (HeronError, zmq.ZMQError) as error:
-            log.warning("could not flush everything before exit: %s", error)
-        try:
-            if flushes:
-                self.link.send_all()
-            if self.plan is not None and self.link.epoch:
-                self.link.send_control(self.last_word().SerializeToString())
-        except zmq.ZMQError as error:
-            log.warning("could not leave the stream manager in order: %s", error)
-        if self.plan is not None:
-            now = time.monotonic()
-            self.user_metrics.collect(now, force=True)
-            self.publish_progress(now)
-        self.control.stop(timeout_s=1.0)
-        self.link.close()
+        leave(self)
 
     def last_word(self) -> frame_pb2.Frame:
         """The LEAVE frame: which of the received tuples were consumed."""

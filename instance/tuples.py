@@ -19,6 +19,8 @@ from heronpy.wire.codec import Undecodable
 from heronpy.wire.frames import Array32, Array64, root_tasks_of, roots_of, values_of
 from heronpy.wire.runs import spread
 
+from .traced import Arrived
+
 _numbers = count(1)
 #: Numbers of tuples in their frame, counted from 0.
 Places = NDArray[np.int64]
@@ -49,6 +51,7 @@ class InFrame:
         "streams",
         "task",
         "touched",
+        "trace",
         "tracked",
         "values_",
         "whole_done",
@@ -66,6 +69,8 @@ class InFrame:
         self.created = created
         #: When the spout tuple behind some of its tuples was emitted, if the frame says so; see marks.py.
         self.origin_ns = 0
+        #: The traced tuple in it, until that is processed; see tracing.py.
+        self.trace: Arrived | None = None
         self.tracked = False
         #: All tuples were acked or failed at once; later acks of them are duplicates.
         self.whole_done = False

@@ -21,7 +21,7 @@ from heronpy.api.api_constants import (
 from heronpy.api.config_values import decode_config
 from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
-from heronpy.api.topology_context import TopologyContext
+from heronpy.api.topology_context import TaskProcess, TopologyContext
 from heronpy.api.user_code import load_class, load_hooks
 from heronpy.common.logs import level_of
 from heronpy.plan.component_config import tick_interval_s
@@ -45,7 +45,7 @@ class Delegate:
     """`self.delegate` of a spout or bolt: the runtime, as user code sees it.
 
     `emit`, `emit_batch`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task, and for a spout
-    `wait`, `wait_readable` and `busy`.
+    `wait`, `wait_readable` and `busy`; `report_error` by every task.
     """
 
     emit: Callable[..., Any]
@@ -56,6 +56,7 @@ class Delegate:
     wait: Callable[[float], None]
     wait_readable: Callable[[int], None]
     busy: Callable[[], None]
+    report_error: Callable[[Exception], None]
 
     def __init__(self) -> None:
         # Beside "stdout" and "stderr"; each record names its process already.
@@ -132,6 +133,10 @@ class UserCode:
                     grouping = load_class(grouping, self._launch)()
                 key = (bolt.comp.name, self._component, source.stream.id)
                 self.custom_groupings[key] = grouping
+
+    def know_process(self, process: TaskProcess) -> None:
+        """Before any user code runs: which process of the task this is."""
+        self.context._process = process
 
     def know_state(self, attempt: int, state: TaskState) -> None:
         """In EFFECTIVELY_ONCE, before any user code runs: the attempt, and keyed state that is saved."""

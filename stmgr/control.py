@@ -4,14 +4,16 @@ Pure: no socket, clock or log. `begin` first; `handle` takes an event and the mo
 TICK at `next_deadline`. Tuples are not events; the shell passes frames to the switch. Timed actions happen on
 a TICK only, because other events may come from inside the switch.
 
-Invariants: the topology master hears at least each heartbeat interval, and soon after a change; the log gets at most
-`LINES_PER_S` lines in a second, and reports the number of omitted ones; after STOPPED there are no effects.
+Invariants: the topology master hears at least each heartbeat interval while anything moves, at least `silence_s`
+apart while nothing does, and soon after a change; the log gets at most `LINES_PER_S` lines in a second, and reports
+the number of omitted ones; after STOPPED there are no effects.
 """
 
 from __future__ import annotations
 
 from google.protobuf.message import Message
 
+from heronpy.common.clock import group_of, shared_moment
 from heronpy.common.errors import HeronError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import StmgrSettings
@@ -44,10 +46,20 @@ _NOT_DUE = float("inf")
 
 
 class Control:
-    """The machine. `pressure` is the switch's; `export_s` is the time between two metrics reports."""
+    """The machine.
+
+    `pressure` is the switch's; `export_s` is the time between two metrics reports. While no task moves, and without
+    peers to probe, heartbeats and metrics are up to `silence_s` apart.
+    """
 
     def __init__(
-        self, settings: StmgrSettings, container: int, epoch: int, pressure: Backpressure, export_s: float
+        self,
+        settings: StmgrSettings,
+        container: int,
+        epoch: int,
+        pressure: Backpressure,
+        export_s: float,
+        silence_s: float = 0.0,
     ) -> None:
         self.name = stmgr_id(container)
         self.epoch = epoch
@@ -61,6 +73,9 @@ class Control:
         self._container = container
         self._pressure = pressure
         self._export_s = export_s
+        self._silence_s = silence_s
+        #: Something has moved since the last round.
+        self._moved = True
         self._links = 0
         #: Per task: the registration that waits for the first plan, because its tuples would have nowhere to go.
         self._waiting: dict[int, events.TaskRegistered] = {}
@@ -82,8 +97,27 @@ class Control:
 
     def begin(self, now: float) -> None:
         """Start the intervals."""
-        self._round_at = now + self._settings.heartbeat_interval_s
-        self._export_at = now + self._export_s
+        self._round_at = self._next(now, self._settings.heartbeat_interval_s)
+        self._export_at = self._next(now, self._export_s)
+
+    def _next(self, now: float, interval_s: float) -> float:
+        return shared_moment(now, interval_s, group_of(self._container))
+
+    def _wake(self, now: float) -> None:
+        """Something moves: rounds and metrics are as frequent as they may be."""
+        self._moved = True
+        self._round_at = min(self._round_at, self._next(now, self._settings.heartbeat_interval_s))
+        self._export_at = min(self._export_at, self._next(now, self._export_s))
+
+    def _begin_round(self, now: float) -> None:
+        """Set the next round, and the next metrics if nothing moves."""
+        interval_s, moved = self._settings.heartbeat_interval_s, self._moved
+        self._moved = bool(self.peers) or self._pressure.clamped
+        self._round_at = self._next(now, interval_s)
+        if not moved and not self._moved and self._silence_s > interval_s:
+            rare = self._next(now, int(self._silence_s / interval_s) * interval_s)
+            self._round_at = max(self._round_at, min(rare, self.sessions.next_expiry()))
+            self._export_at = max(self._export_at, rare)
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
         """Decide what to do about an event."""
@@ -138,17 +172,17 @@ class Control:
         if now >= self._credit_at:
             self._credit_at = _NOT_DUE
             self._effects.append(Duty.SETTLE_CREDIT)
+        if now >= self._export_at:
+            self._export_at = self._next(now, self._export_s)
+            self._effects.append(Duty.EXPORT_METRICS)
         if now >= self._round_at:
-            self._round_at = now + self._settings.heartbeat_interval_s
+            self._begin_round(now)
             self._look_around(now)
             self._report_at = now
         if now >= self._report_at:
             self._report_at = now + self._follow_up_s() if self._follow_ups else _NOT_DUE
             self._follow_ups = max(0, self._follow_ups - 1)
             self._effects.append(Duty.SEND_HEARTBEAT)
-        if now >= self._export_at:
-            self._export_at = now + self._export_s
-            self._effects.append(Duty.EXPORT_METRICS)
 
     def _look_around(self, now: float) -> None:
         for task in self.sessions.expire(now):
@@ -163,6 +197,7 @@ class Control:
 
     def _report_soon(self, now: float, delay_s: float = DEBOUNCE_S) -> None:
         self._follow_ups = FOLLOW_UPS
+        self._wake(now)
         self._report_at = min(self._report_at, now + delay_s)
 
     def _follow_up_s(self) -> float:

@@ -66,7 +66,7 @@ class PlanReceived:
 
 @dataclass(frozen=True, slots=True)
 class TasksOrdered:
-    """The topology master's message for tasks: FinishTasks, HoldTicks or one about a checkpoint."""
+    """The topology master's message for tasks: FinishTasks, HoldTicks, TraceRate or one about a checkpoint."""
 
     order: Message
 

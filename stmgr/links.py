@@ -143,6 +143,14 @@ class Waiting:
     attempt: int = 0
     #: The source that counts settled tuples; None when it resends lost ones anyway.
     origin: Source | None = None
+    #: Of a frame with a traced tuple: when it came, and the clock for when it leaves, in nanoseconds; see `stamped`.
+    arrived_ns: int = 0
+    clock: Callable[[], int] | None = None
+
+    def stamped(self) -> bytes:
+        """Its bytes as it leaves, with both times: of a repeated field that comes twice, both parts count."""
+        times = (self.arrived_ns, self.clock() if self.clock is not None else self.arrived_ns)
+        return self.data + Frame(trace_hops=times).SerializeToString()
 
     def settled(self, tuples: int) -> None:
         """This many of its tuples are settled."""
@@ -297,7 +305,7 @@ class Link:
 
     def _send(self, waiting: Waiting) -> bool:
         """Send a data frame; False when the peer has just died: the frame then waits for its successor."""
-        data = waiting.data
+        data = waiting.data if not waiting.arrived_ns else waiting.stamped()
         self.seq += 1
         if not self.transmit(_pack_header(self.epoch, self.seq, data if self.checked else None), data):
             self.open = False
@@ -309,6 +317,8 @@ class Link:
         self.total_tuples += waiting.tuples
         self.total_bytes += len(data)
         waiting.creditor = None
+        if waiting.arrived_ns:
+            waiting.data, waiting.arrived_ns = data, 0
         self.retained.append(waiting)
         return True
 

@@ -87,6 +87,14 @@ class Sessions:
         session.status, session.heard_at, session.lost = status, now, False
         return True, changed
 
+    def said_last(self) -> tuple[int, int]:
+        """Number of tasks whose process has sent its last status, and of all tasks."""
+        return sum(session.status.ends for session in self.by_task.values()), len(self.by_task)
+
+    def next_expiry(self) -> float:
+        """When a task will have been silent for too long, unless it is heard; infinite without any."""
+        return min((s.heard_at for s in self.by_task.values() if not s.lost), default=float("inf")) + self.lost_s
+
     def expire(self, now: float) -> list[int]:
         """Tasks that have just been silent for too long.
 

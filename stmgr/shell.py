@@ -24,7 +24,7 @@ import zmq
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedRpcError, HeronError, InvalidRpcError, RetryableError
-from heronpy.common.setting_types import MetricsSettings, SecuritySettings, StmgrSettings
+from heronpy.common.setting_types import MetricsSettings, SecuritySettings, StmgrSettings, TmasterSettings
 from heronpy.common.settings import settings_for
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of, seal, wrap
@@ -49,6 +49,16 @@ log = logging.getLogger("heron.stmgr")
 
 #: A timer of the event loop may fire this much early, and would fire again at once.
 TIMER_MIN_S = 0.001
+#: At its end: how long the last statuses of tasks may be under way, if some have come, and if none has.
+TASKS_END_S, LAST_LOOK_S = 0.2, 0.02
+#: Metrics are reported so often at least.
+QUIET_EXPORT_S = 5.0
+#: How long it may be silent while nothing moves, as a part of what counts as lost.
+SILENCE = 1 / 3
+#: Messages of the topology master for tasks.
+ORDERS = (
+    "finish_tasks", "hold_ticks", "trigger_checkpoint", "checkpoint_complete", "checkpoint_aborted", "trace_rate",
+)  # fmt: skip
 Registration = asyncio.Future[control_pb2.RegisterInstanceReply | None]
 
 
@@ -61,7 +71,9 @@ class Stmgr:
         self.settings = settings_for(launch, StmgrSettings)
         self.switch = Switch(self.settings, self._send_data, time.monotonic)
         export_s = settings_for(launch, MetricsSettings).export_interval_s
-        self.machine = Control(self.settings, container, epoch, self.switch.backpressure, export_s)
+        lost_s = min(self.settings.instance_lost_s, settings_for(launch, TmasterSettings).stmgr_lost_s)
+        pressure = self.switch.backpressure
+        self.machine = Control(self.settings, container, epoch, pressure, export_s, lost_s * SILENCE)
         self.switch.on_pressure = partial(self.feed, Signal.PRESSURE_CHANGED)
         self.switch.on_credit_owed = partial(self.feed, Signal.CREDIT_OWED)
         self.switch.on_removed = lambda task: self.feed(events.TaskRemoved(task))
@@ -77,6 +89,8 @@ class Stmgr:
         self._replies: dict[int, Registration] = {}
         self._effects: deque[events.Effect] = deque()
         self._performing = False
+        #: What the switch had counted at the last report of metrics, and when that was.
+        self._moved, self._exported_at = -1, 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None
         self._jobs = Jobs(partial(self.stop, int(exit_codes.FAILURE)))
@@ -98,6 +112,7 @@ class Stmgr:
             await self._stop.wait()
         finally:
             await self._jobs.close()
+            await self._say_last()
             self._close()
         return self.exit_code
 
@@ -117,6 +132,17 @@ class Stmgr:
         self._data, self._control = self._endpoints.data, self._endpoints.control
         self._push = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
         connect(self._push, f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
+
+    async def _say_last(self) -> None:
+        """Pass on what the tasks that have just ended said last: the totals lack it otherwise."""
+        begun = time.monotonic()
+        while True:
+            last, tasks = self.machine.sessions.said_last()
+            # Tasks that go on running say nothing last.
+            if last == tasks or time.monotonic() - begun >= (TASKS_END_S if last else LAST_LOOK_S):
+                break
+            await asyncio.sleep(LAST_LOOK_S)
+        await self.master.last_word(self._state, reports.heartbeat(self.machine, self.switch, time.monotonic()))
 
     def _close(self) -> None:
         # The loop still turns a few times, and the sockets are closed by then.
@@ -213,11 +239,17 @@ class Stmgr:
         self.switch.add_peer(name, record.epoch, connection.transmit)
 
     def _export(self) -> None:
+        # While nothing moves or waits, reports are rarer: each costs three processes something.
+        moved, now = sum(self.switch.counts.values()), time.monotonic()
+        waits = self.switch.queued()[1] or self.switch.in_flight()
+        if moved == self._moved and not waits and now - self._exported_at < QUIET_EXPORT_S:
+            return
+        self._moved, self._exported_at = moved, now
         refused = {
             "__stmgr_refused_connections": self._endpoints.refused,
             "__stmgr_refused_tasks": self.admission.refused,
         }
-        message = reports.metrics(self.machine, self.switch, self.container, refused, time.monotonic())
+        message = reports.metrics(self.machine, self.switch, self.container, refused, now)
         with contextlib.suppress(zmq.Again):  # the next one tells all of it
             self._push.send(seal(wrap(message)), zmq.DONTWAIT)
 
@@ -266,7 +298,7 @@ class Stmgr:
             data_endpoint=self._endpoints.data_endpoint,
             control_endpoint=self._endpoints.control_endpoint,
             pid=os.getpid(),
-            host=settings_for(self.launch, SecuritySettings).bind_host,
+            host=self.launch.address or settings_for(self.launch, SecuritySettings).bind_host,
         )
         statuses = reports.at_registration(self.machine.sessions, self.switch)
         return control_pb2.RegisterStmgr(stmgr=record, tasks=statuses)
@@ -287,7 +319,7 @@ class Stmgr:
         field, body = body_of(envelope)
         if field == "new_plan":
             self.feed(events.PlanReceived(body.plan))
-        elif field in ("finish_tasks", "hold_ticks", "trigger_checkpoint", "checkpoint_complete", "checkpoint_aborted"):
+        elif field in ORDERS:
             if isinstance(body, control_pb2.CheckpointComplete | control_pb2.CheckpointAborted):
                 self.checkpoint_reports.forget(body.checkpoint)
             self.feed(events.TasksOrdered(body))

@@ -181,6 +181,8 @@ class Switch:
             self.acking.register(source.task, frame)
         dest = frame.dest_task
         waiting = Waiting(data, count, dest, frame.tracked, source, frame.attempt)
+        if frame.trace:
+            waiting.arrived_ns, waiting.clock = self._now_ns(), self._now_ns
         if waiting.tracked or waiting.attempt:
             source.settled_tuples += count
         else:
@@ -208,6 +210,9 @@ class Switch:
             self._observe(link)
         if not self._credit_owed:
             self._owe_credit()
+
+    def _now_ns(self) -> int:
+        return int(self._now() * 1e9)
 
     def _owe_credit(self) -> None:
         """Some sender may be owed less than a quarter window; it gets that shortly."""

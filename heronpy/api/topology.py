@@ -21,6 +21,7 @@ from heronpy.api.config_values import encode_config, sanitize_config
 from heronpy.api.errors import SpecValueError
 from heronpy.api.spout.base_spout import BaseSpout
 from heronpy.api.stream import AnyGrouping, FieldGrouping, Grouping, Stream
+from heronpy.common.ids import NAME_BYTES_MAX, short_hash
 from heronpy.proto import components_of, topology_pb2
 
 DEFAULT_TOPOLOGY_CONFIG: dict[str, str] = {
@@ -132,7 +133,7 @@ def submissions_ignored() -> Iterator[None]:
 
 
 def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
-    """Writes `<directory>/<name>.defn` and returns its path."""
+    """Writes `<directory>/<name>.defn` and returns its path; a name that is too long is hashed."""
     for component in components_of(topology).values():
         if "<locals>" in component.comp.class_name:
             raise ValueError(
@@ -140,7 +141,9 @@ def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
                 f"{component.comp.name} is defined inside a function, where no task "
                 "can find it; move it to the top level of its module"
             )
-    path = os.path.join(directory, f"{topology.name}.defn")
+    # A name that is too long is refused by whoever reads the file, so it must not fail here.
+    too_long = len(topology.name.encode(errors="replace")) > NAME_BYTES_MAX
+    path = os.path.join(directory, f"{short_hash(topology.name) if too_long else topology.name}.defn")
     with open(path, "wb") as file:
         file.write(topology.SerializeToString())
     return path

@@ -105,6 +105,18 @@ class StreamId(NamedTuple):
     component_name: str
 
 
+class TaskProcess(NamedTuple):
+    """The process that runs a task now."""
+
+    #: Where it runs.
+    container: int = 0
+    #: Grows with each process of the task; the first one's is 1, unless a container was replaced before.
+    incarnation: int = 1
+    #: Why the process before it ended, in the words of `heron status` ("crashed", "oom", "hung", "preempted" ...); ""
+    #: for the first one.
+    after: str = ""
+
+
 class TopologyContext:
     """The context of one task."""
 
@@ -127,6 +139,7 @@ class TopologyContext:
         self._package_path = package_path
         # In mode EFFECTIVELY_ONCE the runtime sets it before any user code runs.
         self._attempt = 0
+        self._process = TaskProcess()
         #: Makes keyed states; the runtime replaces it where they are saved.
         self.keyed_states: Callable[[str, float | None], KeyedState] = KeyedStates()
         self._sources = {
@@ -175,6 +188,11 @@ class TopologyContext:
         `ttl_s` a key expires that many seconds after its last write. In other modes it is in memory only.
         """
         return self.keyed_states(name, ttl_s)
+
+    @property
+    def process(self) -> TaskProcess:
+        """The process that runs this task, and why the one before it ended."""
+        return self._process
 
     @property
     def attempt(self) -> int:

@@ -89,4 +89,4 @@ class Shared:
 
     def deliver(self, task_id: int, delivery: Delivery) -> None:
         """Put a tuple into the queue of its task."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define deliver")

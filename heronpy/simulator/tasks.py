@@ -127,15 +127,15 @@ class SimTask:
 
     def is_runnable(self, now: float) -> bool:
         """Whether the task has a step to take now."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define is_runnable")
 
     def step(self) -> None:
         """One call into user code."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define step")
 
     def wake_time(self, now: float) -> float | None:
         """When the task may become runnable just by the passing of time."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define wake_time")
 
     # -- calls into user code -----------------------------------------------------------------
 
@@ -164,6 +164,10 @@ class SimTask:
     def log(self, message: str, level: str | None = None) -> None:
         """Log for user code."""
         self.logger.log(level_of(level), "%s", message)
+
+    def report_error(self, error: Exception) -> None:
+        """An error that user code lives with."""
+        self.logger.error("%s: %s", type(error).__name__, error)
 
     def _send(
         self,

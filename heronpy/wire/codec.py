@@ -179,7 +179,7 @@ def salvager(
         try:
             value = unpack(data)
             return deserialize(value) if codec == USER and deserialize is not None else value
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             # The code of users' types and serializers runs here, and may raise anything.
             return Undecodable(_content(bytes(data)), error)
 

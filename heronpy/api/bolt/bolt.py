@@ -65,22 +65,21 @@ class Bolt(BaseBolt):
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def not_of_arrow(process: _Method) -> _Method:
-    """Marks the `process` of a sink whose `process_batch` takes the tuples of streams that have an Arrow schema."""
-    process.not_of_arrow = True  # type: ignore[attr-defined]
+def or_batches(process: _Method) -> _Method:
+    """Marks a `process` that `process_batch` of the same class stands for; one that overrides it counts again."""
+    process.or_batches = True  # type: ignore[attr-defined]
     return process
 
 
-def takes_batches(bolt_class: type, of_arrow: bool = False) -> bool:
-    """Whether a bolt is given batches: it defines `process_batch`, and no `process`.
+def takes_batches(bolt_class: type) -> bool:
+    """Whether a bolt is given batches: it defines `process_batch`, and no `process` of its own.
 
-    `of_arrow` says that a stream that it takes has an Arrow schema. Raises TopologyError if `process_batch` is a
-    coroutine function.
+    Raises TopologyError if `process_batch` is a coroutine function.
     """
     method, process = getattr(bolt_class, "process_batch", None), getattr(bolt_class, "process", None)
     if method in (None, Bolt.process_batch):
         return False
-    if process not in (None, Bolt.process) and not (of_arrow and getattr(process, "not_of_arrow", False)):
+    if process not in (None, Bolt.process) and not getattr(process, "or_batches", False):
         return False
     if inspect.iscoroutinefunction(method):
         raise TopologyError(

@@ -1,8 +1,9 @@
 """Bolts that process tuples by windows of processing time.
 
 Tuples are stamped on arrival. A window covers (start, end]. Where windows touch or overlap, every tuple is in
-at least one, even if ticks are late. Tuples are acked when no later window can contain them, so under
-ATLEAST_ONCE the message timeout must exceed the window and `topology.max.spout.pending` the tuples in it.
+at least one, even if ticks are late; where they do not overlap, in at most one. Tuples are acked at the first tick
+or tuple after which no later window can contain them, so under ATLEAST_ONCE the message timeout must exceed the window
+(and its slide, where windows overlap) and `topology.max.spout.pending` the tuples in it.
 
 Durations are in seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the runtime
 must read it after `initialize`.
@@ -21,6 +22,7 @@ from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.tuple import Tuple, TupleHelper
+from heronpy.plan.windows import seconds_problem, sliding_hold_s
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -88,7 +90,8 @@ class _WindowBolt(Bolt, StatefulComponent):
         now = self.clock()
         return max(now, self.current_tuples[-1][1]) if self.current_tuples else now
 
-    def _setup(self, config: dict[str, Any], period: float) -> None:
+    def _setup(self, config: dict[str, Any], period: float, held_s: float) -> None:
+        """Start the window; it ticks every `period` seconds and acks a tuple within `held_s`."""
         self.current_tuples: deque[tuple[Tuple, float]] = deque()
         self.last_end = self.clock()
         saved = getattr(self, "saved_state", None)
@@ -104,14 +107,14 @@ class _WindowBolt(Bolt, StatefulComponent):
             mode == api_constants.TopologyReliabilityMode.ATLEAST_ONCE
             and timeout is not None
             and str(enabled).lower() == "true"
-            and float(timeout) <= self.window_duration
+            and float(timeout) <= held_s
         ):
             self.logger.warning(
-                "%s is %s s, but tuples are acked only when they leave the window of %s s, so they "
+                "%s is %s s, but tuples are acked only when they have left their windows, after up to %g s, so they "
                 "will be replayed repeatedly; set a longer timeout.",
                 api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS,
                 timeout,
-                self.window_duration,
+                held_s,
             )
 
     window_duration: float
@@ -132,7 +135,7 @@ class SlidingWindowBolt(_WindowBolt):
         """Reads both durations and starts the window. Call it when you override it."""
         self.window_duration = _seconds(config, SlidingWindowBolt.WINDOW_DURATION_SECS, self)
         self.slide_interval = _seconds(config, SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS, self)
-        self._setup(config, self.slide_interval)
+        self._setup(config, self.slide_interval, sliding_hold_s(self.window_duration, self.slide_interval))
 
     def process(self, tup: Tuple) -> None:
         """Adds a tuple and acks those that no later window can contain."""
@@ -169,10 +172,13 @@ class SlidingWindowBolt(_WindowBolt):
         self._expire(end)
 
     def _expire(self, now: float) -> None:
-        # Tuples that no window has contained yet wait for the next tick, unless windows have gaps.
+        # Tuples that no window has contained yet wait for the next tick, unless windows have gaps. Those
+        # that one has contained leave with it, unless windows overlap.
         horizon = now - self.window_duration
         if self.slide_interval <= self.window_duration:
             horizon = min(horizon, self.last_end)
+        if self.slide_interval >= self.window_duration:
+            horizon = max(horizon, self.last_end)
         while self.current_tuples and self.current_tuples[0][1] <= horizon:
             self._ack_live(self.current_tuples.popleft()[0])
 
@@ -185,7 +191,7 @@ class TumblingWindowBolt(_WindowBolt):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Reads the duration and starts the window. Call it when you override it."""
         self.window_duration = _seconds(config, TumblingWindowBolt.WINDOW_DURATION_SECS, self)
-        self._setup(config, self.window_duration)
+        self._setup(config, self.window_duration, self.window_duration)
 
     def process_tick(self, tup: Tuple) -> None:
         """Processes the window that ends now and acks its tuples."""
@@ -206,14 +212,10 @@ class TumblingWindowBolt(_WindowBolt):
 def _seconds(config: dict[str, Any], key: str, bolt: Bolt) -> float:
     if key not in config:
         raise ValueError(f"{type(bolt).__name__} needs {key} in its configuration; give it in the config of its spec()")
-    value = config[key]
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{key} must be a number of seconds, given: {value!r}") from None
-    if not 0.001 <= seconds < float("inf"):
-        raise ValueError(f"{key} must be at least 0.001 seconds, given: {value!r}")
-    return seconds
+    wrong = seconds_problem(config[key])
+    if wrong:
+        raise ValueError(f"{key} {wrong}")
+    return float(config[key])
 
 
 def _set_tick_period(config: dict[str, Any], seconds: float) -> None:

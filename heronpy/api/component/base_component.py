@@ -17,3 +17,10 @@ class BaseComponent:
     def log(self, message: str, level: str | None = None) -> None:
         """Logs `message`; `level` is trace, debug, info (default), warn or error."""
         self.delegate.log(message, level)
+
+    def report_error(self, error: Exception) -> None:
+        """Shows an error in `heron exceptions` and in the log; the task goes on.
+
+        For what the component can live with. What it cannot live with it raises, which restarts the task.
+        """
+        self.delegate.report_error(error)

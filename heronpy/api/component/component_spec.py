@@ -15,6 +15,7 @@ from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
 from heronpy.api.config_values import encode_config, sanitize_config
 from heronpy.api.errors import SpecTypeError, SpecValueError, UnnamedInputError
 from heronpy.api.stream import AnyGrouping, CustomGrouping, FieldGrouping, Grouping, LocalOrShuffle, Stream
+from heronpy.common.topology_keys import NO_OUTPUTS
 from heronpy.proto import topology_pb2
 from heronpy.wire.arrow_values import schema_to_bytes
 
@@ -165,8 +166,9 @@ class HeronComponentSpec(InputSource):
         self.input_streams()
 
     def check_streams(self) -> None:
-        """Refuses a spout that emits nothing and a bolt that takes nothing."""
-        if self.is_spout and not self.output_streams():
+        """Refuses a spout that emits nothing, unless it is meant to, and a bolt that takes nothing."""
+        silent = (self.custom_config or {}).get(NO_OUTPUTS)
+        if self.is_spout and not self.output_streams() and not silent:
             raise ValueError(
                 f"{self.python_class_path}: {self.name} requires at least one output, because it is a spout"
             )

@@ -43,6 +43,8 @@ class Spout(BaseSpout):
 
         `seconds` is 0 or more and may be a fraction. To be called from `next_tuple`, for the next call only.
         Acks, fails and checkpoints do not wait for it. Together with `wait_readable`, whichever comes first counts.
+        A call may come later, by up to `heron.instance.linger_max_us`, where its tuples would wait that long for
+        company anyway; then the time of the next `wait` counts from when it was due, so that the rate is the one meant.
         Raises ValueError for anything but a finite number that is not negative.
         """
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:

@@ -1,4 +1,4 @@
-"""`emit_batch` of a task: turns the arguments of user code into columns for the emitter."""
+"""`emit` and `emit_batch` of a task where no compiled code serves them: turns arguments into tuples of the emitter."""
 
 from __future__ import annotations
 
@@ -21,6 +21,25 @@ def columns_of(
     if count is not None:
         rules.check_count(what, count, given.size)
     return given
+
+
+def emit_one(
+    emitter: Emitter,
+    context: TopologyContext,
+    stream: OutStream,
+    values: Any,
+    mark: Mark | None,
+    direct_task: int | None,
+    need_task_ids: bool,
+) -> list[int] | None:
+    """Emit a tuple without a fast path; the tasks it went to, when they are asked for."""
+    if direct_task is None and not need_task_ids and not context.has_hooks:
+        emitter.push(stream, values, mark)
+        return None
+    tasks = emitter.emit_to(stream, values, mark, direct_task)
+    if context.has_hooks:
+        context.invoke_hook_emit(values, stream.name, tasks)
+    return tasks if need_task_ids else None
 
 
 def emit_columns(

@@ -1,0 +1,240 @@
+"""Traces: how long a tuple, and what is emitted for it, spends where on its way through the graph. Pure.
+
+A spout calls `next_tuple` once by itself when a trace is due (`heron.trace.per_s`, over all spout tasks). The outlets
+that grew meanwhile get the trace with the place of the first tuple that was added, and the frame made of such an outlet
+carries it (`Frame.trace`). Stream managers append when it came and left. A bolt processes the traced tuple by itself,
+and the outlets that grew are traced in turn. Each call leaves a span, which has its times and those of the tuple's way
+to it; spans travel with the metrics and are joined at the topology master.
+
+What is not exact:
+
+- Of all tuples that a call emits to one destination, the first one stands for all. It is timed from the end of the
+  call on; one that had to leave before that, from when it left.
+- An outlet has one trace: of two traced tuples in one frame, the later one is not followed (SPAN_JOINED).
+- A bolt that takes batches processes the batch with the traced tuple as a whole.
+- An asynchronous task works on several tuples at once: what it emits meanwhile stands for the traced one.
+- A frame that a stream manager sends again, after an orderly restart of its task, has the times of the first time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from heronpy.proto import control_pb2, frame_pb2
+from heronpy.wire.frames import U32, U64
+
+from .emitter import Emitter
+from .outlets import Outlet
+from .traced import Arrived, Span, TracedFrame
+
+NEVER = float("inf")
+#: Spans that wait for the next report; tuple trees that are followed until their acks.
+SPANS_MAX = 100
+ROOTS_MAX = 100
+
+
+class Traced:
+    """What an outlet that holds a traced tuple knows of it."""
+
+    __slots__ = ("_tracer", "emitted_ns", "number", "place", "trace")
+
+    def __init__(self, tracer: Tracer, trace: int, number: int, place: int, emitted_ns: int) -> None:
+        self._tracer = tracer
+        self.trace = trace
+        #: The call that emitted it, and the end of that; 0: it has not ended.
+        self.number = number
+        self.emitted_ns = emitted_ns
+        #: Which tuple of the outlet it is.
+        self.place = place
+
+    def seal(self, frame: frame_pb2.Frame, start: int, of_spout: bool) -> TracedFrame:
+        """The bytes of a frame that is complete, of the outlet's tuples from `start` on."""
+        now_ns, index = self._tracer.clock(), self.place - start
+        frame.trace, frame.trace_parent, frame.trace_index = self.trace, self.number, index
+        frame.trace_clock = self._tracer.clock_id
+        frame.trace_emitted = min(self.emitted_ns or now_ns, now_ns)
+        frame.trace_sealed = now_ns
+        if of_spout:
+            root = int(np.frombuffer(frame.roots, dtype=U64)[index]) if frame.roots else frame.root_base + index
+            self._tracer.follow(root, self.trace, self.number)
+        return TracedFrame(frame.SerializeToString())
+
+
+class _Call:
+    """The traced call that is in progress: how full the outlets were before it."""
+
+    __slots__ = ("_tracer", "done", "number", "sizes", "trace")
+
+    def __init__(self, tracer: Tracer, trace: int, number: int, sizes: dict[Outlet, int]) -> None:
+        self._tracer = tracer
+        self.trace = trace
+        self.number = number
+        self.sizes = sizes
+        #: Outlets of which a frame with the trace has left.
+        self.done: set[Outlet] = set()
+
+    def of(self, outlet: Outlet, emitted_ns: int = 0) -> Traced | None:
+        """The trace in an outlet, if it has grown."""
+        place = self.sizes.get(outlet, 0)
+        if outlet in self.done or len(outlet) <= place:
+            return None
+        return Traced(self._tracer, self.trace, self.number, place, emitted_ns)
+
+    def leaving(self, outlet: Outlet) -> Traced | None:
+        """The trace in an outlet that is sent before the call has ended."""
+        found = self.of(outlet) if outlet.trace is None else None
+        self.sizes[outlet] = 0
+        if found is not None:
+            self.done.add(outlet)
+        return found
+
+
+class Tracer:
+    """The traces of one task, for its thread; the control thread takes the spans."""
+
+    def __init__(
+        self, emitter: Emitter, per_s: float, bits: Callable[[], int], clock: Callable[[], int], clock_id: int
+    ) -> None:
+        """`bits` gives 64 random bits, `clock` monotonic nanoseconds; `clock_id` names the clock of this host."""
+        self._emitter = emitter
+        self._batches = emitter.batches
+        self._bits = bits
+        self.clock = clock
+        self.clock_id = clock_id
+        self._own = per_s
+        self._lent, self._lent_until = 0.0, -NEVER
+        self._tasks = 1
+        #: From when on the spout is to trace its next tuple, in monotonic seconds.
+        self.due = 0.0 if per_s else NEVER
+        self._spans: deque[Span] = deque(maxlen=SPANS_MAX)
+        self.discarded = 0
+        #: Tuple trees of traced tuples: root -> (trace, call).
+        self.roots: dict[int, tuple[int, int]] = {}
+
+    # ---- when ---------------------------------------------------------------------------------
+
+    def shared_by(self, tasks: int) -> None:
+        """So many tasks of spouts share the rate."""
+        self._tasks = max(1, tasks)
+
+    def lend(self, per_s: float, lease_s: float, now: float) -> None:
+        """Trace so often, all spout tasks together, until the lease ends."""
+        self._lent, self._lent_until = per_s, now + lease_s
+        if per_s > self._own:
+            self.due = min(self.due, now + self._pause_s(now))
+
+    def _pause_s(self, now: float) -> float:
+        """Irregular, so that traces do not fall into step with the source."""
+        per_s = max(self._own, self._lent) if now < self._lent_until else self._own
+        return self._tasks / per_s * (0.5 + self._bits() / (1 << 64)) if per_s else NEVER
+
+    # ---- calls --------------------------------------------------------------------------------
+
+    def _begin(self, trace: int, number: int) -> None:
+        sizes = {outlet: len(outlet) for outlet in self._emitter.outlets() if outlet.flat}
+        self._batches.tracing = _Call(self, trace, number, sizes)
+
+    def _end(self, ended_ns: int) -> control_pb2.SpanEnd:
+        call, self._batches.tracing = self._batches.tracing, None
+        assert isinstance(call, _Call)
+        found, joined = bool(call.done), False
+        for outlet in self._emitter.outlets():
+            traced = call.of(outlet, ended_ns) if outlet.flat else None
+            if traced is None:
+                continue
+            if outlet.trace is None:
+                outlet.trace, found = traced, True
+            else:
+                joined = True
+        if found:
+            return control_pb2.SPAN_GOES_ON
+        if joined:
+            return control_pb2.SPAN_JOINED
+        return control_pb2.SPAN_HELD if self._emitter.has_consumers() else control_pb2.SPAN_ENDS
+
+    def open(self) -> Span:
+        """A spout is to emit; `close` must follow."""
+        span = Span(trace=self._bits() or 1, number=self._bits() or 1, clock=self.clock_id, began=self.clock())
+        self._begin(span.trace, span.number)
+        return span
+
+    def close(self, span: Span, now: float, wall_s: float) -> bool:
+        """It has been called; whether it has emitted, so that the next trace is due later."""
+        span.ended = self.clock()
+        span.end = self._end(span.ended)
+        if span.end == control_pb2.SPAN_ENDS or span.end == control_pb2.SPAN_HELD:
+            return False
+        span.at = wall_s - (span.ended - span.began) / 1e9
+        span.tuples = 1
+        self.due = now + self._pause_s(now)
+        self._add(span)
+        return True
+
+    def begin(self, arrived: Arrived) -> Span:
+        """A bolt processes a traced tuple from here on; `end` must follow. Of several in progress one is followed."""
+        span = arrived.span
+        span.number, span.clock, span.began = self._bits() or 1, self.clock_id, self.clock()
+        if self._batches.tracing is not None:
+            span.end = control_pb2.SPAN_JOINED
+            return span
+        self._begin(span.trace, span.number)
+        return span
+
+    def end(self, span: Span, tuples: int = 1) -> None:
+        """It is processed, with so many tuples in the same call."""
+        span.ended, span.tuples = self.clock(), tuples
+        if span.end != control_pb2.SPAN_JOINED:
+            span.end = self._end(span.ended)
+        self._add(span)
+
+    # ---- acks ---------------------------------------------------------------------------------
+
+    def follow(self, root: int, trace: int, number: int) -> None:
+        """The tuple tree of a traced spout tuple has this root."""
+        while len(self.roots) >= ROOTS_MAX:
+            del self.roots[next(iter(self.roots))]
+        self.roots[root] = (trace, number)
+
+    def completed(self, frame: frame_pb2.Frame) -> None:
+        """A COMPLETE frame has come, and some trees are followed."""
+        first = np.frombuffer(frame.run_first, dtype=U64)
+        last = first + np.frombuffer(frame.run_length, dtype=U32)
+        for root in list(self.roots):
+            value = np.uint64(root)
+            if bool(((first <= value) & (value < last)).any()):
+                self._settle(root, frame.failed)
+
+    def gave_up(self, base: int, count: int) -> None:
+        """The spout gave up trees of consecutive roots."""
+        for root in list(self.roots):
+            if base <= root < base + count:
+                self._settle(root, failed=True)
+
+    def _settle(self, root: int, failed: bool) -> None:
+        trace, parent = self.roots.pop(root)
+        self._add(
+            Span(
+                trace=trace,
+                number=self._bits() or 1,
+                parent=parent,
+                end=control_pb2.SPAN_FAILED if failed else control_pb2.SPAN_ACKED,
+                ended=self.clock(),
+                clock=self.clock_id,
+            )
+        )
+
+    # ---- reports ------------------------------------------------------------------------------
+
+    def _add(self, span: Span) -> None:
+        self.discarded += len(self._spans) == SPANS_MAX
+        self._spans.append(span)
+
+    def take(self) -> list[Span]:
+        """The spans since the last call."""
+        found = []
+        while self._spans:
+            found.append(self._spans.popleft())
+        return found
