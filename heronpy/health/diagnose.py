@@ -317,7 +317,8 @@ def _losses(signals: Signals) -> Iterator[Finding]:
     for component, count in signals.given_up.items():
         yield Finding(Verdict.LOSSES, component, figures={"dead_letters": count, "window_s": signals.window_s})
     if signals.lost:
-        yield Finding(Verdict.LOSSES, figures={"lost": signals.lost, "window_s": signals.window_s})
+        figures = {"lost": signals.lost, "window_s": signals.window_s, "sent_again": float(signals.sends_again)}
+        yield Finding(Verdict.LOSSES, figures=figures)
 
 
 def _changing(signals: Signals) -> Iterator[Finding]:

@@ -107,6 +107,8 @@ class Signals:
     #: Tuples given up in the window, by component.
     given_up: dict[str, float] = field(default_factory=dict)
     lost: float = 0.0
+    #: What is lost on the way is sent again: at least and effectively once.
+    sends_again: bool = False
     max_pending: int | None = None
     acking: bool = False
     #: Effectively once: age of the newest checkpoint, and the reason of the last one that did not complete.
@@ -186,7 +188,9 @@ def signals_of(
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
     found.culprits = [culprit_name(culprit) for culprit in status.culprits]
-    found.acking = reliability_mode(topology) == "ATLEAST_ONCE"
+    mode = reliability_mode(topology)
+    found.acking = mode == "ATLEAST_ONCE"
+    found.sends_again = mode != "ATMOST_ONCE"
     pending = config_of(topology).get(TOPOLOGY_MAX_SPOUT_PENDING)
     found.max_pending = int(pending) if pending is not None and str(pending).isdigit() else None
     found.events_known = events is not None

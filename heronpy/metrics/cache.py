@@ -4,8 +4,9 @@ Each series is a step function: a value is stored when it changes, at most once 
 series that grows too long drops every second step of its older half, so older data has a coarser
 resolution; steps older than `keep_s` are dropped. Counters and histograms continue across restarts of
 their process: the count of earlier incarnations is kept as a base, and those of tasks that an update has
-removed are kept summed by component. Invariants: times and totals of a series never decrease; at most
-`series_max` series, further ones are counted in `discarded`.
+removed are kept summed by component. A new topology master continues with the counts of its predecessor.
+Invariants: times and totals of a series never decrease; at most `series_max` series, further ones are
+counted in `discarded`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from heronpy.metrics import ledger
 from heronpy.proto import control_pb2
 
 #: Steps of one series before it is thinned.
@@ -23,6 +25,9 @@ STEPS_MAX = 240
 RESUME_S = 30.0
 #: How long a removed process may be silent: it may still drain, and its last counts may be under way.
 LEAVE_S = 10.0
+
+#: A task that has not counted more of these has not worked.
+_WORK = frozenset({"__emit-count", "__execute-count"})
 
 _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
@@ -38,7 +43,8 @@ class _Steps:
     #: The value before the first step.
     origin: float = 0.0
 
-    def add(self, bucket_at: float, now: float, raw: float, total: bool) -> None:
+    def add(self, bucket_at: float, now: float, raw: float, total: bool) -> bool:
+        """Take a value; whether it is another than before."""
         if total:
             if raw < self.raw:
                 self.base += self.raw
@@ -47,7 +53,7 @@ class _Steps:
         else:
             value = raw
         if self.times and self.values[-1] == value:
-            return
+            return False
         if self.times and self.times[-1] >= bucket_at:
             self.values[-1], self.times[-1] = value, now
         else:
@@ -55,6 +61,7 @@ class _Steps:
             self.values.append(value)
             if len(self.times) > STEPS_MAX:
                 self._thin()
+        return True
 
     def _thin(self) -> None:
         half = len(self.times) // 2
@@ -116,8 +123,14 @@ class MetricsCache:
         self._swept = float("-inf")
         self._resumed = resumed
         self._began: float | None = None
+        #: Counts of processes that have ended are not known.
+        self._lacking = resumed
         #: Samples of series beyond the limit.
         self.discarded = 0
+        #: Grows with what nobody else can tell a successor: counts of processes that are replaced or removed.
+        self.changes = 0
+        #: Grows when a task has worked.
+        self.growth = 0
 
     def __len__(self) -> int:
         return self._count
@@ -135,7 +148,9 @@ class MetricsCache:
             return
         else:
             restarted = report.epoch > process.report.epoch
-            process.report, process.seen = _head(report), now
+            head, previous = _head(report), process.report
+            head.at_least = previous.at_least or (restarted and previous.task_id > 0 and not previous.ends)
+            process.report, process.seen = head, now
             process.left = None if restarted else process.left
         bucket_at = now // self._bucket_s * self._bucket_s
         if restarted:
@@ -147,6 +162,7 @@ class MetricsCache:
 
     def _close_incarnation(self, process: _Process) -> None:
         """Add its counts to the bases, also for series that the new incarnation has not reported."""
+        self.changes += 1
         for series in process.series.values():
             if series.kind != _GAUGE:
                 for steps in series.parts.values():
@@ -173,13 +189,14 @@ class MetricsCache:
             if steps is None:
                 # Counts from before this cache existed are not growth.
                 steps = series.parts[name] = _Steps(origin=value if inherited else 0.0)
-            steps.add(bucket_at, now, value, sample.type != _GAUGE)
+            if steps.add(bucket_at, now, value, sample.type != _GAUGE) and sample.name in _WORK:
+                self.growth += 1
 
     def _sweep(self, now: float) -> None:
         self._swept = now
         self._retire_due(now)
         for name, process in list(self._processes.items()):
-            if now - process.seen > self._keep_s and process.report.process != _removed(process.report.component):
+            if now - process.seen > self._keep_s and not process.report.component:
                 self._drop(name)
                 continue
             for series in process.series.values():
@@ -207,11 +224,14 @@ class MetricsCache:
     def _retire(self, name: str, now: float) -> None:
         gone = self._processes[name]
         self._drop(name)
+        self.changes += 1
         component = gone.report.component
         if not component:
             return
         head = control_pb2.MetricsReport(process=_removed(component), component=component)
         kept = self._processes.setdefault(head.process, _Process(head, now))
+        last = gone.report
+        kept.report.at_least = kept.report.at_least or last.at_least or not last.ends
         for key, series in gone.series.items():
             if series.kind == _GAUGE:
                 continue
@@ -223,6 +243,41 @@ class MetricsCache:
             summed = kept.series.setdefault(key, _Series(series.kind))
             for part, steps in series.parts.items():
                 summed.parts.setdefault(part, _Steps()).raise_by(steps.base + steps.raw)
+
+    def tasks(self) -> set[str]:
+        """The names of the tasks of which there are figures."""
+        return {name for name, process in self._processes.items() if process.report.task_id}
+
+    def ledger(self, topology_id: str) -> control_pb2.MetricsLedger:
+        """All counts, for a successor."""
+        counted = []
+        # What only this cache knows comes first, then tasks.
+        ordered = sorted(self._processes.values(), key=lambda one: (one.report.pid > 0, not one.report.component))
+        for process in ordered:
+            one = ledger.CountedProcess(process.report)
+            for key, series in process.series.items():
+                if series.kind != _GAUGE:
+                    parts = {part: (steps.base, steps.raw) for part, steps in series.parts.items()}
+                    one.series[key] = ledger.CountedSeries(series.kind, parts)
+            counted.append(one)
+        return ledger.write(topology_id, counted)
+
+    def take_over(self, kept: control_pb2.MetricsLedger | None, topology_id: str, now: float) -> None:
+        """Continue with a predecessor's counts; those of another topology are left out."""
+        if kept is None or kept.topology_id != topology_id:
+            return
+        sound = list(ledger.read(kept))
+        self._lacking = kept.left_out > 0 or len(sound) < len(kept.processes)
+        for one in sound:
+            process = self._processes[one.head.process] = _Process(one.head, now)
+            for key, told in one.series.items():
+                if self._count >= self._series_max:
+                    self._lacking = True
+                    return
+                self._count += 1
+                series = process.series[key] = _Series(told.kind)
+                for part, (before, latest) in told.parts.items():
+                    series.parts[part] = _Steps(base=before, raw=latest, origin=before + latest)
 
     def query(self, request: control_pb2.GetMetrics, now: float) -> control_pb2.MetricsReply:
         """Answer a request.
@@ -236,11 +291,12 @@ class MetricsCache:
         interval = min(max(request.interval_s, 0.0), self._keep_s)
         since = now - interval if interval else None
         reply = control_pb2.MetricsReply(interval_s=interval)
-        if self._resumed and self._began is not None:
+        if self._lacking and self._began is not None:
             reply.resumed_s = max(0.0, now - self._began)
         names, instances = set(request.names), set(request.instances)
         selected = list(self._select(request.component, instances))
-        seen = [process.seen for process in selected if process.report.task_id and process.left is None]
+        # One that a predecessor knew has no pid before it reports.
+        seen = [one.seen for one in selected if one.report.task_id and one.report.pid and one.left is None]
         reply.apart_s = max(seen, default=0.0) - min(seen, default=0.0)
         for process in selected:
             report = reply.reports.add()
@@ -307,6 +363,7 @@ def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
         pid=report.pid,
         loop_age_s=report.loop_age_s,
         state=report.state,
+        ends=report.ends,
     )
 
 

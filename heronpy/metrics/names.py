@@ -63,6 +63,7 @@ _INSTANCE = (
     ),
     Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process, without waiting for room."),
     Metric("__execute-max-ns", _G, "ns", "source", "Slowest call of process in the last minute.", largest=True),
+    Metric("__slow-tuples", _C, "", "source", "Calls of process that took longer than heron.instance.slow_ms."),
     Metric(
         "__end-to-end-latency",
         _H,
@@ -111,6 +112,7 @@ _INSTANCE = (
     Metric("__gateway-stale-frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
     Metric("__malformed-tuples", _C, "", "", "Tuples that could not be decoded; they were given up."),
     Metric("__malformed-frames", _C, "", "", "Frames whose counts and arrays do not fit each other; refused."),
+    Metric("__discarded-spans", _C, "", "", "Calls for traced tuples that were not reported: too many at once."),
     Metric("__dead-letters", _C, "", "source", "Tuples that were given up and kept as dead letters."),
     Metric("__cancelled-tuples", _C, "", "", "Tuples in progress in an asynchronous bolt when it ended; they failed."),
     Metric("__stateful_sync_time", _H, "ns", "", "Time a task was paused by the cut of a checkpoint."),
@@ -199,6 +201,7 @@ _DAEMON = (
     Metric("__replica/__removals_failed", _C, "", "", "Removals from the replica that failed and are retried."),
     Metric("__replica/__newest", _G, "", "", "Id of the newest complete checkpoint in the replica."),
     Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped while the master was unreachable."),
+    Metric("__executor/__spans_discarded", _C, "", "", "Calls for traced tuples that the master did not get in time."),
     Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
     Metric("__executor/__sink_samples_written", _C, "", "sink", "Samples that a sink of metrics has taken."),
     Metric(
@@ -211,6 +214,7 @@ _DAEMON = (
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
 _TMASTER = (
+    Metric("__tmaster/__discarded_spans", _C, "", "", "Calls of traces that have too many of them."),
     Metric(
         "__tmaster/__timeline_bytes", _G, "bytes", "", "Memory of the minutes that it keeps; only in `heron metrics`."
     ),
@@ -228,7 +232,7 @@ _SPARK = (
     Metric("spark-batches-running", _G, "", "component", "Micro-batches that Spark works on now."),
     Metric("spark-batches-waiting", _G, "", "", "Micro-batches without outcome."),
     Metric("spark-batches-refused", _C, "", "", "Micro-batches of replaced processes that were refused."),
-    Metric("spark-messages-refused", _C, "", "", "Messages to the Spark gateway that no sink could have sent."),
+    Metric("spark-messages-refused", _C, "", "", "Messages and connections to the Spark gateway from no sink."),
     Metric("spark-ui-port", _G, "", "", "Port of Spark's own pages; 0 when they are off."),
 )
 

@@ -22,7 +22,7 @@ from heronpy.net.zsock import send_the_rest
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
 from heronpy.statemgr import open_state_of
-from heronpy.storage.stores import StoreChoice
+from heronpy.storage.stores import open_stores
 from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.shell import Shell
 
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
             endpoint=_endpoint(launch, arguments.name),
             keys=keys_of(launch),
             checkpoints=checkpoints,
-            archive=Archive(lambda: StoreChoice(launch, checkpoints), launch.release),
+            archive=Archive(lambda: open_stores(launch, checkpoints), launch.release),
             instance=functools.cache(lambda component: settings_for(launch, InstanceSettings, component)),
             folders=(launch.working_dir, *([launch.state_root] if launch.state_type == "local" else [])),
         )

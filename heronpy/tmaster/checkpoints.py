@@ -112,9 +112,9 @@ class Checkpoints:
         self._perform()
 
     def _on_written(self, event: events.MetadataWritten, now: float) -> None:
-        before = self.coordinator.completed
+        before = self.coordinator.log.completed
         self.coordinator.written(event.metadata, event.outcome, now)
-        if self.coordinator.completed != before:
+        if self.coordinator.log.completed != before:
             self.restorer.regions.forgive()
 
     def _on_deleted(self, event: events.CheckpointsDeleted) -> None:
@@ -300,9 +300,9 @@ class Checkpoints:
         coordinator, restorer = self.coordinator, self.restorer
         reply = control_pb2.CheckpointsReply(
             complete=coordinator.log.complete,
-            completed=coordinator.completed,
-            aborted=coordinator.aborted,
-            failed=coordinator.failed,
+            completed=coordinator.log.completed,
+            aborted=coordinator.log.aborted,
+            failed=coordinator.log.failed,
             restores=self._desk.registry.totals.restores,
             last_failure=coordinator.last_failure,
             last_restore=restorer.last_restore,

@@ -150,7 +150,6 @@ class Coordinator:
         #: Whether checkpoints are taken without a request.
         self.periodic = True
         self.effects: list[Decision] = []
-        self.completed = self.aborted = self.failed = 0
         self.last_failure = ""
         #: The last checkpoint that this coordinator completed; 0: none yet.
         self.last_completed = 0
@@ -284,7 +283,7 @@ class Coordinator:
             return
         self.pending = None
         self._not_before = now + self._settings.min_pause_s
-        self.completed += 1
+        self.log.completed += 1
         self.last_completed = pending.checkpoint
         self.plain = frozenset(task.component for task in metadata.tasks if task.stateful)
         record = self.log.complete.add(
@@ -336,8 +335,9 @@ class Coordinator:
         assert pending is not None
         kind = "savepoint" if pending.savepoint else "checkpoint"
         self._not_before = now + max(self._settings.min_pause_s, min(RETRY_S, self._settings.interval_s))
-        self.failed += failed
-        self.aborted += not failed
+        self.log.failed += failed
+        self.log.aborted += not failed
+        self._save()
         self.last_failure = f"{kind} {pending.checkpoint}: {why}"
         self.effects.append(Abort(pending.checkpoint, why))
         verb = "failed" if failed else "was aborted"

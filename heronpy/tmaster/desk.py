@@ -40,8 +40,10 @@ class Desk:
     book: PlanBook
     exceptions: ExceptionStore
     journal: Journal
-    #: Whether every task has been up once.
+    #: Whether this topology master has known every task to be up.
     started: bool = False
+    #: Another topology master ran this topology before.
+    resumed: bool = False
     tray: list[Effect] = field(default_factory=list)
     publish_at: float | None = None
     #: Why nothing can be restored, and what is being restored now (EFFECTIVELY_ONCE).
@@ -49,6 +51,11 @@ class Desk:
     restoring: str = ""
     #: Called before a plan is built, to update what depends on the packing plan.
     before_plan: Callable[[float], None] | None = None
+
+    @property
+    def has_run(self) -> bool:
+        """Whether every task has been up once, maybe under an earlier topology master."""
+        return self.started or self.registry.totals.has_run
 
     # ---- answers ----------------------------------------------------------------------------
 

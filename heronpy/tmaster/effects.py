@@ -26,6 +26,7 @@ class Node(Enum):
     TOTALS = "totals"
     EVENTS = "events"
     MINUTES = "minutes"
+    COUNTS = "counts"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,10 @@ from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import MINUTE_S, Minutes, Row
 from heronpy.tmaster.totals import COUNTERS
 
-SHARED_S = 0.9
+SHARED_S = 0.45
 CULPRITS_MAX = 10
+#: Counters are u64 on the wire, whatever a broken process reports.
+_MOST = (1 << 64) - 1
 _DEAD_LETTERS, _LOST = COUNTERS.index("dead_letters"), COUNTERS.index("lost_tuples")
 
 
@@ -143,7 +145,7 @@ class Figures:
         load.queue_bytes, load.queue_tuples, load.pending = part.queue_bytes, part.queue_tuples, part.pending
         load.queue_bound_bytes = 0 if part.spout else self._queue_bound(part.name)
         load.memory_limit_bytes = self._memory_limit(part.name)
-        load.restarts, load.dead_letters, load.lost = self._counts(part)
+        load.restarts, load.dead_letters, load.lost = (min(count, _MOST) for count in self._counts(part))
         _set_worst(load.fullest, part.fullest)
         if rates is None:
             return

@@ -1,4 +1,4 @@
-"""Persists totals, events and the last minutes for the next topology master, in the background; nothing waits."""
+"""Persists totals, counts, events and the last minutes for the next topology master, in the background."""
 
 from __future__ import annotations
 
@@ -6,39 +6,92 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from heronpy.common.errors import FencedError, HeronError, StateError
+from heronpy.metrics.cache import MetricsCache
+from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.minutes import Minutes
 from heronpy.tmaster.store import Store, TopologyRemovedError
 
 log = logging.getLogger("heronpy.tmaster")
+M = TypeVar("M", control_pb2.StatusReply, control_pb2.MetricsReply)
 
-#: Minimum pause after a write of the totals, after one of the events or minutes, and after a failed write.
-TOTALS_PAUSE_S, EVENTS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
-#: Counts that only grow are written so often: tasks tell them again, unless they die with the topology master.
-GROWTH_PAUSE_S = 10.0
+#: Minimum pause after a write of the totals, after one of something else, and after a failed write.
+TOTALS_PAUSE_S, OTHERS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
+#: Counts that only grow are written so often, and when they are shown: tasks tell them again, unless they die with the
+#: topology master.
+GROWTH_PAUSE_S = 30.0
+#: They take at most this share of the loop's time.
+_SHARE = 1 / 200
 #: How long the end of the process may wait for the last write.
 LAST_WRITE_S = 1.0
+#: How long an answer may wait until what it shows is written.
+SHOWN_S = 1.0
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """One node: how it is made, and what was last written of it."""
+
+    node: Node
+    #: Makes it for a topology id.
+    make: Callable[[str], Message]
+    #: Grows with what must be written soon, and with what may wait for `growth_pause_s`.
+    changes: Callable[[], int]
+    growth: Callable[[], int] = lambda: 0
+    pause_s: float = OTHERS_PAUSE_S
+    growth_pause_s: float = 0.0
+    written_changes: int = 0
+    written_growth: int = 0
+    #: Monotonic time of the last write, and how long it took to make.
+    written_at: float = float("-inf")
+    cost_s: float = 0.0
+
+    def due(self, now: float) -> bool:
+        pause_s = max(self.growth_pause_s, self.cost_s / _SHARE)
+        changed = self.changes() != self.written_changes
+        return now - self.written_at >= (self.pause_s if changed else pause_s) and (
+            changed or self.growth() != self.written_growth
+        )
 
 
 class Keeper:
-    """Keeps a copy of the desk's totals and events, and of the newest minutes, in the state manager."""
+    """Keeps a copy of the desk's totals and events, of the newest minutes and of all counts in the state manager."""
 
-    def __init__(self, store: Store, desk: Desk, minutes: Minutes) -> None:
+    def __init__(self, store: Store, desk: Desk, minutes: Minutes, metrics: MetricsCache) -> None:
         self._store = store
-        self._desk = desk
-        self._minutes = minutes
+        self._topology = desk.book.topology.id
+        totals, journal = desk.registry.totals, desk.journal
+        self._totals = _Ledger(
+            Node.TOTALS,
+            totals.ledger,
+            changes=lambda: totals.changes,
+            growth=lambda: totals.growth,
+            pause_s=TOTALS_PAUSE_S,
+            growth_pause_s=GROWTH_PAUSE_S,
+        )
+        self._counts = _Ledger(
+            Node.COUNTS,
+            metrics.ledger,
+            changes=lambda: metrics.changes,
+            growth=lambda: metrics.growth,
+            growth_pause_s=GROWTH_PAUSE_S,
+        )
+        self._events = _Ledger(Node.EVENTS, journal.ledger, lambda: journal.last)
+        self._minutes = _Ledger(Node.MINUTES, minutes.ledger, lambda: minutes.last, written_changes=minutes.last)
         self._task: asyncio.Task[None] | None = None
-        self._changes = self._growth = self._event = 0
-        self._grown_at = float("-inf")
-        self._minute = minutes.last
         self._written: set[Node] = set()
         #: The write in progress; it goes on when the task that waits for it is cancelled.
         self._writing: asyncio.Future[None] | None = None
+        #: Two writes of one node at the same time would fence each other.
+        self._turn = asyncio.Lock()
 
     def look(self) -> None:
         """Start writing if something has changed."""
@@ -52,61 +105,69 @@ class Keeper:
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=LAST_WRITE_S)
         # Counts change all the time, and a successor may not hear of them from anybody else.
-        last = [Node.TOTALS] if self._desk.journal.last == self._event else [Node.TOTALS, Node.EVENTS]
-        for node in last:
+        last = [self._totals, self._counts]
+        if self._events.changes() != self._events.written_changes:
+            last.append(self._events)
+        for ledger in last:
             # Where nothing was written before, the topology may be gone by now.
-            if node in self._written:
+            if ledger.node in self._written:
                 with contextlib.suppress(HeronError, OSError, TimeoutError):
                     async with asyncio.timeout(LAST_WRITE_S):
-                        await self._write(node)
+                        await self._write(ledger)
 
-    def _unkept(self) -> Node | None:
-        totals = self._desk.registry.totals
-        grown = totals.growth != self._growth and time.monotonic() - self._grown_at >= GROWTH_PAUSE_S
-        if grown or totals.changes != self._changes:
-            return Node.TOTALS
-        if self._desk.journal.last != self._event:
-            return Node.EVENTS
-        return Node.MINUTES if self._minutes.last != self._minute else None
+    async def shown(self, answer: M) -> M:
+        """An answer with counts, once they are written: then no successor shows less. Waits for at most `SHOWN_S`.
 
-    async def _write(self, node: Node) -> None:
-        totals, journal, topology = self._desk.registry.totals, self._desk.journal, self._desk.book.topology.id
-        changes, growth, event, minute = totals.changes, totals.growth, journal.last, self._minutes.last
-        # Copied here, because all of them keep changing during the write.
-        ledger: Message
-        if node is Node.TOTALS:
-            ledger = totals.ledger(topology)
-        elif node is Node.EVENTS:
-            ledger = journal.ledger(topology)
-        else:
-            ledger = self._minutes.ledger(topology)
-        self._writing = asyncio.ensure_future(asyncio.to_thread(self._store.write, node, ledger))
+        What cannot be written by then is left to a later turn, and so is what would take more of the loop's time.
+        """
+        ledger = self._counts if isinstance(answer, control_pb2.MetricsReply) else self._totals
+        known = ledger.changes() == ledger.written_changes and ledger.growth() == ledger.written_growth
+        pause_s = ledger.written_at + ledger.cost_s / _SHARE - time.monotonic()
+        if not known and pause_s < SHOWN_S:
+            with contextlib.suppress(HeronError, OSError, TimeoutError):
+                async with asyncio.timeout(SHOWN_S):
+                    if pause_s > 0:
+                        await asyncio.sleep(pause_s)
+                    await self._write(ledger)
+        return answer
 
-        def note(writing: asyncio.Future[None]) -> None:
-            if not writing.cancelled() and writing.exception() is None:
-                self._written.add(node)
+    def _unkept(self) -> _Ledger | None:
+        """What is due and was written longest ago."""
+        now = time.monotonic()
+        due = [one for one in (self._totals, self._counts, self._events, self._minutes) if one.due(now)]
+        return min(due, key=lambda one: one.written_at, default=None)
 
-        self._writing.add_done_callback(note)
-        await asyncio.shield(self._writing)
-        if node is Node.TOTALS:
-            self._changes, self._growth, self._grown_at = changes, growth, time.monotonic()
-        elif node is Node.EVENTS:
-            self._event = event
-        else:
-            self._minute = minute
+    async def _write(self, ledger: _Ledger) -> None:
+        changes, growth = ledger.changes(), ledger.growth()
+        began = time.thread_time()
+        # Made here, because what it is made of changes during the write.
+        message = ledger.make(self._topology)
+        ledger.cost_s = time.thread_time() - began
+        async with self._turn:
+            if self._writing is not None and not self._writing.done():
+                await asyncio.wait([self._writing])  # who waited for it has given up
+            self._writing = asyncio.ensure_future(asyncio.to_thread(self._store.write, ledger.node, message))
+
+            def note(writing: asyncio.Future[None]) -> None:
+                if not writing.cancelled() and writing.exception() is None:
+                    self._written.add(ledger.node)
+
+            self._writing.add_done_callback(note)
+            await asyncio.shield(self._writing)
+        ledger.written_changes, ledger.written_growth, ledger.written_at = changes, growth, time.monotonic()
 
     async def _keep(self) -> None:
-        while (node := self._unkept()) is not None:
-            pause_s = TOTALS_PAUSE_S if node is Node.TOTALS else EVENTS_PAUSE_S
+        while (ledger := self._unkept()) is not None:
+            pause_s = TOTALS_PAUSE_S
             try:
-                await self._write(node)
+                await self._write(ledger)
             except (TopologyRemovedError, FencedError):
                 return  # the next plan write fails as well, and is handled
             except (StateError, OSError) as error:
-                log.warning("cannot write the %s, trying again: %s", node.value, error)
+                log.warning("cannot write the %s, trying again: %s", ledger.node.value, error)
                 pause_s = RETRY_S
             except Exception:
-                log.exception("cannot write the %s, trying again", node.value)
+                log.exception("cannot write the %s, trying again", ledger.node.value)
                 pause_s = RETRY_S
             await asyncio.sleep(pause_s)
         self._task = None

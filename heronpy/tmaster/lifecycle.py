@@ -32,7 +32,7 @@ def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher
         return control_pb2.LIFE_FINISHING
     if isinstance(operation, Update):
         return control_pb2.LIFE_UPDATING
-    if not desk.started:
+    if not desk.has_run:
         return control_pb2.LIFE_STARTING
     if desk.book.spouts_held:
         return control_pb2.LIFE_WAITING
@@ -46,7 +46,7 @@ def _failed_tasks(desk: Desk) -> list[int]:
 
     Once all tasks have run, the executor restarts such a task, and it alone knows when it gives up.
     """
-    return [] if desk.started else sorted(t for t in desk.registry.failed_tasks if not desk.registry.rests(t))
+    return [] if desk.has_run else sorted(t for t in desk.registry.failed_tasks if not desk.registry.rests(t))
 
 
 def derive_cause(
@@ -88,7 +88,7 @@ def startup_exceptions(desk: Desk) -> list[control_pb2.ExceptionReport]:
     for task in desk.exceptions.startup_tasks():
         report = desk.exceptions.startup_of(task)
         stopped = not task or (task in registry.places and not registry.is_up(task, 0))
-        if task and desk.started:  # then the executor retries until it gives up
+        if task and desk.has_run:  # then the executor retries until it gives up
             stopped = stopped and registry.name_of(task) in registry.failed_processes
         if report is not None and stopped:
             found.append(report)
@@ -119,7 +119,8 @@ def _starting(desk: Desk, age_s: float) -> str:
         parts.append(f"silent stream managers: {listed(lost)}")
     if desk.book.plan is not None and registry.lagging:
         names = [registry.name_of(task) for task in sorted(registry.lagging)]
-        parts.append(f"tasks that did not start: {listed(names)}")
+        what = "have not reported to this topology master" if desk.resumed else "did not start"
+        parts.append(f"tasks that {what}: {listed(names)}")
     if not parts:
         return "waiting for the first plan"
     limit = desk.settings.start_timeout_s
@@ -140,24 +141,30 @@ def _down(desk: Desk, now: float) -> list[str]:
     """A sentence for each component with tasks that are down, and for each other process that is down."""
     registry = desk.registry
     tasks: dict[str, list[int]] = {}
+    #: Of these the predecessor of this topology master has heard, and maybe nobody since.
+    news: dict[str, list[int]] = {}
     names = {name for found in registry.resting.values() for name in found}
     for task, place in registry.places.items():
         if task in registry.down or place.name in names:
-            tasks.setdefault(place.component, []).append(task)
-    sizes = Counter(place.component for place in registry.places.values()) if tasks else Counter()
+            unheard = desk.resumed and task not in registry.tasks and place.name not in names
+            (news if unheard else tasks).setdefault(place.component, []).append(task)
+    sizes = Counter(place.component for place in registry.places.values()) if tasks or news else Counter()
     sentences = []
     for component, down in tasks.items():
         resting = {registry.name_of(task) for task in down} & names
         why = _restart(registry, resting, now) if resting else _state_of(registry, down)
         sentences.append(f"{_tasks(len(down), sizes[component], component)} down{why}")
         names -= resting
+    for component, silent in news.items():
+        which = _tasks(len(silent), sizes[component], component, "has", "have")
+        sentences.append(f"{which} not reported to this topology master")
     return sentences + [f"{name} is down{_restart(registry, {name}, now)}" for name in sorted(names)]
 
 
-def _tasks(down: int, all_of_it: int, component: str) -> str:
+def _tasks(some: int, all_of_it: int, component: str, one: str = "is", several: str = "are") -> str:
     if all_of_it == 1:
-        return f"the only task of {component} is"
-    return f"{down} of {all_of_it} tasks of {component} {'is' if down == 1 else 'are'}"
+        return f"the only task of {component} {one}"
+    return f"{some} of {all_of_it} tasks of {component} {one if some == 1 else several}"
 
 
 def _restart(registry: Registry, names: set[str], now: float) -> str:

@@ -70,6 +70,7 @@ class TopologyMaster:
         journal = Journal(wall_offset_s)
         journal.take_over(happened, topology.id)
         self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max), journal)
+        self.desk.resumed = previous is not None
         self.watcher = Watcher(journal)
         self.operation: Operation | None = None
         self.finisher = Finisher(self.desk)
@@ -206,6 +207,7 @@ class TopologyMaster:
         book = desk.book
         if not desk.started and book.plan is not None and not desk.registry.lagging:
             desk.started = True
+            desk.registry.totals.start_all()
             desk.note(f"all {len(desk.registry.places)} tasks of {book.topology.name} have started")
         if self.operation is not None:
             self.operation.advance(now)
@@ -441,6 +443,7 @@ class TopologyMaster:
         totals = self.desk.registry.totals.summed(moment)
         at_most_once = reliability_mode(self.desk.book.topology) == "ATMOST_ONCE"
         totals.lost_estimated = at_most_once and self.desk.registry.totals.uncounted
+        totals.lost_unknown = at_most_once and self.desk.registry.totals.queues_lost
         if self.checkpoints is not None:
             totals.restores = self.desk.registry.totals.restores
         return totals
@@ -480,9 +483,14 @@ class TopologyMaster:
                 reply.tasks.append(status)
                 registry.totals.fill(reply.tasks[-1], moment)
             else:
-                reply.tasks.add(task_id=task, component=place.component, instance_id=place.name)
+                unheard = reply.tasks.add(task_id=task, component=place.component, instance_id=place.name)
+                registry.totals.fill_unheard(unheard, moment)
+                reply.totals.at_least = reply.totals.at_least or (unheard.at_least and registry.is_spout(task))
         reply.stmgrs.extend(entry.beat for _, entry in sorted(registry.stmgrs.items()))
         reply.executors.extend(entry.record for _, entry in sorted(registry.executors.items()))
+        for executor in reply.executors:
+            for process in executor.processes:
+                process.restarts = min(registry.totals.restarts_of(process), (1 << 32) - 1)
         if book.plan is not None:
             reply.plan.CopyFrom(book.plan)
         return reply

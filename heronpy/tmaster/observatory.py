@@ -17,6 +17,8 @@ from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.machine import TopologyMaster
+from heronpy.tmaster.slow import SlowStore
+from heronpy.tmaster.traces import TraceStore
 
 #: Findings are at least this old before they are worked out again, seconds.
 FINDINGS_S = 5.0
@@ -46,6 +48,8 @@ class Observatory:
         self.figures = Figures(
             machine, wall_offset_s, lambda component: instance(component).in_queue_bytes_max, self._limit
         )
+        self.slow = SlowStore()
+        self.traces = TraceStore()
         #: Names of the instances when a packing plan was last stored.
         self._placed: set[str] = set()
         self._findings: list[control_pb2.HealthFinding] = []
@@ -63,6 +67,8 @@ class Observatory:
                 self.metrics.add(report, now)
             if placed:
                 self.figures.take(report, now)
+                self.slow.take(report)
+                self.traces.take(report, now)
 
     def _own_report(self) -> control_pb2.MetricsReport:
         report = control_pb2.MetricsReport(process="tmaster", epoch=self._machine.epoch)
@@ -71,14 +77,19 @@ class Observatory:
             type=control_pb2.Sample.GAUGE,
             value=float(self.figures.minutes.used_bytes),
         )
+        report.samples.add(
+            name="__tmaster/__discarded_spans", type=control_pb2.Sample.COUNTER, value=float(self.traces.discarded)
+        )
         return report
 
     def place(self, now: float) -> None:
         """Drop the figures of processes that are no longer in the plan."""
         placed = {place.name for place in self._machine.desk.registry.places.values()}
-        for gone in self._placed - placed:
+        # A predecessor's figures may include tasks that were removed while there was no master.
+        for gone in (self._placed | self.metrics.tasks()) - placed:
             self.metrics.forget(gone, now)
             self.figures.forget(gone)
+            self.slow.forget(gone)
         self._placed = placed
 
     def load(self, asked: control_pb2.GetLoad, now: float) -> control_pb2.LoadReply:
@@ -92,6 +103,10 @@ class Observatory:
         reply = control_pb2.LoadReply(findings=self._findings, found_at=self._found_at)
         reply.MergeFrom(shared)
         return reply
+
+    def traced(self, asked: control_pb2.GetTraces, now: float) -> control_pb2.TracesReply:
+        """Answer GetTraces."""
+        return self.traces.reply(asked, now, now + self._wall_offset_s)
 
     def timeline(self, asked: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
         """Answer GetTimeline."""

@@ -126,7 +126,8 @@ class Registry:
         self.failed_tasks &= self.tasks.keys()
         self.waiting = {t: what for t, what in self.waiting.items() if t in self.tasks}
         self.resting = {n: found for n, found in self.resting.items() if not n or n in self._containers}
-        self.totals.place(places.keys(), {stmgr_id(n) for n in self._containers})
+        names = {place.name for place in places.values()}
+        self.totals.place(places.keys(), {stmgr_id(n) for n in self._containers}, names)
         self.excused = {t: epoch for t, epoch in self.excused.items() if t in self.tasks}
         self.unexhausted = {t for t in self._spouts if not self._is_exhausted(t)}
         self.expect(self._expected & places.keys(), self._version)
@@ -320,6 +321,10 @@ class Registry:
         status = self.tasks[task]
         return status.state == control_pb2.TASK_FAILED and status.epoch > self.excused.get(task, -1)
 
+    def is_spout(self, task: int) -> bool:
+        """Whether the task belongs to a spout."""
+        return task in self._spouts
+
     def excuse(self, task: int, epoch: int) -> None:
         """Ignore the failure of this process of a task, and of earlier ones: they are about to be replaced."""
         if task in self.places:
@@ -342,7 +347,7 @@ class Registry:
         self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)
         self.executors[number] = Executor(record, peer, now)
         self.silent.discard(executor_id(number))
-        self._take_processes(number, record.processes)
+        self._take_processes(number, record.processes, record.epoch)
 
     def executor_beat(self, peer: bytes, message: control_pb2.ExecutorHeartbeat, now: float) -> bool:
         """Take a heartbeat; False when its sender is no longer an executor of this topology."""
@@ -362,16 +367,17 @@ class Registry:
         del known.record.processes[:]
         known.record.processes.extend(message.processes)
         known.record.usage.CopyFrom(message.usage)
-        self._take_processes(message.container, message.processes)
+        self._take_processes(message.container, message.processes, message.epoch)
         return True
 
-    def _take_processes(self, container: int, processes: Iterable[control_pb2.ProcessRecord]) -> None:
+    def _take_processes(self, container: int, processes: Iterable[control_pb2.ProcessRecord], epoch: int) -> None:
         tasks, resting = self.tasks_of(container), {}
         for name in [stmgr_id(container), *map(self.name_of, tasks)]:
             self.failed_processes.pop(name, None)
         for process in processes:
             foreign = process.task_id and self.name_of(process.task_id) != process.name
             self.totals.take_process(process)
+            self.totals.take_restarts(process, epoch)
             if process.state == control_pb2.PROC_BACKOFF and not foreign:
                 resting[process.name] = process
             if process.state == control_pb2.PROC_FAILED and not foreign:

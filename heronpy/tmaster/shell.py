@@ -15,7 +15,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
@@ -25,7 +25,6 @@ from heronpy.common.clock import Clock, MonotonicClock
 from heronpy.common.disk_space import full_folder
 from heronpy.common.errors import (
     DamagedStateError,
-    DeadlineError,
     FencedError,
     HeronError,
     InvalidRpcError,
@@ -45,15 +44,17 @@ from heronpy.tmaster.effects import Effect, Node, Note, Persist, Prune, Reply, S
 from heronpy.tmaster.keeper import Keeper
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.observatory import Observatory
+from heronpy.tmaster.registry import Executor
+from heronpy.tmaster.stack_dumps import StackDumps
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store, TopologyRemovedError
+from heronpy.tmaster.traces import LEASE_MAX_S, RATE_MAX
 
 log = logging.getLogger("heronpy.tmaster")
 
 _NO_STORE = events.Failed("this topology master has no checkpoint store")
 
 CLAIM_RETRY_S = 0.05
-STACKS_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
 
@@ -101,9 +102,7 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
-        #: Per container: the stack dump in progress, and the lock that queues others.
-        self._stacks: dict[int, asyncio.Future[Message]] = {}
-        self._stack_turns: dict[int, asyncio.Lock] = {}
+        self._stacks = StackDumps(topology, self._send)
         self.observatory: Observatory | None = None
         self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
             "register_stmgr": lambda peer, body: self._register(events.StmgrRegistered, peer, body),
@@ -111,20 +110,22 @@ class Shell:
             "register_executor": lambda peer, body: self._register(events.ExecutorRegistered, peer, body),
             "executor_heartbeat": lambda peer, body: self._feed(events.ExecutorBeat(peer, body)),
             "metrics_batch": self._on_metrics,
-            "get_status": lambda peer, body: self._running().status(self._clock.now()),
+            "get_status": lambda peer, body: self._kept().shown(self._running().status(self._clock.now())),
             "set_state": lambda peer, body: self._request(events.StateRequested, body.active, body.end_input),
             "restart_target": lambda peer, body: self._request(
                 events.RestartRequested, body.container, body.task_id, body.component
             ),
             "update_topology": self._on_update,
             "runtime_config": lambda peer, body: self._request(events.ConfigRequested, tuple(body.settings)),
-            "get_metrics": lambda peer, body: self._observed().metrics.query(body, self._clock.now()),
+            "get_metrics": self._on_get_metrics,
             "get_load": lambda peer, body: self._observed().load(body, self._clock.now()),
             "get_timeline": lambda peer, body: self._observed().timeline(body),
             "get_exceptions": self._on_get_exceptions,
+            "get_traces": self._on_get_traces,
+            "get_slow": lambda peer, body: self._observed().slow.reply(body),
             "get_events": lambda peer, body: self._running().desk.journal.after(body.after, body.limit),
-            "dump_stacks": self._on_dump_stacks,
-            "dump_stacks_reply": self._on_stacks,
+            "dump_stacks": lambda peer, body: self._stacks.ask(self._executors, body),
+            "dump_stacks_reply": lambda peer, body: self._stacks.take(self._executors, peer, body),
             "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
             "restore_failed": lambda peer, body: self._taken(events.RestoreFailed(body)),
             "data_lost": lambda peer, body: self._taken(events.DataLost(body)),
@@ -222,7 +223,8 @@ class Shell:
         minutes = observatory.figures.minutes
         minutes.take_over(loaded.minutes, loaded.topology.id)
         self.observatory = observatory
-        self._keeper = Keeper(self._store, self.machine.desk, minutes)
+        observatory.metrics.take_over(loaded.counts, loaded.topology.id, self._clock.now())
+        self._keeper = Keeper(self._store, self.machine.desk, minutes, observatory.metrics)
         self._perform(self.machine.begin(self._clock.now()))
         observatory.place(self._clock.now())
 
@@ -310,6 +312,11 @@ class Shell:
         if full is not None:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
         return self._request(events.UpdateRequested, body)
+
+    def _on_get_metrics(self, peer: bytes, body: control_pb2.GetMetrics) -> Answer:
+        reply = self._observed().metrics.query(body, self._clock.now())
+        # Growth over an interval may fall.
+        return reply if body.interval_s else self._kept().shown(reply)
 
     def _register(self, kind: type, peer: bytes, body: Message) -> Answer:
         token, waiter = self._open_request()
@@ -450,10 +457,13 @@ class Shell:
         assert self.observatory is not None
         return self.observatory
 
+    def _kept(self) -> Keeper:
+        assert self._keeper is not None
+        return self._keeper
+
     def _on_metrics(self, peer: bytes, body: control_pb2.MetricsBatch) -> Answer:
         self._observed().take(body, self._clock.now())
-        if self._keeper is not None:
-            self._keeper.look()
+        self._kept().look()
         if body.exceptions:
             self._feed(events.ExceptionsReported(tuple(body.exceptions)))
         return None
@@ -464,35 +474,19 @@ class Shell:
             exceptions=store.select(body.component, body.task_id), discarded=store.discarded
         )
 
-    def _on_dump_stacks(self, peer: bytes, body: control_pb2.DumpStacks) -> Answer:
-        executors = self._running().desk.registry.executors
-        for container, executor in executors.items():
-            if any(process.name == body.name for process in executor.record.processes):
-                return self._dump_stacks(container, executor.peer, body)
-        raise InvalidRpcError(f'there is no process "{body.name}" in {self._name}')
-
-    async def _dump_stacks(self, container: int, peer: bytes, body: control_pb2.DumpStacks) -> Message:
+    def _send(self, peer: bytes, body: Message) -> bool:
         assert self._server is not None
-        # Answers carry no request id, so one request at a time.
-        async with self._stack_turns.setdefault(container, asyncio.Lock()):
-            waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-            self._stacks[container] = waiter
-            try:
-                if not self._server.send(peer, body):
-                    raise RetryableRpcError(f"the executor of container {container} cannot be reached; try again")
-                async with asyncio.timeout(STACKS_TIMEOUT_S):
-                    return await waiter
-            except TimeoutError:
-                raise DeadlineError(
-                    f"the executor of container {container} did not dump {body.name} within"
-                    f" {STACKS_TIMEOUT_S:g} s; see its log"
-                ) from None
-            finally:
-                del self._stacks[container]
+        return self._server.send(peer, body)
 
-    def _on_stacks(self, peer: bytes, body: control_pb2.DumpStacksReply) -> Answer:
-        for container, executor in self._running().desk.registry.executors.items():
-            waiter = self._stacks.get(container)
-            if executor.peer == peer and waiter is not None and not waiter.done():
-                waiter.set_result(body)
-        return None
+    @property
+    def _executors(self) -> Mapping[int, Executor]:
+        return self._running().desk.registry.executors
+
+    # ---- traces -------------------------------------------------------------------------------
+
+    def _on_get_traces(self, peer: bytes, body: control_pb2.GetTraces) -> Answer:
+        if body.per_s > 0 and body.lease_s > 0:
+            order = control_pb2.TraceRate(per_s=min(body.per_s, RATE_MAX), lease_s=min(body.lease_s, LEASE_MAX_S))
+            stmgrs = self._running().desk.registry.stmgrs.values()
+            self._perform([Send(tuple(sorted(stmgr.peer for stmgr in stmgrs)), order)])
+        return self._observed().traced(body, self._clock.now())

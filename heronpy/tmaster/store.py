@@ -32,6 +32,8 @@ M = TypeVar("M", bound=Message)
 
 #: Attempts to write a node that another process also writes.
 _OUTDATE_TRIES = 100
+#: Nodes that a predecessor may be about to write for the first time.
+_WRITTEN_LATER = (Node.UPDATE, Node.TOTALS, Node.EVENTS, Node.MINUTES, Node.COUNTS)
 
 
 class TopologyRemovedError(StateError):
@@ -50,6 +52,7 @@ class Loaded:
     totals: control_pb2.TotalsLedger | None = None
     happened: control_pb2.EventLedger | None = None
     minutes: control_pb2.MinutesLedger | None = None
+    counts: control_pb2.MetricsLedger | None = None
 
 
 class Store:
@@ -69,6 +72,7 @@ class Store:
             Node.TOTALS: paths.totals(topology),
             Node.EVENTS: paths.events(topology),
             Node.MINUTES: paths.minutes(topology),
+            Node.COUNTS: paths.counts(topology),
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
@@ -141,7 +145,7 @@ class Store:
         for node, path in self._paths.items():
             for _ in range(_OUTDATE_TRIES):
                 found = self._state.get(path)
-                if found is None and node not in (Node.UPDATE, Node.TOTALS, Node.EVENTS, Node.MINUTES):
+                if found is None and node not in _WRITTEN_LATER:
                     break
                 data, version = found or (b"", 0)
                 with contextlib.suppress(VersionMismatchError, NoNodeError):
@@ -191,15 +195,11 @@ class Store:
         previous = self._read(Node.PHYSICAL_PLAN, plan_pb2.PhysicalPlan)
         intent = self._read(Node.UPDATE, plan_pb2.UpdateIntent)
         checkpoints = self._read(Node.CHECKPOINTS, checkpoint_pb2.CheckpointLog)
-        totals = None
-        with contextlib.suppress(DamagedStateError):  # damaged counts must not keep the topology from running
-            totals = self._read(Node.TOTALS, control_pb2.TotalsLedger)
-        happened = None
-        with contextlib.suppress(DamagedStateError):
-            happened = self._read(Node.EVENTS, control_pb2.EventLedger)
-        minutes = None
-        with contextlib.suppress(DamagedStateError):
-            minutes = self._read(Node.MINUTES, control_pb2.MinutesLedger)
+        # Damaged counts must not keep the topology from running.
+        totals = self._read_if_sound(Node.TOTALS, control_pb2.TotalsLedger)
+        happened = self._read_if_sound(Node.EVENTS, control_pb2.EventLedger)
+        minutes = self._read_if_sound(Node.MINUTES, control_pb2.MinutesLedger)
+        counts = self._read_if_sound(Node.COUNTS, control_pb2.MetricsLedger)
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
@@ -207,13 +207,18 @@ class Store:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
             previous = None  # left by an earlier topology of this name
-        return Loaded(topology, packing, previous, intent, checkpoints, totals, happened, minutes)
+        return Loaded(topology, packing, previous, intent, checkpoints, totals, happened, minutes, counts)
 
     def _read(self, node: Node, kind: type[M]) -> M | None:
         found = self._state.get(self._paths[node])
         self._versions[node] = found[1] if found is not None else 0
         # An empty node counts as removed.
         return _parse(kind, found[0], self._paths[node]) if found is not None and found[0] else None
+
+    def _read_if_sound(self, node: Node, kind: type[M]) -> M | None:
+        with contextlib.suppress(DamagedStateError):
+            return self._read(node, kind)
+        return None
 
     def write(self, node: Node, value: Message | None) -> None:
         """Write or remove a node; FencedError if another process has written it since, else another StateError."""

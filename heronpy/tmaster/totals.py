@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from heronpy.common.ids import container_epoch_of, is_first_start
+from heronpy.common.states import UP_STATES
 from heronpy.plan.physical_plan import emitters
 from heronpy.proto import control_pb2, plan_pb2
 
@@ -81,6 +82,10 @@ class TaskCounts:
     ends: bool = False
     #: An earlier process ended without such a report, so the totals lack what it counted last.
     at_least: bool = False
+    #: Its current process has ended without such a report and has no successor.
+    given_up: bool = False
+    #: One of its processes has initialised.
+    has_run: bool = False
     #: The container of the current process; 0 is unknown.
     container: int = 0
     #: The epoch of the stream manager that has counted all tuples of the current process; 0: there is no such one.
@@ -138,10 +143,16 @@ class Totals:
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
     #: A process died with tuples that were never counted.
     uncounted: bool = False
+    #: A stream manager was one of them: what waited in it may be any number.
+    queues_lost: bool = False
     #: Effectively once: how often a region went back.
     restores: int = 0
     #: Wall time at which the first topology master of this topology started; 0 is unknown.
     started_at: float = 0.0
+    #: All tasks were up once, under this topology master or an earlier one.
+    has_run: bool = False
+    #: By process: the epoch of its executor, how often it was started again before that, and how often by this one.
+    restarts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     #: Grows with what nobody else can tell a successor: when a process is replaced, the reports of the new one do not
     #: include its counts.
     changes: int = 0
@@ -191,6 +202,7 @@ class Totals:
             known.begun_again = known.at_least = spout and self._follows_unseen(status)
             known.ends = status.ends
             known.witness = stmgr_epoch if self.let.get(status.task_id) in (None, stmgr_epoch) else 0
+            known.has_run = status.state in UP_STATES
             known.keep(status.counted_at if isfinite(status.counted_at) else 0.0)
             self.changes += 1
             return
@@ -205,6 +217,9 @@ class Totals:
         if status.saves_nothing and not known.saves_nothing:
             known.saves_nothing = True
             self.changes += 1
+        if status.state in UP_STATES and not known.has_run:
+            known.has_run = True
+            self.changes += 1
         known.component = status.component or known.component
         same_witness = known.witness == stmgr_epoch and not moved
         if status.epoch > known.epoch or moved:
@@ -214,7 +229,7 @@ class Totals:
             known.begun_again = known.begun_again or (spout and (unsure or known.totals()[_EMITTED] > 0))
             known.witness = stmgr_epoch if same_witness or not let else 0
             known.at_least = known.at_least or not known.ends
-            known.ends = status.ends
+            known.ends, known.given_up = status.ends, False
             known.before, known.latest = known.totals(), told
             known.abandoned = _sum(known.abandoned, known.pending)
             known.epoch = status.epoch
@@ -243,6 +258,7 @@ class Totals:
             return
         if epoch > known.epoch:
             self.uncounted = self.uncounted or not known.left
+            self.queues_lost = self.queues_lost or not known.left
             known.before = (_sum(known.before[0], known.latest[0]), _sum(known.before[1], known.latest[1]))
             known.epoch, known.latest = epoch, (discarded, lost)
             self.changes += 1
@@ -250,11 +266,34 @@ class Totals:
             known.latest = (max(known.latest[0], discarded), max(known.latest[1], lost))
         known.left = False
 
+    def take_restarts(self, process: control_pb2.ProcessRecord, epoch: int) -> None:
+        """Take how often the executor of this epoch has started a process again; its own counts begin at zero."""
+        known, told = self.restarts.get(process.name), process.restarts
+        found = (epoch, 0, told)
+        if known is not None:
+            executor, before, latest = known
+            if epoch < executor:
+                return
+            # With its executor a process ends and gets a successor, too.
+            found = (epoch, _sum(before, latest, 1), told) if epoch > executor else (epoch, before, max(latest, told))
+        if found != known:
+            self.restarts[process.name] = found
+            self.changes += 1
+
+    def restarts_of(self, process: control_pb2.ProcessRecord) -> int:
+        """How often a process was started again, by all executors."""
+        _, before, latest = self.restarts.get(process.name, (0, 0, process.restarts))
+        return _sum(before, latest)
+
     def take_process(self, process: control_pb2.ProcessRecord) -> None:
         """Take how the previous process ended."""
         carries_tuples = process.kind != control_pb2.PROCESS_OTHER
         if not self.uncounted and carries_tuples and process.restarts and process.exit not in ORDERLY_ENDS:
             self.uncounted = True
+            self.changes += 1
+        task = self.tasks.get(process.task_id) if process.task_id else None
+        if task is not None and process.state == control_pb2.PROC_FAILED and not (task.ends or task.given_up):
+            task.at_least = task.given_up = True
             self.changes += 1
 
     def start(self, wall: float) -> None:
@@ -268,8 +307,16 @@ class Totals:
         self.restores = _sum(self.restores, regions)
         self.changes += 1
 
-    def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str]) -> None:
-        """Set the tasks and stream managers of the plan; the counts of all others are kept."""
+    def start_all(self) -> None:
+        """All tasks are up."""
+        self.changes += not self.has_run
+        self.has_run = True
+
+    def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str], names: AbstractSet[str] = frozenset()) -> None:
+        """Set the tasks and stream managers of the plan, and the names of tasks; the counts of all others are kept."""
+        others = [name for name in self.restarts if name not in names and name not in stmgrs]
+        for name in others[: max(0, len(others) - RETIRED_MAX)]:
+            del self.restarts[name]
         for name, known in self.stmgrs.items():
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
@@ -313,6 +360,12 @@ class Totals:
                 setattr(status, name, value)
             status.at_least = known.at_least
 
+    def fill_unheard(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
+        """The counts of a task of which only a predecessor has heard: by now they may be more."""
+        if status.task_id in self.tasks:
+            self.fill(status, moment)
+            status.at_least = True
+
     def retired(self, tasks: Collection[int], moment: float = 0.0) -> list[control_pb2.RetiredTotals]:
         """The counts by component of all tasks but these, at a moment; without one, the latest."""
         found: dict[str, control_pb2.RetiredTotals] = {}
@@ -327,7 +380,10 @@ class Totals:
     def ledger(self, topology_id: str) -> control_pb2.TotalsLedger:
         """Everything, for a successor."""
         kept = control_pb2.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
-        kept.restores, kept.started_at = self.restores, self.started_at
+        kept.restores, kept.started_at, kept.queues_lost = self.restores, self.started_at, self.queues_lost
+        kept.has_run = self.has_run
+        for name, (epoch, before, latest) in self.restarts.items():
+            kept.restarts.add(name=name, executor_epoch=epoch, before=before, latest=latest)
         kept.retired_of.extend(self._retired_of.values())
         for number, task in self.tasks.items():
             kept.tasks.add(
@@ -348,6 +404,7 @@ class Totals:
                 ends=task.ends,
                 saves_nothing=task.saves_nothing,
                 at_least=task.at_least,
+                has_run=task.has_run,
             )
         for name, stmgr in self.stmgrs.items():
             kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left)
@@ -359,8 +416,9 @@ class Totals:
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
             return totals
-        totals.uncounted = kept.uncounted
-        totals.restores = kept.restores
+        totals.uncounted, totals.queues_lost = kept.uncounted, kept.queues_lost
+        totals.restores, totals.has_run = kept.restores, kept.has_run
+        totals.restarts = {one.name: (one.executor_epoch, one.before, one.latest) for one in kept.restarts}
         totals.started_at = kept.started_at if isfinite(kept.started_at) else 0.0
         totals._retired.CopyFrom(kept.retired)
         totals._retired_of = {summed.component: summed for summed in kept.retired_of}
@@ -380,6 +438,7 @@ class Totals:
                     ends=task.ends,
                     saves_nothing=task.saves_nothing,
                     at_least=task.at_least,
+                    has_run=task.has_run,
                     container=task.container,
                     witness=task.stmgr_epoch,
                 )
@@ -418,6 +477,7 @@ def _add(totals: control_pb2.TupleTotals, number: int, task: TaskCounts, moment:
     _, _, acked, failed, dead_letters, lost = task.totals_at(moment) if moment else task.totals()
     totals.dead_letters = _sum(totals.dead_letters, dead_letters)
     totals.lost = _sum(totals.lost, lost)
+    totals.letters_at_least = totals.letters_at_least or task.given_up
     if task.spout:
         totals.at_least = totals.at_least or task.at_least
         totals.acked = _sum(totals.acked, acked)

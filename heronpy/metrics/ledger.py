@@ -1,0 +1,117 @@
+"""The counts of all processes as a message, for the next topology master (pure).
+
+What a living process has counted it tells every master itself; what ended ones have counted nobody else knows. Gauges
+are not handed over: they are of the moment.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import isfinite
+
+from heronpy.proto import control_pb2
+
+#: Of all values; a node of the state manager is written at once.
+LEDGER_BYTES_MAX = 512 << 10
+#: Of the values of one process, inflated; more is damage.
+_INFLATED_MAX = 4 << 20
+
+#: The parts of a series: "" is a counter; a histogram has "sum", "count" and one per upper bound.
+Part = str | float
+
+
+@dataclass(slots=True)
+class CountedSeries:
+    """One counter or histogram of a process."""
+
+    kind: int
+    #: By part: what ended processes of that name have counted, and what the current one has.
+    parts: dict[Part, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CountedProcess:
+    """The counts of one process; `head` is its last report without samples."""
+
+    head: control_pb2.MetricsReport
+    series: dict[tuple[str, str], CountedSeries] = field(default_factory=dict)
+
+
+def write(topology_id: str, processes: Iterable[CountedProcess]) -> control_pb2.MetricsLedger:
+    """The processes as a message; those that do not fit are counted in `left_out`."""
+    ledger = control_pb2.MetricsLedger(topology_id=topology_id)
+    places: dict[tuple[str, str, int, tuple[float, ...]], int] = {}
+    size = 0
+    for process in processes:
+        values: list[float] = []
+        numbers: list[int] = []
+        for (name, label), series in process.series.items():
+            bounds = tuple(sorted(part for part in series.parts if isinstance(part, float)))
+            key = (name, label, series.kind, bounds)
+            place = places.setdefault(key, len(places))
+            if place == len(ledger.series):
+                kind = control_pb2.Sample.Type.Name(series.kind)
+                ledger.series.add(name=name, label=label, type=kind, bounds=bounds)
+            numbers.append(place)
+            for part in _parts(series.kind, bounds):
+                values += series.parts.get(part, (0.0, 0.0))
+        packed = zlib.compress(struct.pack(f"<{len(values)}d", *values), 1)
+        size += len(packed)
+        if size > LEDGER_BYTES_MAX:
+            size -= len(packed)
+            ledger.left_out += 1
+            continue
+        head = process.head
+        ledger.processes.add(
+            process=head.process,
+            task_id=head.task_id,
+            component=head.component,
+            container=head.container,
+            epoch=head.epoch,
+            ends=head.ends,
+            at_least=head.at_least,
+            series=numbers,
+            values=packed,
+        )
+    return ledger
+
+
+def read(ledger: control_pb2.MetricsLedger) -> Iterator[CountedProcess]:
+    """The processes of a message; one whose values do not fit its series is left out."""
+    for told in ledger.processes:
+        head = control_pb2.MetricsReport(
+            process=told.process,
+            task_id=told.task_id,
+            component=told.component,
+            container=told.container,
+            epoch=told.epoch,
+            ends=told.ends,
+            at_least=told.at_least,
+        )
+        found = CountedProcess(head)
+        try:
+            inflater = zlib.decompressobj()
+            data = inflater.decompress(told.values, _INFLATED_MAX)
+            if not inflater.eof:
+                continue
+            values = iter(struct.unpack(f"<{len(data) // 8}d", data))
+            for number in told.series:
+                series = ledger.series[number]
+                counted = CountedSeries(series.type)
+                for part in _parts(series.type, tuple(series.bounds)):
+                    before, latest = next(values), next(values)
+                    if not (isfinite(before) and isfinite(latest)):
+                        raise ValueError(f"{series.name} has no finite value")
+                    counted.parts[part] = (before, latest)
+                found.series[series.name, series.label] = counted
+        except (zlib.error, struct.error, IndexError, StopIteration, ValueError):
+            continue
+        if next(values, None) is None:
+            yield found
+
+
+def _parts(kind: int, bounds: tuple[float, ...]) -> tuple[Part, ...]:
+    return ("sum", "count", *bounds) if kind == control_pb2.Sample.HISTOGRAM else ("",)
