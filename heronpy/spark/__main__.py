@@ -31,8 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     sampler.install(launch.sockets_dir)
     reports = Reports(launch.sockets_dir, arguments.epoch)
     try:
-        check_spark()
-        return Gateway(launch, settings_for(launch, SparkSettings), arguments.epoch, reports).run()
+        settings = settings_for(launch, SparkSettings)
+        check_spark(settings.master)
+        return Gateway(launch, settings, arguments.epoch, reports).run()
     except ConfigError as error:
         log.error("%s", error)
         reports.send_exception(error, startup=True)

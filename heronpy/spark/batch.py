@@ -1,15 +1,16 @@
 """What the user's aggregate function sees of a batch, and the staging of what it writes.
 
-Owns the folders that one attempt at a batch writes into a table: `<table>/_staging/<id>-<attempt>`,
-invisible to readers (names that start with an underscore are skipped by Spark and pyarrow), published
-by the gateway as `<table>/batch=<id>` in one rename, once the attempt has succeeded.
+Owns what one attempt at a batch writes into a table: `<table>/_staging/<id>-<attempt>`, invisible to readers
+(names that start with an underscore are skipped by Spark and pyarrow), published by the gateway as
+`<table>/batch=<id>`, once the attempt has succeeded. Between hosts the attempt is named after the sink's
+incarnation and the gateway's epoch too, so that a gateway touches only what it staged itself.
 """
 
 from __future__ import annotations
 
-import contextlib
+import io
 import os
-import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from heronpy.common.errors import ConfigError, StateError
 from heronpy.common.folders import make_output
 from heronpy.connectors.durable_files import sync_folder
 from heronpy.connectors.spark.handover import Manifest
+from heronpy.connectors.spark.tables import STAGING, drop_staged, stage_object
+from heronpy.storage.objects.url import Url, is_url, place_of
 
-STAGING = "_staging"
 _STAGING_TRIES = 100
 
 
@@ -30,7 +32,10 @@ class Batch:
     attempt: 1, then 2 ... when it is repeated. rows: number of rows. options: as given to SparkSink.spec.
     """
 
-    def __init__(self, manifest: Manifest, options: dict[str, Any]) -> None:
+    def __init__(
+        self, manifest: Manifest, options: dict[str, Any], epoch: int = 0, shared: Sequence[Path] | None = None
+    ) -> None:
+        """`epoch`: of the gateway, if others may work on the batch too. `shared`: the folders that all hosts reach."""
         self.id = manifest.id
         self.component = manifest.component
         self.task = manifest.task
@@ -38,94 +43,118 @@ class Batch:
         self.attempt = manifest.started
         self.rows = manifest.rows
         self.options = options
+        #: Attempts of this gateway at this batch, and this one among them.
+        self._mark = f"{manifest.incarnation}.{epoch}." if epoch else ""
+        self._name = f"{self.id}-{self._mark}{self.attempt}"
+        self._shared = shared
         self._staged: dict[Path, Path] = {}
+        self._tables: dict[Url, list[Any]] = {}
 
     def __repr__(self) -> str:
         return f"Batch({self.id}, attempt {self.attempt}, {self.rows} rows)"
 
     def path(self, folder: str | os.PathLike[str], suffix: str = "") -> str:
-        """A path that belongs to this batch: `<folder>/batch=<id><suffix>`; the folder is made.
+        """A path that belongs to this batch: `<folder>/batch=<id><suffix>`; a folder is made, a URL is taken as it is.
 
         Write there with *overwrite*, so that a repeated attempt replaces what an earlier one wrote.
         Readers see it before the batch is committed; `write_parquet` avoids that.
         """
-        parent = _absolute(folder)
+        text = os.fspath(folder)
+        if is_url(text):
+            return f"{text.rstrip('/')}/batch={self.id}{suffix}"
+        parent = self._reached(_absolute(folder))
         make_output(parent)
         return str(parent / f"batch={self.id}{suffix}")
 
     def write_parquet(self, df: Any, table: str | os.PathLike[str], files: int = 1) -> None:
-        """Add a DataFrame (of Spark, pandas or a pyarrow Table) to a table: a folder of Parquet files.
+        """Add a DataFrame (of Spark, pandas or a pyarrow Table) to a table of Parquet files: a folder, or a URL.
 
         It appears there, as `batch=<id>`, when your function has returned and the batch is committed:
         completely and once, however often the batch is repeated. `files` is the number of files to
         write a Spark DataFrame to (a micro-batch is small); 0 leaves that to Spark. The folder must be
-        on a file system that all Spark executors share.
+        on a file system that all Spark executors share. In an object store (`s3://`, `gs://`, `az://`, with the
+        extra `objects`) it is one file, which the gateway writes, so the rows must fit its memory.
         """
-        folder = _absolute(table)
-        staged = folder / STAGING / f"{self.id}-{self.attempt}"
+        place = place_of(os.fspath(table)) if is_url(os.fspath(table)) else None
+        if isinstance(place, Url):
+            if files != 1:
+                raise ConfigError(f"a batch is one file in {place}, an object store; leave files={files} out")
+            self._tables.setdefault(place, []).append(_arrow(df))
+            return
+        folder = self._reached(place or _absolute(table))
+        staged = folder / STAGING / self._name
         if folder not in self._staged:
-            drop_staged(folder, self.id)
+            drop_staged(folder, self.id, self._mark)
             _make_staged(staged)
             self._staged[folder] = staged
-        if hasattr(df, "sparkSession") or hasattr(df, "rdd"):
+        if _is_of_spark(df):
             (df.coalesce(files) if files > 0 else df).write.mode("append").parquet(f"file://{staged}")
             return
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if not isinstance(df, pa.Table):
-            try:
-                df = pa.Table.from_pandas(df, preserve_index=False)
-            except (AttributeError, TypeError):
-                raise ConfigError(
-                    f"write_parquet takes a DataFrame of Spark or pandas or a pyarrow Table, not {type(df).__name__}"
-                ) from None
-        pq.write_table(df, staged / f"part-{len(os.listdir(staged)):05d}.parquet")
+        pq.write_table(_arrow(df), staged / f"part-{len(os.listdir(staged)):05d}.parquet")
+
+    def _reached(self, folder: Path) -> Path:
+        """The folder, if other hosts can reach it where they have to."""
+        if self._shared is not None and not any(one == folder or one in folder.parents for one in self._shared):
+            raise ConfigError(
+                f"table {folder} is in a folder of one host; put it below heron.engine.shared (engine.yaml), or into an"
+                " object store"
+            )
+        return folder
 
     # -- for the gateway ----------------------------------------------------------------------
 
     def staged_tables(self) -> list[list[str]]:
-        """Pairs [staged folder, published folder], synced to disk and ready to publish."""
+        """Pairs [staged, published] of folders and objects, synced to disk and ready to publish."""
         pairs = []
         for folder, staged in self._staged.items():
             if staged.is_dir():
                 _sync_tree(staged)
                 sync_folder(staged.parent)
                 pairs.append([str(staged), str(folder / f"batch={self.id}")])
+            elif self._mark:
+                raise StateError(f"{staged} is gone; no other program may use the folders of a table")
+        for table, parts in self._tables.items():
+            staged_url = str(table / STAGING / self._name)
+            stage_object(staged_url, _parquet(parts))
+            pairs.append([staged_url, str(table / f"batch={self.id}")])
         return pairs
 
     def drop_staged(self) -> None:
         """Remove what this attempt wrote."""
-        for folder in self._staged:
-            drop_staged(folder, self.id)
+        places: list[Path | Url] = [*self._staged, *self._tables]
+        for place in places:
+            drop_staged(place, self.id, self._mark)
 
 
-def drop_staged(table: Path, batch_id: str) -> None:
-    """Remove what attempts at a batch left in a table's staging folder."""
-    staging = table / STAGING
+def _is_of_spark(df: Any) -> bool:
+    return hasattr(df, "sparkSession") or hasattr(df, "rdd")
+
+
+def _arrow(df: Any) -> Any:
+    """A pyarrow Table of a DataFrame; ConfigError for something else."""
+    import pyarrow as pa
+
+    if isinstance(df, pa.Table):
+        return df
+    if _is_of_spark(df):
+        return df.toArrow()
     try:
-        names = os.listdir(staging)
-    except FileNotFoundError:
-        return
-    for name in names:
-        if name.rpartition("-")[0] == batch_id:
-            shutil.rmtree(staging / name, ignore_errors=True)
-    _remove_if_empty(staging)
+        return pa.Table.from_pandas(df, preserve_index=False)
+    except (AttributeError, TypeError):
+        raise ConfigError(
+            f"write_parquet takes a DataFrame of Spark or pandas or a pyarrow Table, not {type(df).__name__}"
+        ) from None
 
 
-def publish(tables: list[list[str]]) -> None:
-    """Make staged folders visible; idempotent, completes an interrupted call."""
-    for staged_name, published_name in tables:
-        staged, published = Path(staged_name), Path(published_name)
-        if staged.is_dir():
-            if published.exists():
-                shutil.rmtree(published)
-            os.rename(staged, published)
-            sync_folder(published.parent)
-            _remove_if_empty(staged.parent)
-        elif not published.is_dir():
-            table = published.parent
-            raise ConfigError(f"staged files {staged} are gone; something else removes files of table {table}")
+def _parquet(parts: list[Any]) -> memoryview:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    pq.write_table(pa.concat_tables(parts), out)
+    return out.getbuffer()
 
 
 def _absolute(folder: str | os.PathLike[str]) -> Path:
@@ -138,16 +167,18 @@ def _absolute(folder: str | os.PathLike[str]) -> Path:
 def _make_staged(staged: Path) -> None:
     """Make a staging folder; publishing another batch at the same time may remove its empty parent."""
     for _ in range(_STAGING_TRIES):
-        make_output(staged.parent)
-        with contextlib.suppress(FileNotFoundError):
+        try:
+            make_output(staged.parent)
             staged.mkdir(exist_ok=True)
+        except FileNotFoundError:
+            continue
+        except FileExistsError:
+            # Python says this also of a folder that was there, and is gone when it looks what it is.
+            if any(place.exists() and not place.is_dir() for place in (*staged.parents, staged)):
+                raise
+        else:
             return
     raise StateError(f"something else keeps removing {staged.parent}; no other program may use the folders of a table")
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # Other batches are being staged there.
-        folder.rmdir()
 
 
 def _sync_tree(folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 Owns the ROUTER socket for sinks and the record of who waits for which outcome. The source of truth is on
 disk (handover.py), so the loop may be killed anywhere: its successor scans the folders, and the sinks repeat
-their hints. A file lock ensures that a topology has one gateway at a time.
+their hints. On one host a file lock ensures that a topology has one gateway at a time. Between hosts (shared.py) the
+latest one counts: an earlier one that still runs cannot decide anything twice, and stops when it sees the latest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -25,19 +27,25 @@ import zmq
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import FAILURE, OK, STARTUP_FAILURE
 from heronpy.common.folders import make_folders, open_private
-from heronpy.common.setting_types import SparkSettings
+from heronpy.common.setting_types import EngineSettings, SparkSettings
+from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token
-from heronpy.connectors.spark.handover import gateway_endpoint, parse_stem
+from heronpy.connectors.spark.handover import SOCKET_NAME, gateway_endpoint, parse_stem
 from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Message, Ready, Session, decode, encode
-from heronpy.net.transport import bind
+from heronpy.connectors.spark.shared import GatewayPlace, SharedRun, open_handover
+from heronpy.net.transport import bind, endpoint_of, keys_of
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
-from heronpy.spark.archive import find_archive
-from heronpy.spark.inbox import Inbox
+from heronpy.spark.batch import Batch
+from heronpy.spark.driver import SparkStartError
+from heronpy.spark.gate_thread import GateThread
+from heronpy.spark.inbox import Batches, Inbox
 from heronpy.spark.lanes import Lanes, Ticket
+from heronpy.spark.opening import open_driver
 from heronpy.spark.reports import Reports
-from heronpy.spark.session import SparkDriver, SparkStartError
+from heronpy.spark.shared_inbox import SharedInbox
 from heronpy.spark.worker import Lost, Result, Worker
+from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.spark")
 
@@ -55,17 +63,25 @@ class Gateway:
     """The process behind `python -m heronpy.spark`."""
 
     def __init__(self, launch: LaunchSpec, settings: SparkSettings, epoch: int, reports: Reports) -> None:
-        self._endpoint = gateway_endpoint(launch.sockets_dir)
+        self._launch = launch
         self._dir = Path(launch.working_dir) / "spark"
         make_folders(self._dir)
         self._epoch = epoch
         self._reports = reports
-        self._inbox = Inbox(self._dir, run_token(launch.topology_id))
+        run = run_token(launch.topology_id)
+        self._inbox: Batches = Inbox(self._dir, run)
+        #: None on one host.
+        self._shared: SharedRun | None = None
+        make_batch = partial(Batch, shared=_shared_folders(launch))
+        if settings.handover:
+            self._shared = SharedRun(open_handover(settings.handover), launch.topology, run)
+            self._inbox = SharedInbox(self._shared, epoch)
+            make_batch = partial(make_batch, epoch=epoch)
         #: Exists once Spark has been up in this run: later start failures are considered transient.
         self._was_up = self._dir / f".up-{run_token(launch.topology_id)}"
         self._last = self._dir / f"{LAST_REPORT}{launch.topology_id}"
         name = f"heron-{launch.topology}"
-        self._driver = SparkDriver(settings, self._dir, name, launch.python, launch.package_dir, find_archive())
+        self._driver = open_driver(settings, self._dir, name, launch)
         self._lanes = Lanes()
         self._waiting: dict[Ticket, bytes] = {}
         #: Since when each batch without outcome is known, and the sinks that ever had one.
@@ -78,35 +94,42 @@ class Gateway:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._router = configure(context.socket(zmq.ROUTER), message_max_bytes=MESSAGE_MAX_BYTES)
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        #: None without TCP.
+        self._gate: GateThread | None = None
         self._bell = context.socket(zmq.PAIR)
         self._bell.bind("inproc://spark-worker")
         self._rope = context.socket(zmq.PAIR)
         self._rope.connect("inproc://spark-worker")
         notify = partial(self._rope.send, b"")
-        self._worker = Worker(self._inbox, self._driver, settings.max_retries, notify, self._parallel)
+        self._worker = Worker(self._inbox, self._driver, settings.max_retries, notify, self._parallel, make_batch)
 
     def run(self) -> int:
         """Serve until told to stop (OK) or until the driver is lost (FAILURE: restart it).
 
         STARTUP_FAILURE when Spark cannot start and never has in this run: a retry would not help.
         """
-        lock = self._lock()
+        lock = self._lock() if self._shared is None else None
         try:
             signal.signal(signal.SIGTERM, self._on_signal)
             signal.signal(signal.SIGINT, self._on_signal)
-            bind(self._router, self._endpoint)
+            self._bind()
             self._worker.start()
             self._loop()
             self._leave_report()
         finally:
             self._worker.stop()
             self._driver.stop()
+            if self._gate is not None:
+                self._gate.close()
             self._router.close(linger=100)
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
         if self._lost is None:
             return int(OK)
         lost = self._lost
-        if lost.refused and not self._was_up.exists():
+        if isinstance(lost.error, FencedError):
+            raise lost.error
+        if lost.refused and not self._has_been_up():
             self._reports.send_exception(lost.error or SparkStartError(lost.reason), startup=True)
             # The last line of this log is what users see.
             log.error("%s", lost.reason)
@@ -127,6 +150,36 @@ class Gateway:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
+
+    def _bind(self) -> None:
+        if self._shared is None:
+            bind(self._router, gateway_endpoint(self._launch.sockets_dir))
+            return
+        keys = keys_of(self._launch)
+        if keys is not None:
+            self._gate = GateThread(keys, self._router)
+        endpoint = bind(self._router, endpoint_of(self._launch, SOCKET_NAME), keys)
+        if not self._shared.announce(GatewayPlace(self._epoch, endpoint)):
+            raise FencedError(f"a Spark gateway of epoch {self._epoch} or later runs elsewhere; this one stops")
+        log.info("sinks reach this gateway at %s", endpoint)
+
+    def _has_been_up(self) -> bool:
+        """Whether Spark has had a session in this run; unknown counts as yes, so that somebody tries again."""
+        if self._shared is None:
+            return self._was_up.exists()
+        try:
+            return self._shared.was_up
+        except ObjectsError:
+            return True
+
+    def _note_up(self) -> None:
+        if self._shared is None:
+            self._was_up.touch(mode=0o600)
+            return
+        try:
+            self._shared.note_up()
+        except ObjectsError as error:
+            log.warning("that Spark is up is not noted: %s", error)
 
     def _lock(self) -> int:
         fd = os.open(self._dir / ".gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -151,18 +204,17 @@ class Gateway:
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._bell, zmq.POLLIN)
-        for ticket in self._inbox.begun():
-            # A predecessor ended while it worked on these.
-            self._lanes.add(ticket, alone=True)
+        self._look_for(self._inbox.begun, alone=True)  # A predecessor ended while it worked on these.
         scan_at = metrics_at = 0.0
         while not self._stopping and self._lost is None:
             now = time.monotonic()
             if now >= scan_at:
                 scan_at = now + SCAN_S
-                for ticket in self._inbox.scan():
-                    self._lanes.add(ticket)
+                self._look_for(self._inbox.scan)
             if now >= metrics_at:
                 metrics_at = now + _METRICS_S
+                if self._gate is not None and (refused := self._gate.take_refused()):
+                    self._reports.add("spark-messages-refused", refused)
                 self._reports.send_metrics(self._gauges(now))
             self._lost = self._look_at_driver()
             if self._lost is not None:
@@ -174,6 +226,13 @@ class Gateway:
                 else:
                     self._bell.recv()
                     self._take_result()
+
+    def _look_for(self, batches: Callable[[], Iterable[Ticket]], alone: bool = False) -> None:
+        try:
+            for ticket in batches():
+                self._lanes.add(ticket, alone)
+        except ObjectsError as error:
+            log.warning("cannot look for batches: %s", error)
 
     def _gauges(self, now: float) -> dict[tuple[str, str], float]:
         """What waits for Spark, by sink, and where Spark's own pages are."""
@@ -194,7 +253,7 @@ class Gateway:
             return Lost(str(reason), refused=True) if reason is not None else None
         if not self._is_up:
             self._is_up = True
-            self._was_up.touch(mode=0o600)
+            self._note_up()
         return Lost("the Spark driver is gone") if not self._lanes.taken and self._driver.is_lost() else None
 
     def _pause_s(self, now: float) -> float:
@@ -260,17 +319,24 @@ class Gateway:
 
     def _hear(self, identity: bytes, ticket: Ticket) -> None:
         if ticket not in self._lanes:
-            folder = self._inbox.folder(ticket.component)
-            if folder.outcome(ticket.stem) is None:
-                for found in self._inbox.scan_folder(folder):
-                    self._lanes.add(found)
+            try:
+                if self._inbox.outcome(ticket) is None:
+                    for found in self._inbox.scan_sink(ticket.component):
+                        self._lanes.add(found)
+            except ObjectsError as error:
+                log.warning("cannot look for batch %s of %s: %s", ticket.stem, ticket.component, error)
+                return  # The sink repeats its hint.
         if ticket in self._lanes:
             self._waiting[ticket] = identity
         else:
             self._answer(identity, ticket)
 
     def _answer(self, identity: bytes, ticket: Ticket) -> None:
-        outcome = self._inbox.folder(ticket.component).outcome(ticket.stem)
+        try:
+            outcome = self._inbox.outcome(ticket)
+        except ObjectsError as error:
+            log.warning("cannot read the outcome of batch %s of %s: %s", ticket.stem, ticket.component, error)
+            return
         if outcome is None:
             reply = Finished(ticket.component, ticket.stem, False, _GONE)
         else:
@@ -283,6 +349,12 @@ class Gateway:
         except zmq.ZMQError as error:
             # The sink is down; it asks again when it is back.
             log.debug("no answer to %r: %s", identity, error)
+
+
+def _shared_folders(launch: LaunchSpec) -> list[Path] | None:
+    """The folders that all hosts reach; None when there is one host."""
+    engine = settings_for(launch, EngineSettings)
+    return [Path(folder) for folder in engine.shared.split(":") if folder] if engine.kind else None
 
 
 def _is_plain(message: Any) -> bool:

@@ -15,9 +15,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from heronpy.common.errors import StateError
 from heronpy.connectors.durable_files import sync_folder, write_record
@@ -30,16 +32,61 @@ from heronpy.connectors.spark.handover import (
     folders,
     parse_stem,
     sorted_stems,
-    unpublish,
 )
 from heronpy.connectors.spark.outbox import owner_lock
-from heronpy.spark.batch import publish
+from heronpy.connectors.spark.tables import publish, unpublish
 from heronpy.spark.lanes import Ticket
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Outcomes kept per task; far above sensible values of SinkOptions.max_uncommitted.
 OUTCOMES_KEPT = 256
 #: The same under EFFECTIVELY_ONCE: enough for all retained checkpoints, because each may be restored.
 CHECKPOINTED_OUTCOMES_KEPT = 4096
+
+
+class Batches(Protocol):
+    """All batches of one submission, as the gateway sees them; used by several threads."""
+
+    def scan(self) -> Iterable[Ticket]:
+        """Every batch without outcome, of all sinks."""
+
+    def scan_sink(self, component: str) -> Iterable[Ticket]:
+        """Every batch of a sink without outcome, none before one written earlier."""
+
+    def begun(self) -> Iterable[Ticket]:
+        """Every batch without outcome that a predecessor may have worked on, of all sinks."""
+
+    def outcome(self, ticket: Ticket) -> Outcome | None:
+        """How a batch ended; None if it has not."""
+
+    def claim(self, ticket: Ticket) -> Manifest | None:
+        """Begin with a batch, or continue with it; None when it is gone, done or fenced."""
+
+    def rows(self, ticket: Ticket) -> AbstractContextManager[pa.Table]:
+        """The rows of a batch, as long as the block lasts."""
+
+    def save(self, ticket: Ticket, manifest: Manifest) -> None:
+        """Record the progress of a claimed batch."""
+
+    def prepare(self, ticket: Ticket, manifest: Manifest) -> bool:
+        """Decide that a batch is published; False when something else was decided, so it is to be claimed again."""
+
+    def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
+        """Publish a prepared batch and record that it is committed; None when a restore has voided it."""
+
+    def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome | None:
+        """Give a batch up: nothing of it stays published. None when it was withdrawn meanwhile."""
+
+    def take_refused(self) -> int:
+        """How many batches were refused since the last call."""
+
+    def component_of(self, safe_component: str) -> str:
+        """The component whose folder has this name; the name itself while its sink has not started."""
+
+    def sink_record(self, component: str) -> bytes:
+        """The function and options that the sink wrote."""
 
 
 class Inbox:
@@ -70,8 +117,16 @@ class Inbox:
         for folder in folders(self.spark_dir):
             yield from (Ticket(folder.component, stem) for stem in folder.taken())
 
-    def scan_folder(self, folder: Folder) -> Iterator[Ticket]:
+    def scan_sink(self, component: str) -> Iterator[Ticket]:
         """Every batch of a sink without outcome, none before one written earlier."""
+        return self.scan_folder(self.folder(component))
+
+    def outcome(self, ticket: Ticket) -> Outcome | None:
+        """How a batch ended; None if it has not."""
+        return self.folder(ticket.component).outcome(ticket.stem)
+
+    def scan_folder(self, folder: Folder) -> Iterator[Ticket]:
+        """See `scan_sink`."""
         for stem in folder.taken():
             yield Ticket(folder.component, stem)
         # A listing may miss a file made during it and show a later one. Whatever was written before
@@ -146,6 +201,19 @@ class Inbox:
     def rows_file(self, ticket: Ticket) -> Path:
         return self.folder(ticket.component).rows_file(ticket.stem)
 
+    @contextlib.contextmanager
+    def rows(self, ticket: Ticket) -> Iterator[pa.Table]:
+        """The rows of a batch, in memory as far as they are read."""
+        import pyarrow as pa
+
+        with pa.memory_map(str(self.rows_file(ticket))) as source:
+            yield pa.ipc.open_file(source).read_all()
+
+    def prepare(self, ticket: Ticket, manifest: Manifest) -> bool:
+        """Record what a claimed batch publishes: nobody else decides about it."""
+        self.save(ticket, manifest)
+        return True
+
     def save(self, ticket: Ticket, manifest: Manifest) -> None:
         """Record the progress of a claimed batch."""
         write_record(self.folder(ticket.component).claimed / f"{ticket.stem}.json", manifest.to_bytes())
@@ -153,7 +221,7 @@ class Inbox:
     def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
         """Publish a prepared batch and record that it is committed; None when a restore has voided it."""
         if not manifest.checkpoint:
-            return self._finish(ticket, _published(manifest))
+            return self._finish(ticket, published(manifest))
         folder = self.folder(ticket.component)
         # A restored task takes over under this lock: either it finds the outcome and retracts what was
         # published, or its owner record is seen here.
@@ -161,7 +229,7 @@ class Inbox:
             if self._is_fenced(folder, manifest, is_claimed=True):
                 self._refuse(folder, ticket.stem, manifest)
                 return None
-            done = replace(_published(manifest), tables=manifest.tables)
+            done = replace(published(manifest), tables=manifest.tables)
             return self._finish(ticket, done, CHECKPOINTED_OUTCOMES_KEPT)
 
     def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome:
@@ -169,16 +237,7 @@ class Inbox:
         if manifest is None:
             return self._finish(ticket, Outcome(ticket.stem, FAILED, 0, 0, error, ended_at=time.time()))
         unpublish(manifest.tables)
-        outcome = Outcome(
-            manifest.id,
-            FAILED,
-            manifest.rows,
-            manifest.started,
-            error,
-            waited_s=manifest.waited_s,
-            run_s=manifest.run_s,
-            ended_at=time.time(),
-        )
+        outcome = failed(manifest, error)
         if not manifest.checkpoint:
             return self._finish(ticket, outcome)
         self._keep_failed(ticket)
@@ -233,7 +292,7 @@ class Inbox:
             raise StateError(f"{path} is missing; restart the sink tasks to write it again") from None
 
 
-def _published(manifest: Manifest) -> Outcome:
+def published(manifest: Manifest) -> Outcome:
     """Publish a prepared batch; its outcome, without tables."""
     began = time.monotonic()
     publish(manifest.tables)
@@ -245,5 +304,19 @@ def _published(manifest: Manifest) -> Outcome:
         waited_s=manifest.waited_s,
         run_s=manifest.run_s,
         publish_s=time.monotonic() - began,
+        ended_at=time.time(),
+    )
+
+
+def failed(manifest: Manifest, error: str) -> Outcome:
+    """The outcome of a batch that is given up."""
+    return Outcome(
+        manifest.id,
+        FAILED,
+        manifest.rows,
+        manifest.started,
+        error,
+        waited_s=manifest.waited_s,
+        run_s=manifest.run_s,
         ended_at=time.time(),
     )

@@ -52,7 +52,7 @@ class Reports:
 
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch
-        self._sock = configure(zmq.Context.instance().socket(zmq.PUSH))
+        self._sock = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
         # The last report of a process that cannot start must get out; the executor is on this host.
         self._sock.setsockopt(zmq.LINGER, 500)
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")

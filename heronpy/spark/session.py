@@ -22,23 +22,24 @@ from typing import Any
 import psutil
 
 from heronpy.api.user_code import prepare_path
-from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders
 from heronpy.common.setting_types import SparkSettings
 from heronpy.connectors.durable_files import read_json, write_record
 from heronpy.procs.cgroups import memory_max_bytes
+from heronpy.spark import workers
+from heronpy.spark.driver import SparkStartError
 from heronpy.spark.jvm import Jvm, connection_file, write_properties
 from heronpy.spark.tuning import LAUNCHER_OPTIONS, driver_memory, java_options
 
 log = logging.getLogger("heronpy.spark")
 
 
-class SparkStartError(HeronError):
-    """Spark refused to start; the text is Spark's."""
+#: How long a JVM whose sockets are closed takes to end.
+_ENDS_S = 2.0
 
 
 class SparkDriver:
-    """The one SparkSession of the gateway."""
+    """The one SparkSession of the gateway; see `driver.Driver`."""
 
     def __init__(
         self,
@@ -48,8 +49,13 @@ class SparkDriver:
         python: str,
         package_dir: str | None,
         archive: str | None = None,
+        address: str = "",
+        ports: range | None = None,
     ):
-        """`archive`: the class archive of archive.py, which must be this user's."""
+        """`archive`: the class archive of archive.py, which must be this user's.
+
+        `address`, `ports`: where Spark's workers on other hosts reach the driver, if it is not left to Spark.
+        """
         self._settings = settings
         self._archive = archive
         self._local_dir = spark_dir / ".local"
@@ -58,6 +64,8 @@ class SparkDriver:
         self._name = name
         self._python = python
         self._package_dir = package_dir
+        self._address = address
+        self._ports = ports
         self._jvm: Jvm | None = None
         self._session: Any = None
         self._started = time.monotonic()
@@ -77,6 +85,8 @@ class SparkDriver:
 
         try:
             session = SparkSession.builder.getOrCreate()
+            if self._is_remote:
+                self._equip_workers(session)
             # Processed like a real batch: it loads and compiles what the first one would have to wait for.
             rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
             sums = session.createDataFrame(rows).groupBy("key").sum("value")
@@ -84,8 +94,10 @@ class SparkDriver:
                 f"file://{self._local_dir}/first"
             )
         except Exception as error:
-            if self.is_lost(wait_s=2.0) and self._jvm is not None:
+            if self._has_ended(_ENDS_S) and self._jvm is not None:
                 raise self._jvm.ended() or error from error
+            if isinstance(error, SparkStartError):
+                raise
             said = error.java_exception if isinstance(error, Py4JJavaError) else error
             raise SparkStartError(f"Spark did not start: {said}") from error
         self._session = session
@@ -140,7 +152,23 @@ class SparkDriver:
         """Process id of the JVM."""
         return self._jvm.process.pid if self._jvm is not None else None
 
-    def is_lost(self, wait_s: float = 0.0) -> bool:
+    def new_session(self) -> Any:
+        """A session with its own temporary views."""
+        return self._session.newSession()
+
+    def is_lost(self) -> bool:
+        """Whether the JVM has ended."""
+        return self._has_ended(0.0)
+
+    def is_lost_by(self, error: BaseException) -> bool:
+        """Whether the JVM has ended: its errors are of several kinds, so only its exit tells them from the user's."""
+        return self._has_ended(_ENDS_S if _speaks_of_the_driver(error) else 0.0)
+
+    def explained(self, error: Exception) -> Exception:
+        """The error as it is."""
+        return error
+
+    def _has_ended(self, wait_s: float) -> bool:
         """Whether the JVM has ended. Waits this long for it, because its sockets close before it ends."""
         if self._jvm is None:
             return False
@@ -203,10 +231,34 @@ class SparkDriver:
                 "spark.network.crypto.enabled": "true",
                 "spark.network.crypto.saslFallback": "false",
             }
+        else:
+            properties |= self._reachable()
         if properties.get("spark.authenticate") and given.get("spark.authenticate") == "false":
             # Spark encrypts only with authentication.
             del properties["spark.network.crypto.enabled"], properties["spark.network.crypto.saslFallback"]
         return properties | given
+
+    def _equip_workers(self, session: Any) -> None:
+        """Give Spark's workers, which are on other hosts, the user's package, and look whether they can use it."""
+        modules: list[str] = []
+        if self._package_dir:
+            package = self._local_dir / "package.zip"
+            workers.pack(self._package_dir, package)
+            session.sparkContext.addPyFile(str(package))
+            modules = workers.modules_in(self._package_dir)
+        workers.check(session, self._settings.master, modules, "name it in heron.spark.conf as spark.pyspark.python")
+
+    def _reachable(self) -> dict[str, str]:
+        """Where workers of other hosts reach the driver."""
+        if not self._address:
+            return {}
+        found = {"spark.driver.host": self._address, "spark.driver.bindAddress": self._address}
+        if self._ports is not None:
+            # Spark takes the next free one.
+            first = str(self._ports[0])
+            found |= {"spark.driver.port": first, "spark.driver.blockManager.port": first}
+            found["spark.port.maxRetries"] = str(len(self._ports) - 1)
+        return found
 
     def _set_environment(self) -> None:
         shutil.rmtree(self._local_dir, ignore_errors=True)
@@ -215,7 +267,12 @@ class SparkDriver:
             os.environ.pop(name, None)
         if not self._is_remote:
             os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        elif self._address:
+            os.environ["SPARK_LOCAL_IP"] = self._address
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = self._python
+        if self._is_remote and "spark.pyspark.python" in self._settings.conf:
+            # pyspark takes the workers' Python from here alone.
+            os.environ["PYSPARK_PYTHON"] = str(self._settings.conf["spark.pyspark.python"])
         # The user's function imports the package's modules here, and in Spark's own Python workers.
         before = list(sys.path)
         prepare_path(self._package_dir)
@@ -249,6 +306,12 @@ def _spark_home() -> str:
     from pyspark.find_spark_home import _find_spark_home
 
     return str(_find_spark_home())
+
+
+def _speaks_of_the_driver(error: BaseException) -> bool:
+    names = {type(e).__name__ for e in (error, error.__cause__, error.__context__) if e is not None}
+    return bool(names & {"Py4JNetworkError", "Py4JError", "ConnectionRefusedError", "ConnectionResetError",
+                         "BrokenPipeError", "EOFError", "Py4JJavaError"})  # fmt: skip
 
 
 def _memory_bytes() -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heronpy.common.units import GB, MB
+from heronpy.common.setting_types import SparkSettings
+from heronpy.common.units import GB, MB, parse_bytes
 
 #: Ours come before the user's `spark.driver.extraJavaOptions`.
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -38,6 +39,16 @@ def java_options(given: Mapping[str, str], archive: str | None) -> dict[str, str
         # Without the quotes of a shell, so a folder with a blank would break the command line.
         options += [f"-XX:SharedArchiveFile={archive}"] if " " not in archive else []
     return {JAVA_OPTIONS: " ".join(options)}
+
+
+def driver_bytes(settings: SparkSettings) -> int:
+    """What container 0 needs for its Spark, besides the overhead of a JVM: the driver's heap.
+
+    At a Spark Connect server the driver is elsewhere, and this is what the gateway itself needs for its batches.
+    """
+    if settings.master.startswith("sc://"):
+        return _MEMORY_LEAST
+    return parse_bytes(settings.driver_memory or driver_memory(0))
 
 
 def driver_memory(container_bytes: int) -> str:

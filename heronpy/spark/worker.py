@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.common.backoff import backoff_s
-from heronpy.common.errors import HeronError, StateError
+from heronpy.common.errors import FencedError, HeronError, StateError
 from heronpy.connectors.spark.handover import Manifest, Outcome
 from heronpy.connectors.spark.options import decode_aggregate
 from heronpy.spark.batch import Batch
-from heronpy.spark.inbox import Inbox
+from heronpy.spark.driver import Driver
+from heronpy.spark.inbox import Batches
 from heronpy.spark.jvm import JvmError
 from heronpy.spark.lanes import Ticket
-from heronpy.spark.session import SparkDriver
+from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.spark")
 
@@ -65,12 +66,19 @@ class Worker:
     """
 
     def __init__(
-        self, inbox: Inbox, driver: SparkDriver, max_retries: int, notify: Callable[[], None], parallel: int = 1
+        self,
+        inbox: Batches,
+        driver: Driver,
+        max_retries: int,
+        notify: Callable[[], None],
+        parallel: int = 1,
+        make_batch: Callable[[Manifest, dict[str, Any]], Batch] = Batch,
     ) -> None:
         self._inbox = inbox
         self._driver = driver
         self._max_retries = max_retries
         self._notify = notify
+        self._make_batch = make_batch
         self._tickets: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
         self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {}
@@ -111,8 +119,12 @@ class Worker:
     def _serve(self) -> None:
         while (ticket := self._tickets.get()) is not None:
             started = time.monotonic()
+            result: Result | Lost
             try:
                 result = self._work(ticket)
+            except ObjectsError as error:
+                log.warning("batch %s of %s waits: %s", ticket.stem, ticket.component, error)
+                result = Result(ticket, retry_in_s=RETRY_MAX_S, component=ticket.component)
             except Exception as error:
                 self._give(Lost(f"batch {ticket.stem} of {ticket.component}: {first_line(error)}", error))
                 return
@@ -138,13 +150,18 @@ class Worker:
             failure = self._attempt(ticket, manifest)
             if failure is not None:
                 return failure
+            if not manifest.prepared:
+                # Another gateway, or the sink, was first: what they decided happens.
+                return self._work(ticket)
         try:
             return Result(ticket, self._inbox.commit(ticket, manifest), component=manifest.component)
+        except (ObjectsError, FencedError):
+            raise
         except (OSError, HeronError) as error:
             return self._raised(ticket, manifest, error)
 
     def _attempt(self, ticket: Ticket, manifest: Manifest) -> Result | Lost | None:
-        """Aggregate and prepare; None when the batch is prepared."""
+        """Aggregate and prepare; None when that is done, with `manifest.prepared` if this attempt is what counts."""
         if manifest.started - manifest.raised > DEATHS_MAX:
             death = StateError(f"the Spark driver died {DEATHS_MAX + 1} times while it worked on this batch")
             return self._give_up(ticket, manifest, death)
@@ -154,21 +171,24 @@ class Worker:
         began = time.monotonic()
         try:
             function, options = self._function(ticket, manifest)
-            batch = Batch(manifest, options)
+            batch = self._make_batch(manifest, options)
             session = self._session(manifest)
-            function(session, self._frame(session, ticket), batch)
+            with self._inbox.rows(ticket) as table:
+                frame = session.createDataFrame(table)
+            function(session, frame, batch)
             tables = batch.staged_tables()
         except Exception as error:
-            # A dead JVM surfaces as one of several exceptions; only its exit distinguishes them from the user's.
-            if self._ending or self._driver.is_lost(wait_s=2.0 if _speaks_of_the_driver(error) else 0.0):
+            if self._ending or self._driver.is_lost_by(error):
                 return Lost("the Spark driver is gone", error)
             if batch is not None:
                 batch.drop_staged()
             manifest.run_s += time.monotonic() - began
-            return self._raised(ticket, manifest, error)
+            return self._raised(ticket, manifest, self._driver.explained(error))
         manifest.run_s += time.monotonic() - began
         manifest.tables, manifest.prepared = tables, True
-        self._inbox.save(ticket, manifest)
+        if not self._inbox.prepare(ticket, manifest):
+            batch.drop_staged()
+            manifest.tables, manifest.prepared = [], False
         return None
 
     def _raised(self, ticket: Ticket, manifest: Manifest, error: Exception) -> Result:
@@ -203,27 +223,14 @@ class Worker:
         key = (manifest.component, manifest.task)
         with self._lock:
             if key not in self._sessions:
-                self._sessions[key] = self._driver.session.newSession()
+                self._sessions[key] = self._driver.new_session()
             return self._sessions[key]
-
-    def _frame(self, session: Any, ticket: Ticket) -> Any:
-        import pyarrow as pa
-
-        with pa.memory_map(str(self._inbox.rows_file(ticket))) as source:
-            table = pa.ipc.open_file(source).read_all()
-        return session.createDataFrame(table)
 
 
 def first_line(error: BaseException) -> str:
     """An exception's message in one line; Spark's are pages long."""
     text = str(error).strip()
     return text.splitlines()[0][:500] if text else type(error).__name__
-
-
-def _speaks_of_the_driver(error: BaseException) -> bool:
-    names = {type(e).__name__ for e in (error, error.__cause__, error.__context__) if e is not None}
-    return bool(names & {"Py4JNetworkError", "Py4JError", "ConnectionRefusedError", "ConnectionResetError",
-                         "BrokenPipeError", "EOFError", "Py4JJavaError"})  # fmt: skip
 
 
 def full_traceback(error: BaseException) -> str:

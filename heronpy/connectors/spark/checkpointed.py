@@ -18,9 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heronpy.common.errors import ConfigError
 from heronpy.connectors.durable_files import sync_folder, write_record
-from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem, sorted_stems, stem_of, unpublish
+from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem, sorted_stems, stem_of
 from heronpy.connectors.spark.outbox import BatchWriter, owner_lock, replaced
+from heronpy.connectors.spark.tables import unpublish
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +69,7 @@ class CheckpointedOutbox(BatchWriter):
             self.folder.write_owner(self.task, owner)
         missing: list[str] = []
         if is_other_run:
-            published = self._adopt(Path(state["folder"]), named, base, missing)
+            published = self._adopt(_root_of(state), named, base, missing)
         else:
             published = sum(self._show(stem) for stem in named)
         return Restored(published, self._drop_void(owner), self._retract_void(owner), missing)
@@ -180,6 +182,16 @@ class CheckpointedOutbox(BatchWriter):
         """Batches of this task that the gateway has not finished, from any writer."""
         stems = {*sorted_stems(self.folder.inbox), *sorted_stems(self.folder.claimed)}
         return sorted(stem for stem in stems if (parse_stem(stem) or (0,))[0] == self.task)
+
+
+def _root_of(state: Mapping[str, Any]) -> Path:
+    """The folder of the batches of a restored checkpoint; ConfigError when they were handed over between hosts."""
+    if "folder" not in state:
+        raise ConfigError(
+            f"the restored checkpoint has batches in {state['place']}; set heron.spark.handover to it, or to another"
+            " place for batches between hosts"
+        )
+    return Path(state["folder"])
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -1,8 +1,8 @@
 """The micro-batch that a sink task is filling: its rows as Arrow columns, and the tuples they came from.
 
 Rows are turned into columns a few hundred at a time, so that no Python code runs per value and the size of the
-batch is known while it grows. Until the schema is known (it may be inferred from the first batch), the values
-are kept instead.
+batch is known while it grows; where tuples come as batches, none runs per row, and no tuple object is made. Until the
+schema is known (it may be inferred from the first batch), the values are kept instead.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from heronpy.connectors.spark.rows import RowShape, arrow, row_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from heronpy.api.batch import Batch
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,6 +48,31 @@ class Filling:
 
     def __len__(self) -> int:
         return self._rows
+
+    def take_batches(self, batches: list[Batch]) -> list[Refused]:
+        """Add batches of tuples; those that do not fit are left out and returned."""
+        refused: list[Refused] = []
+        for as_arrow, some in groupby(batches, lambda batch: batch.record_batch is not None):
+            if as_arrow:
+                for batch in some:
+                    refused += self.take_arrow(batch, batch.record_batch)
+            else:
+                refused += self._take_columns(list(some))
+        return refused
+
+    def _take_columns(self, batches: list[Batch]) -> list[Refused]:
+        table = None
+        if self._shape.schema is not None and all(len(batch.fields) == self._width for batch in batches):
+            columns = zip(*(batch.columns.values() for batch in batches), strict=True)
+            table = self._shape.table_of([list(chain.from_iterable(parts)) for parts in columns])
+        if table is None:
+            # It may be that only some rows do not fit.
+            return self.take(list(chain.from_iterable(batches)))
+        self._tables.append(table)
+        self.tuples += batches
+        self._rows += table.num_rows
+        self._measure(table.nbytes, table.num_rows)
+        return []
 
     def take_arrow(self, batch: Any, columns: pa.RecordBatch) -> list[Refused]:
         """Add a batch of tuples whose values are these columns; those that do not fit are left out and returned."""

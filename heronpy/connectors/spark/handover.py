@@ -17,13 +17,14 @@ claimed by *renaming* its manifest and withdrawn by *unlinking* it: exactly one 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Protocol
 
 from heronpy.common.errors import StateError
 from heronpy.common.folders import make_folders
@@ -125,6 +126,38 @@ class Owner:
         return incarnation < self.incarnation and task_number >= self.first
 
 
+def batch_id(safe_component: str, task: int, number: int, run: str, line: str) -> str:
+    """The id of a batch: the same for whatever writes the number again in this line of a submission."""
+    token = hashlib.sha256(f"{run}:{line}".encode()).hexdigest()[:8]
+    return f"{safe_component}-{task}-{number:08d}-{token}"
+
+
+class OfTask(Protocol):
+    """Who writes batches: one incarnation of one sink task, in a submission."""
+
+    component: str
+    task: int
+    run: str
+    incarnation: int
+
+
+def new_manifest(
+    safe_component: str, writer: OfTask, number: int, after: int, rows: int, line: str, keep: bool
+) -> Manifest:
+    """The manifest of a batch that nobody has seen yet; see `Manifest` and `batch_id`."""
+    return Manifest(
+        id=batch_id(safe_component, writer.task, number, writer.run, line),
+        run=writer.run,
+        component=writer.component,
+        task=writer.task,
+        incarnation=writer.incarnation,
+        number=number,
+        after=after,
+        rows=rows,
+        keep=keep,
+    )
+
+
 def stem_of(task: int, number: int, incarnation: int) -> str:
     return f"{task}-{number:010d}-{incarnation}"
 
@@ -133,6 +166,11 @@ def parse_stem(name: str) -> tuple[int, int, int] | None:
     """(task, number, incarnation) from the file name of a batch; None for other files."""
     match = re.fullmatch(r"(\d+)-(\d+)-(\d+)(\.\w+)?", name)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def stem_order(stem: str) -> tuple[int, int, int]:
+    """Sorts stems, oldest first."""
+    return parse_stem(stem) or (0, 0, 0)
 
 
 class Folder:
@@ -214,13 +252,6 @@ class Folder:
         return True
 
 
-def unpublish(tables: list[list[str]]) -> None:
-    """Remove what a void batch has staged or published."""
-    for staged, published in tables:
-        shutil.rmtree(staged, ignore_errors=True)
-        shutil.rmtree(published, ignore_errors=True)
-
-
 def folders(spark_dir: str | os.PathLike[str]) -> Iterator[Folder]:
     """The folders of all sinks that have started so far."""
     try:
@@ -239,4 +270,4 @@ def sorted_stems(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     stems = [name[:-5] for name in names if name.endswith(".json") and parse_stem(name)]
-    return sorted(stems, key=lambda stem: parse_stem(stem) or (0, 0, 0))
+    return sorted(stems, key=stem_order)

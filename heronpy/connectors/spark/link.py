@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 import msgspec
 import zmq
 
+from heronpy.common.errors import HeronError
+from heronpy.net.curve import Keys
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 
 log = logging.getLogger("heronpy.spark.sink")
 
 MESSAGE_MAX_BYTES = 64 * 1024
+#: A gateway that has said nothing for this long may have a successor elsewhere; without one, the look is sooner.
+LOOK_S = 5.0
+FIRST_LOOK_S = 1.0
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -68,19 +74,52 @@ def decode(data: bytes) -> Message | None:
 class GatewayLink:
     """One task's DEALER socket to the gateway."""
 
-    def __init__(self, endpoint: str, component: str, task: int, incarnation: int) -> None:
+    def __init__(
+        self,
+        endpoint: str | Callable[[], str | None],
+        component: str,
+        task: int,
+        incarnation: int,
+        keys: Keys | None = None,
+    ) -> None:
+        """`endpoint`: where the gateway listens; if that changes, what tells it, None while there is no gateway."""
         self._component = component
         identity = f"{component[:100]}/{task}/{incarnation}/{os.getpid()}".encode()
         sock: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._sock = configure(sock, message_max_bytes=MESSAGE_MAX_BYTES, identity=identity)
-        connect(self._sock, endpoint)
+        self._keys = keys
+        self._find = None if isinstance(endpoint, str) else endpoint
+        self._endpoint = ""
+        self._look_at = 0.0
+        if isinstance(endpoint, str):
+            connect(self._sock, endpoint)
         self._session: Session | None = None
         #: Outcomes that arrived while asking for the session.
         self._early: list[Finished] = []
 
+    def _look(self) -> None:
+        """Connect to the gateway that there is now, if it is time to look."""
+        now = time.monotonic()
+        if self._find is None or now < self._look_at:
+            return
+        self._look_at = now + (LOOK_S if self._endpoint else FIRST_LOOK_S)
+        try:
+            found = self._find()
+        except HeronError as error:
+            log.warning("cannot see where the Spark gateway is: %s", error)
+            return
+        if found is None or found == self._endpoint:
+            return
+        if self._endpoint:
+            self._sock.disconnect(self._endpoint)
+            self._session = None
+        connect(self._sock, found, self._keys)
+        self._endpoint = found
+
     def session(self) -> Session | None:
         """The gateway's last answer about its Spark session; asks it again. None: it has not answered yet."""
         self._early += self.finished()
+        self._look()
         try:
             self._sock.send(encode(Look()), zmq.DONTWAIT)
         except zmq.Again:
@@ -89,6 +128,7 @@ class GatewayLink:
 
     def ready(self, stems: Iterable[str]) -> None:
         """Tell the gateway which batches wait for their outcome."""
+        self._look()
         for stem in stems:
             try:
                 self._sock.send(encode(Ready(self._component, stem)), zmq.DONTWAIT)
@@ -105,6 +145,7 @@ class GatewayLink:
                 message = decode(self._sock.recv(zmq.DONTWAIT))
             except zmq.Again:
                 return messages
+            self._look_at = time.monotonic() + LOOK_S
             if isinstance(message, Finished):
                 messages.append(message)
             elif isinstance(message, Session):

@@ -11,7 +11,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,16 @@ class SinkOptions:
         if not isinstance(aggregate, str) or not isinstance(settings, str):
             raise ConfigError("this component is a SparkSink without its options; make it with SparkSink.spec(...)")
         return cls(aggregate=aggregate, **json.loads(settings))
+
+
+def sink_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's options in a component's configuration; empty for one that is no SparkSink."""
+    settings = config.get("spark.sink.settings")
+    try:
+        found = json.loads(settings).get("options") if isinstance(settings, str) else None
+    except (ValueError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _plain(value: Any) -> Any:

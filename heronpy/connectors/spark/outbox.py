@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from heronpy.common.errors import FencedError
 from heronpy.common.folders import open_private
 from heronpy.connectors.durable_files import sync_folder, write_record
-from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem
+from heronpy.connectors.spark.handover import Folder, Manifest, Owner, new_manifest, parse_stem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,18 +48,7 @@ class BatchWriter:
 
     def _write_rows(self, table: pa.Table, number: int, after: int, line: str, keep: bool) -> Manifest:
         """Put the rows of a batch on disk. Its id is the same for whatever writes the number again in this line."""
-        token = hashlib.sha256(f"{self.run}:{line}".encode()).hexdigest()[:8]
-        manifest = Manifest(
-            id=f"{self.folder.component}-{self.task}-{number:08d}-{token}",
-            run=self.run,
-            component=self.component,
-            task=self.task,
-            incarnation=self.incarnation,
-            number=number,
-            after=after,
-            rows=table.num_rows,
-            keep=keep,
-        )
+        manifest = new_manifest(self.folder.component, self, number, after, table.num_rows, line, keep)
         with self._gone_when_replaced():
             manifest.size_bytes = write_rows(self.folder, manifest.stem, table)
         return manifest

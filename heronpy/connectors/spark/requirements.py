@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import subprocess
 
 from heronpy.common.errors import ConfigError
@@ -18,6 +19,11 @@ JAVA_MIN = 17
 #: A component with this configuration key set to "true" hands batches to the Spark gateway.
 SINK_KEY = "spark.sink"
 _INSTALL = "pip install 'heronpy[spark]'"
+_INSTALL_CONNECT = "pip install 'heronpy[spark-connect]'"
+_MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn|k8s://.+")
+#: Where a master listens if its URL does not say it.
+_PORTS = {"spark": "7077", "sc": "15002"}
+_REACH_S = 5.0
 
 
 def needs_spark(topology: topology_pb2.Topology) -> bool:
@@ -26,11 +32,16 @@ def needs_spark(topology: topology_pb2.Topology) -> bool:
     return any(kv.key == SINK_KEY and kv.value == "true" for c in components for kv in c.config.kvs)
 
 
-def check_spark() -> None:
-    """Raise a ConfigError, one sentence with the fix, when Spark cannot run here."""
-    for module in ("pyspark", "pyarrow", "pandas"):
-        if importlib.util.find_spec(module) is None:
-            raise ConfigError(f"this topology needs Spark and the package {module} is missing; run: {_INSTALL}")
+def is_connect(master: str) -> bool:
+    """Whether a master is a Spark Connect server."""
+    return master.startswith("sc://")
+
+
+def check_spark(master: str = "") -> None:
+    """Raise a ConfigError, one sentence with the fix, when Spark cannot run here, with this master."""
+    check_packages(master)
+    if is_connect(master):
+        return  # Its JVM is elsewhere.
     java = find_java()
     if java is None:
         raise ConfigError(
@@ -41,6 +52,46 @@ def check_spark() -> None:
         raise ConfigError(
             f"{java} is Java {version} and Spark needs Java {JAVA_MIN} or newer; install it or point JAVA_HOME at it"
         )
+
+
+def check_packages(master: str) -> None:
+    """Raise a ConfigError when this Python lacks a package that the master needs."""
+    needed = [(module, _INSTALL) for module in ("pyspark", "pyarrow", "pandas")]
+    if is_connect(master):
+        needed += [(module, _INSTALL_CONNECT) for module in ("grpc", "grpc_status")]
+    for module, install in needed:
+        if importlib.util.find_spec(module) is None:
+            raise ConfigError(f"this topology needs Spark and the package {module} is missing; run: {install}")
+
+
+def check_master(master: str) -> None:
+    """Raise a ConfigError when a master is not one, or cannot be reached; YARN and Kubernetes are not tried."""
+    scheme, _, rest = master.partition("://")
+    if scheme not in ("spark", "sc") or not rest:
+        if not _MASTER.fullmatch(master):
+            raise ConfigError(
+                f"heron.spark.master {master!r} is no Spark master; use local[N], spark://HOST:PORT, yarn, k8s://URL or"
+                " sc://HOST:PORT"
+            )
+        return
+    if scheme == "sc" and "token=" in rest:
+        raise ConfigError(
+            "heron.spark.master holds a token, which many can read there; give it to the hosts as"
+            " SPARK_CONNECT_AUTHENTICATE_TOKEN in their environment"
+        )
+    default = _PORTS[scheme]
+    reasons = []
+    for place in rest.split("/")[0].split(";")[0].split(","):
+        host, _, port = place.rpartition(":") if ":" in place else (place, "", default)
+        try:
+            with socket.create_connection((host, int(port)), timeout=_REACH_S):
+                return
+        except (OSError, ValueError) as error:
+            reasons.append(str(getattr(error, "strerror", None) or error))
+    raise ConfigError(
+        f"heron.spark.master {scheme}://{rest.split('/')[0]} cannot be reached from this host ({reasons[-1]});"
+        " start it, or correct the address"
+    )
 
 
 def find_java() -> str | None:

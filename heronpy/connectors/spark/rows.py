@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import open_private
@@ -94,11 +94,11 @@ class Misfit:
 class RowShape:
     """Turns rows into tables of one schema."""
 
-    def __init__(self, fields: Sequence[str], schema: pa.Schema | None, shared: Path) -> None:
+    def __init__(self, fields: Sequence[str], schema: pa.Schema | None, shared: Path | Agreement) -> None:
+        """`shared`: the file, or another place, in which the tasks of this sink agree on an inferred schema."""
         self.fields = list(fields)
         self._schema = schema
-        #: File in which the tasks of this sink agree on an inferred schema.
-        self._shared = shared
+        self._shared: Agreement = SchemaFile(shared) if isinstance(shared, Path) else shared
         self._fixed = schema is not None
 
     @property
@@ -127,6 +127,16 @@ class RowShape:
             assert not more, "a row that fits alone fits in a batch"
             return table, [misfits[index] for index in sorted(misfits)]
         return pa.Table.from_arrays(arrays, schema=self._schema), []
+
+    def table_of(self, columns: Sequence[Sequence[Any]]) -> pa.Table | None:
+        """The table of these columns; None if not all of their values fit, then `table` tells which do."""
+        pa, schema = arrow(), self.schema
+        assert schema is not None
+        try:
+            arrays = [_column(pa, field, values) for field, values in zip(schema, columns, strict=True)]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
+        return pa.Table.from_arrays(arrays, schema=schema)
 
     def settle(self, types: Sequence[pa.DataType]) -> None:
         """Make these the types of the columns, unless another task has settled them; of a schema that is not known."""
@@ -186,7 +196,7 @@ class RowShape:
 
     def _agreed(self) -> pa.Schema | None:
         pa = arrow()
-        data = read_bytes(self._shared)
+        data = self._shared.agreed()
         if data is None:
             return None
         schema = pa.ipc.read_schema(pa.py_buffer(data))
@@ -194,20 +204,56 @@ class RowShape:
 
     def _agree(self, schema: pa.Schema) -> pa.Schema:
         """Offer a schema to the other tasks; the first offer wins."""
-        temporary = self._shared.with_name(f".{self._shared.name}.{os.getpid()}.tmp")
-        with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-            file.write(schema.serialize().to_pybytes())
-        try:
-            os.link(temporary, self._shared)
-            sync_folder(self._shared.parent)
-        except FileExistsError:
+        data = schema.serialize().to_pybytes()
+        if not self._shared.offer(data):
             agreed = self._agreed()
             if agreed is not None:
                 return agreed
-            os.replace(temporary, self._shared)
+            self._shared.replace(data)
+        return schema
+
+
+class Agreement(Protocol):
+    """Where the tasks of a sink agree on a schema: the first that is offered."""
+
+    def agreed(self) -> bytes | None:
+        """The schema that counts; None if none has been offered."""
+
+    def offer(self, data: bytes) -> bool:
+        """Offer one; whether it is the one that counts."""
+
+    def replace(self, data: bytes) -> None:
+        """Replace an agreement that has other columns."""
+
+
+class SchemaFile:
+    """An agreement by a file of this host."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def agreed(self) -> bytes | None:
+        return read_bytes(self._path)
+
+    def offer(self, data: bytes) -> bool:
+        temporary = self._write(data)
+        try:
+            os.link(temporary, self._path)
+            sync_folder(self._path.parent)
+        except FileExistsError:
+            return False
         finally:
             temporary.unlink(missing_ok=True)
-        return schema
+        return True
+
+    def replace(self, data: bytes) -> None:
+        os.replace(self._write(data), self._path)
+
+    def _write(self, data: bytes) -> Path:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(data)
+        return temporary
 
 
 def _column(pa: Any, field: pa.Field, values: Sequence[Any]) -> Any:

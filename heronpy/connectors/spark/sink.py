@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.api.batch import Batch
 from heronpy.api.bolt.base_bolt import NotReadyError
-from heronpy.api.bolt.bolt import not_of_arrow
+from heronpy.api.bolt.bolt import or_batches
 from heronpy.api.component.component_spec import HeronComponentSpec, Inputs
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import ConfigError, DeadlineError
@@ -34,10 +34,14 @@ from heronpy.connectors.spark.options import SinkOptions, make_options
 from heronpy.connectors.spark.outbox import Outbox
 from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema
 from heronpy.connectors.two_phase_sink import TwoPhaseSink
+from heronpy.net.transport import keys_of
 from heronpy.plan.launch import LaunchSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from heronpy.connectors.spark.shared import SharedFolder
+    from heronpy.connectors.spark.shared_outbox import SharedCheckpointedOutbox, SharedOutbox
 
 #: Interval at which hints for batches without outcome are repeated.
 REPEAT_S = 1.0
@@ -154,23 +158,17 @@ class SparkSink(TwoPhaseSink):
         )
         self._timeout_s = options.commit_timeout_s
 
-        run = run_token(launch.topology_id)
-        folder = Folder(Path(launch.working_dir) / "spark", safe_name(who.component))
-        self._checkpointed: CheckpointedOutbox | None = None
-        if who.is_checkpointed:
-            self._checkpointed = CheckpointedOutbox(folder, who.component, who.task, run, who.attempt)
-            incarnation = who.attempt
+        self._checkpointed: CheckpointedOutbox | SharedCheckpointedOutbox | None = None
+        if defaults.handover:
+            self._open_shared(launch, options, defaults.handover)
         else:
-            self._outbox = Outbox(folder, who.component, who.task, run, keep_leftovers=not who.is_acked)
-            incarnation = self._outbox.incarnation
-        # The gateway loads the function and its options from this file.
-        write_record(folder.root / f"sink-{run}.json", _sink_record(who.component, options))
-        self._shape = RowShape(options.fields, decode_schema(options.schema), folder.root / f"schema-{run}.arrow")
-        self._link = GatewayLink(gateway_endpoint(launch.sockets_dir), folder.component, who.task, incarnation)
-        self._folder = folder
+            self._open_here(launch, options)
         self._batch = Filling(self._shape)
         #: Tuples that are not in the batch yet, and how many of them there may be.
         self._fresh: list[Any] = []
+        #: The same as they came together, and the number of their rows.
+        self._batches: list[Batch] = []
+        self._waiting = 0
         self._fresh_max = self._room = 1
         self._opened_at = 0.0
         self._uncommitted: dict[str, list[Any]] = {}
@@ -185,6 +183,48 @@ class SparkSink(TwoPhaseSink):
                 f"{found.claimed} already begun by the Spark gateway"
             )
 
+    def _open_here(self, launch: LaunchSpec, options: SinkOptions) -> None:
+        """Hand over in the folder of the topology: the gateway is on this host."""
+        who, run = self.who, run_token(launch.topology_id)
+        folder = Folder(Path(launch.working_dir) / "spark", safe_name(who.component))
+        self._outbox: Outbox | SharedOutbox
+        if who.is_checkpointed:
+            self._checkpointed = CheckpointedOutbox(folder, who.component, who.task, run, who.attempt)
+            incarnation = who.attempt
+        else:
+            self._outbox = Outbox(folder, who.component, who.task, run, keep_leftovers=not who.is_acked)
+            incarnation = self._outbox.incarnation
+        # The gateway loads the function and its options from this file.
+        write_record(folder.root / f"sink-{run}.json", _sink_record(who.component, options))
+        self._shape = RowShape(options.fields, decode_schema(options.schema), folder.root / f"schema-{run}.arrow")
+        self._link = GatewayLink(gateway_endpoint(launch.sockets_dir), folder.component, who.task, incarnation)
+        self._folder: Folder | SharedFolder = folder
+
+    def _open_shared(self, launch: LaunchSpec, options: SinkOptions, place: str) -> None:
+        """Hand over at a place that all hosts reach, which also tells where the gateway is."""
+        # Not loaded by tasks that hand over on their host.
+        from heronpy.connectors.spark.shared import SharedRun, SharedSchema, open_handover
+        from heronpy.connectors.spark.shared_outbox import SharedCheckpointedOutbox, SharedOutbox
+
+        who, run = self.who, run_token(launch.topology_id)
+        shared = SharedRun(open_handover(place), launch.topology, run)
+        folder = shared.folder(safe_name(who.component))
+        if who.is_checkpointed:
+            self._checkpointed = SharedCheckpointedOutbox(folder, who.component, who.task, run, who.attempt)
+            incarnation = who.attempt
+        else:
+            self._outbox = SharedOutbox(folder, who.component, who.task, run, keep_leftovers=not who.is_acked)
+            incarnation = self._outbox.incarnation
+        folder.write_sink(_sink_record(who.component, options))
+        self._shape = RowShape(options.fields, decode_schema(options.schema), SharedSchema(folder))
+
+        def gateway() -> str | None:
+            found = shared.gateway()
+            return found.endpoint if found is not None else None
+
+        self._link = GatewayLink(gateway, folder.component, who.task, incarnation, keys_of(launch))
+        self._folder = folder
+
     def is_ready(self) -> bool:
         """Whether the topology's Spark has a session; until then no spout emits."""
         session = self._link.session()
@@ -194,12 +234,14 @@ class SparkSink(TwoPhaseSink):
             raise NotReadyError(session.text or "Spark is starting")
         return True
 
-    @not_of_arrow
+    @or_batches
     def process(self, tup: Any) -> None:
         """Adds a row to the current batch."""
         fresh = self._fresh
         if not fresh:
             self.check_whole()
+            if self._batches:
+                self._turn()
             if not len(self._batch):
                 self._open_batch()
         fresh.append(tup)
@@ -207,23 +249,21 @@ class SparkSink(TwoPhaseSink):
             self._turn()
 
     def process_batch(self, batch: Batch) -> None:
-        """Adds rows that came as Arrow as they are, and others one by one."""
-        columns = batch.record_batch
-        if columns is None:
-            for tup in batch:
-                self.process(tup)
-            return
+        """Adds rows that came as Arrow as they are, and the columns of others a few hundred rows at a time."""
         self.check_whole()
-        self._turn()
+        if self._fresh:
+            self._turn()
         low, size = 0, len(batch)
         while low < size:
-            high = min(size, low + self._room)
+            high = min(size, low + self._room - self._waiting)
             part = batch if high - low == size else batch.take(range(low, high))
-            if not len(self._batch):
+            if not len(self._batch) and not self._batches:
                 self._open_batch()
-            self._refuse(self._batch.take_arrow(part, columns.slice(low, high - low)))
+            self._batches.append(part)
+            self._waiting += high - low
             low = high
-            self._turn()
+            if part.record_batch is not None or self._waiting >= self._fresh_max:
+                self._turn()
 
     def process_tick(self, tup: Any) -> None:
         """Reads outcomes, and hands over a batch that is old enough."""
@@ -285,7 +325,7 @@ class SparkSink(TwoPhaseSink):
         if found.missing:
             self.log(f"batches of the restored checkpoint are gone: {', '.join(found.missing)}", "error")
 
-    def _stage(self, outbox: CheckpointedOutbox) -> None:
+    def _stage(self, outbox: CheckpointedOutbox | SharedCheckpointedOutbox) -> None:
         table, tuples = self._close_batch()
         if tuples:
             outbox.stage(table)
@@ -320,6 +360,9 @@ class SparkSink(TwoPhaseSink):
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             self._refuse(self._batch.take(fresh))
+        if self._batches:
+            batches, self._batches, self._waiting = self._batches, [], 0
+            self._refuse(self._batch.take_batches(batches))
 
     def _refuse(self, refused: list[Refused]) -> None:
         for one in refused:

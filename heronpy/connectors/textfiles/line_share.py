@@ -9,21 +9,14 @@ of a growing file. Memory is bounded by one block and one line. Lines of one rea
 
 from __future__ import annotations
 
-import codecs
 import glob
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-from heronpy.common.errors import FatalError
 from heronpy.common.hashing import stable_hash
-
-BLOCK_BYTES = 256 * 1024
-LINE_BYTES_MAX = 32 * 1024 * 1024
-
-
-class TextFileError(FatalError):
-    """A text file cannot be read as configured."""
+from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
+from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX
 
 
 class Position(NamedTuple):
@@ -41,6 +34,11 @@ class LineBlock(NamedTuple):
     position: Position
     lines: list[str]
     offsets: list[int]
+
+    @property
+    def ref(self) -> str:
+        """What `LineShare.line_at` knows the file by."""
+        return self.path
 
 
 def absolute_patterns(paths: Any) -> list[str]:
@@ -98,8 +96,7 @@ class LineShare:
         self._placed = len(self._files)
         self._index = index
         self._readers = readers
-        self._strip_bom, self._encoding = _check_encoding(encoding)
-        self._decode_errors = decode_errors
+        self._decoder = LineDecoder(encoding, decode_errors)
         self._skip_header = skip_header
         self._block_bytes = block_bytes
         self._line_bytes_max = line_bytes_max
@@ -199,8 +196,7 @@ class LineShare:
                 data = self._complete(file, path, offset, b"")
         except OSError as error:
             raise _unreadable(path, offset, error) from error
-        line = self._decode(path, offset, data.removesuffix(b"\n").removesuffix(b"\r"))
-        return line.removeprefix("\ufeff") if self._strip_bom and offset == 0 else line
+        return self._decoder.line(path, offset, data)
 
     def close(self) -> None:
         """Closes the open file."""
@@ -260,26 +256,9 @@ class LineShare:
         return data
 
     def _split(self, path: str, position: Position, start: int, data: bytes) -> LineBlock:
-        raw = data.split(b"\n")
-        if data.endswith(b"\n"):
-            raw.pop()
-        offsets = []
-        offset = start
-        for line in raw:
-            offsets.append(offset)
-            offset += len(line) + 1
-        lines = self._decode(path, start, data).split("\n")
-        if data.endswith(b"\n"):
-            lines.pop()
-        if len(lines) != len(raw):
-            # A lenient decoder took a line end as part of a broken character.
-            lines = [self._decode(path, at, line) for at, line in zip(offsets, raw, strict=True)]
-        if b"\r" in data:
-            lines = [line.removesuffix("\r") for line in lines]
+        lines, offsets = self._decoder.split(path, start, data)
         skip = position.lines_done
         if start == 0 and position.block == 0:
-            if self._strip_bom:
-                lines[0] = lines[0].removeprefix("\ufeff")
             if self._skip_header > len(lines) and len(data) >= self._block_bytes:
                 raise TextFileError(
                     f"the header of {path} is longer than its first {self._block_bytes} bytes; skip fewer lines"
@@ -287,35 +266,6 @@ class LineShare:
             skip = max(skip, self._skip_header)
         first = position._replace(lines_done=min(skip, len(lines)))
         return LineBlock(path, first, lines[skip:], offsets[skip:])
-
-    def _decode(self, path: str, start: int, data: bytes) -> str:
-        try:
-            return data.decode(self._encoding, self._decode_errors)
-        except UnicodeDecodeError as error:
-            raise TextFileError(
-                f"{path} is not valid {self._encoding} at byte "
-                f"{start + error.start}; set the right encoding, or how to treat "
-                "such bytes"
-            ) from error
-
-
-def _check_encoding(encoding: str) -> tuple[bool, str]:
-    """Whether to strip a byte order mark, and the codec's name."""
-    try:
-        name = codecs.lookup(encoding).name
-    except LookupError:
-        raise ValueError(
-            f"encoding {encoding!r} is unknown; use a name that Python knows, such as utf-8 or latin-1"
-        ) from None
-    strip = name == "utf-8-sig"
-    if strip:
-        name = "utf-8"
-    if "\n".encode(name) != b"\n":
-        raise ValueError(
-            f"encoding {encoding!r} does not write a line end as one byte, so files "
-            "cannot be shared by blocks; convert them to utf-8"
-        )
-    return strip, name
 
 
 def _unreadable(path: str, offset: int, error: OSError) -> TextFileError:

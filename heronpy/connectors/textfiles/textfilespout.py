@@ -2,36 +2,39 @@
 
 Under ATLEAST_ONCE it keeps the offsets of the lines in flight and reads failed ones again; memory
 is bounded by `textfile.pending_max`. Under EFFECTIVELY_ONCE its position is part of the checkpoint, and
-a restored task continues from there; files that are new since the start are read after the others,
-those that were read may be gone. It calls `end_of_input` when its share is done and nothing is in
+a restored task continues from there.
+
+Without `textfile.follow` it reads what is there when it starts. Files that are new in a restored task are read after
+the others, those that were read may be gone. It calls `end_of_input` when its share is done and nothing is in
 flight. Shares depend on the number of tasks, so the parallelism of this spout must not be changed
 while it reads; a restore with another parallelism is refused.
+
+With `textfile.follow` it reads files as they grow, appear and are rotated, and does not end; see
+`heronpy.connectors.textfiles.following`. A file belongs to one task, by its first line. When `heron update` changes
+the number of tasks, EFFECTIVELY_ONCE refuses it; in the other modes no position outlives a task, so files that get
+another task are read again from their beginning.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heronpy.api.api_constants import (
-    TOPOLOGY_MAX_SPOUT_PENDING,
-    TOPOLOGY_RELIABILITY_MODE,
-    TopologyReliabilityMode,
-)
+from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.metrics import MultiAssignableMetrics
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.topology_context import TopologyContext
-from heronpy.connectors.textfiles.line_share import (
-    BLOCK_BYTES,
-    LINE_BYTES_MAX,
-    LineBlock,
-    LineShare,
-    absolute_patterns,
-    find_files,
-)
+from heronpy.connectors.textfiles import options
+from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
+from heronpy.connectors.textfiles.following import FollowedBlock, Follower
+from heronpy.connectors.textfiles.line_share import LineBlock, LineShare, absolute_patterns, find_files
+from heronpy.connectors.textfiles.options import TextFileOptions, flag
+from heronpy.growing.patterns import parse
 
 #: At the end of its share it waits for acks, which end the input; a fail that comes meanwhile is seen after this.
 _ENDING_WAIT_S = 0.05
@@ -52,18 +55,29 @@ class TextFileSpout(Spout, StatefulComponent):
     textfile.replays_max     replays of one line before it is given up; 0 means no limit
     textfile.block_bytes     size of the blocks by which files are shared; 256 KiB
     textfile.line_bytes_max  longest line; 32 MiB
+    textfile.follow          true: do not end, but follow new files, growth and rotation; false
+    textfile.scan_s          with follow: seconds between two looks at the files; 0.5, more for very many
+    textfile.forget_days     with follow: days after which a file that is gone is forgotten; 7
+
+    With `follow`, `textfile.block_bytes` is how much is read of one file before it is another one's turn.
     """
 
-    PATHS = "textfile.paths"
-    SKIP_HEADER = "textfile.skip_header"
-    ENCODING = "textfile.encoding"
-    DECODE_ERRORS = "textfile.decode_errors"
-    EMIT_OFFSET = "textfile.emit_offset"
-    LINES_PER_CALL = "textfile.lines_per_call"
-    PENDING_MAX = "textfile.pending_max"
-    REPLAYS_MAX = "textfile.replays_max"
-    BLOCK_BYTES = "textfile.block_bytes"
-    LINE_BYTES_MAX = "textfile.line_bytes_max"
+    PATHS = options.PATHS
+    SKIP_HEADER = options.SKIP_HEADER
+    ENCODING = options.ENCODING
+    DECODE_ERRORS = options.DECODE_ERRORS
+    EMIT_OFFSET = options.EMIT_OFFSET
+    LINES_PER_CALL = options.LINES_PER_CALL
+    PENDING_MAX = options.PENDING_MAX
+    REPLAYS_MAX = options.REPLAYS_MAX
+    BLOCK_BYTES = options.BLOCK
+    LINE_BYTES_MAX = options.LINE_MAX
+    FOLLOW = options.FOLLOW
+    SCAN_S = options.SCAN_S
+    FORGET_DAYS = options.FORGET_DAYS
+
+    #: Its metric with `follow`: files, and bytes by what they wait for.
+    METRIC = "text-files"
 
     outputs: list[str | Stream] = ["line"]
 
@@ -80,7 +94,9 @@ class TextFileSpout(Spout, StatefulComponent):
         if config is not None:
             if cls.PATHS in config:
                 config = {**config, cls.PATHS: absolute_patterns(config[cls.PATHS])}
-            if _flag(config.get(cls.EMIT_OFFSET, False)):
+                if flag(config.get(cls.FOLLOW, False)):
+                    options.check_followed(config[cls.PATHS])
+            if flag(config.get(cls.EMIT_OFFSET, False)):
                 extra += ["path", "offset"]
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)
 
@@ -93,8 +109,15 @@ class TextFileSpout(Spout, StatefulComponent):
         state = getattr(self, "_state", None)
         if state is None:
             return
+        if self._follower is not None:
+            state["follow"] = {
+                **self._follower.to_state(self._done),
+                "tasks": self._reader()[1],
+                "header": self._options.skip_header,
+            }
+            return
         position = self._share.position
-        if self._block is not None:
+        if isinstance(self._block, LineBlock):
             at = self._block.position
             position = at._replace(lines_done=at.lines_done + self._done)
         state["share"] = self._share.to_state(position)
@@ -102,63 +125,124 @@ class TextFileSpout(Spout, StatefulComponent):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Finds the files and this task's share of them."""
-        if self.PATHS not in config:
-            raise ValueError(
-                f"spout {context.get_component_id()} needs {self.PATHS} in its "
-                "configuration; give the path or glob of the text files"
-            )
-        tasks = sorted(context.get_component_tasks(context.get_component_id()) or ())
-        self._lines_per_call = _positive(config, self.LINES_PER_CALL, 200)
-        self._replays_max = _positive(config, self.REPLAYS_MAX, 0, least=0)
+        self._context = context
+        self._options = TextFileOptions.from_config(config, context.get_component_id())
         self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
-        self._pending_max = _positive(config, self.PENDING_MAX, 100_000)
-        spout_pending = int(config.get(TOPOLOGY_MAX_SPOUT_PENDING, 0))
-        if spout_pending > 0:
-            self._pending_max = min(self._pending_max, spout_pending)
-        self._emit_offset = _flag(config.get(self.EMIT_OFFSET, False))
-        state = getattr(self, "_state", None)
-        restored = state["share"] if state is not None and "share" in state else None
-        self._share = LineShare(
-            find_files(absolute_patterns(config[self.PATHS]), may_be_gone=restored is not None),
-            tasks.index(context.get_task_id()),
-            len(tasks),
-            encoding=str(config.get(self.ENCODING, "utf-8")),
-            decode_errors=str(config.get(self.DECODE_ERRORS, "strict")),
-            skip_header=_positive(config, self.SKIP_HEADER, 0, least=0),
-            block_bytes=_positive(config, self.BLOCK_BYTES, BLOCK_BYTES),
-            line_bytes_max=_positive(config, self.LINE_BYTES_MAX, LINE_BYTES_MAX),
-        )
-        self._block: LineBlock | None = None
+        self._block: LineBlock | FollowedBlock | None = None
         self._done = 0
-        self._pending: dict[tuple[str, int], int] = {}
-        self._attempts: dict[tuple[str, int], int] = {}
-        self._replay: deque[tuple[str, int]] = deque()
+        #: A line is known by its file (its path, or its number when files are followed) and its offset.
+        self._pending: dict[tuple[str | int, int], int] = {}
+        self._attempts: dict[tuple[str | int, int], int] = {}
+        self._replay: deque[tuple[str | int, int]] = deque()
         self._exhausted = False
         self._ended = False
+        state = getattr(self, "_state", None) or {}
+        owner = f"Spout {context.get_component_id()}"
+        self._follower = self._follow(state, owner) if self._options.follow else None
+        if self._follower is None:
+            self._share = self._share_of(state, owner)
+
+    def _share_of(self, state: Mapping[str, Any], owner: str) -> LineShare:
+        """This task's share of what is there now, or of what was there at the checkpoint."""
+        if "follow" in state:
+            raise TextFileError(f"{owner} was checkpointed with {self.FOLLOW}; set it, or start without the checkpoint")
+        given, restored = self._options, state.get("share")
+        index, tasks = self._reader()
+        share = LineShare(
+            find_files(given.paths, may_be_gone=restored is not None),
+            index,
+            tasks,
+            encoding=given.encoding,
+            decode_errors=given.decode_errors,
+            skip_header=given.skip_header,
+            block_bytes=given.block_bytes,
+            line_bytes_max=given.line_bytes_max,
+        )
         if restored is not None:
-            self._share.restore(restored, f"Spout {context.get_component_id()}")
-            self._replay.extend((path, offset) for path, offset in self._state["replay"])
+            share.restore(restored, owner)
+            self._replay.extend((path, offset) for path, offset in state["replay"])
+        return share
+
+    def _follow(self, state: Mapping[str, Any], owner: str) -> Follower:
+        """A follower of the files, from the positions of the checkpoint."""
+        if "share" in state:
+            raise TextFileError(
+                f"{owner} was checkpointed without {self.FOLLOW}; remove it, or start without the checkpoint"
+            )
+        given, restored = self._options, state.get("follow")
+        follower = Follower(
+            [parse(path) for path in given.paths],
+            LineDecoder(given.encoding, given.decode_errors),
+            header_lines=given.skip_header,
+            block_bytes=given.block_bytes,
+            line_bytes_max=given.line_bytes_max,
+            scan_s=given.scan_s,
+            forget_s=given.forget_s,
+        )
+        if restored is not None:
+            for key, now, what in (
+                ("tasks", self._reader()[1], "tasks"),
+                ("header", given.skip_header, "header lines"),
+            ):
+                if restored[key] != now:
+                    raise TextFileError(
+                        f"{owner} has {now} {what}, but its positions were saved with {restored[key]}; restore with"
+                        f" {restored[key]} {what}"
+                    )
+            follower.restore(restored)
+        self._figures = MultiAssignableMetrics()
+        self._context.register_metric(self.METRIC, self._figures, 10)
+        return follower
+
+    def _reader(self) -> tuple[int, int]:
+        """Which reader of how many this task is, from 0; -1 when the plan has it no more."""
+        tasks = sorted(self._context.get_component_tasks(self._context.get_component_id()) or ())
+        task = self._context.get_task_id()
+        return (tasks.index(task) if task in tasks else -1), max(1, len(tasks))
 
     def next_tuple(self) -> None:
         """Emits failed lines again, then the next lines of the share."""
         if self._ended:
             return
-        room = self._lines_per_call
+        if self._follower is not None:
+            self._attend(self._follower)
+        room = self._options.lines_per_call
         if self._tracked:
-            room = min(room, self._pending_max - len(self._pending))
-        while self._replay and room > 0:
-            self._emit_again(*self._replay.popleft())
-            room -= 1
+            room = min(room, self._options.pending_max - len(self._pending))
+        for _ in range(min(room, len(self._replay))):
+            room -= self._emit_again(*self._replay.popleft())
         while room > 0 and not self._exhausted:
             if self._block is None or self._done == len(self._block.lines):
-                self._block = self._share.next_block()
+                self._block = self._next_block()
                 self._done = 0
                 if self._block is None:
-                    self._exhausted = True
                     break
             room -= self._emit_lines(self._block, room)
         if self._exhausted:
             self._end_or_wait()
+        elif self._follower is not None and self._block is None:
+            self.wait(self._follower.wait_s(time.monotonic()))
+
+    def _next_block(self) -> LineBlock | FollowedBlock | None:
+        if self._follower is not None:
+            return self._follower.next_block()
+        block = self._share.next_block()
+        self._exhausted = block is None
+        return block
+
+    def _attend(self, follower: Follower) -> None:
+        """Look for files when it is time, and tell what was found."""
+        now = time.monotonic()
+        if now < follower.due:
+            return
+        follower.attend(now, *self._reader())
+        for key, value in follower.figures().items():
+            self._figures.update(key, value)
+        for notice in follower.notices():
+            if notice.is_error:
+                self.report_error(TextFileError(notice.text))
+            else:
+                self.log(notice.text, "warn")
 
     def _end_or_wait(self) -> None:
         if self._pending or self._replay:
@@ -180,10 +264,13 @@ class TextFileSpout(Spout, StatefulComponent):
         if self._pending.pop(tup_id, None) is None:
             return
         attempts = self._attempts.get(tup_id, 0) + 1
-        if self._replays_max and attempts > self._replays_max:
+        if self._options.replays_max and attempts > self._options.replays_max:
             self._attempts.pop(tup_id, None)
             self.logger.error(
-                "giving up the line at byte %d of %s after %d replays", tup_id[1], tup_id[0], self._replays_max
+                "giving up the line at byte %d of %s after %d replays",
+                tup_id[1],
+                self._name(tup_id[0]),
+                self._options.replays_max,
             )
             return
         self._attempts[tup_id] = attempts
@@ -191,48 +278,57 @@ class TextFileSpout(Spout, StatefulComponent):
 
     def close(self) -> None:
         """Closes the open file."""
-        self._share.close()
+        if self._follower is None:
+            self._share.close()
 
-    def _emit_lines(self, block: LineBlock, room: int) -> int:
+    def _emit_lines(self, block: LineBlock | FollowedBlock, room: int) -> int:
         begin = self._done
         end = min(begin + room, len(block.lines))
         emit = self.emit
-        if not self._tracked and not self._emit_offset:
+        if not self._tracked and not self._options.emit_offset:
             for line in block.lines[begin:end]:
                 emit([line])
                 self._done += 1
             return end - begin
-        path = block.path
+        path, ref, emit_offset = block.path, block.ref, self._options.emit_offset
         for line, offset in zip(block.lines[begin:end], block.offsets[begin:end], strict=True):
-            values = [line, path, offset] if self._emit_offset else [line]
+            values = [line, path, offset] if emit_offset else [line]
             if self._tracked:
-                self._pending[path, offset] = 1
-                emit(values, tup_id=(path, offset))
+                self._pending[ref, offset] = 1
+                emit(values, tup_id=(ref, offset))
             else:
                 emit(values)
             self._done += 1
         return end - begin
 
-    def _emit_again(self, path: str, offset: int) -> None:
-        line = self._share.line_at(path, offset)
-        values = [line, path, offset] if self._emit_offset else [line]
+    def _emit_again(self, ref: str | int, offset: int) -> int:
+        """Emit a line again; how many lines were emitted."""
+        line = self._line_at(ref, offset)
+        if line is None:
+            return 0
+        values = [line, self._name(ref), offset] if self._options.emit_offset else [line]
         if self._tracked:
-            self._pending[path, offset] = 1
-            self.emit(values, tup_id=(path, offset))
+            self._pending[ref, offset] = 1
+            self.emit(values, tup_id=(ref, offset))
         else:
             self.emit(values)
+        return 1
 
+    def _line_at(self, ref: str | int, offset: int) -> str | None:
+        """A line again; None when another task emits it, nobody can, or not yet."""
+        if self._follower is None:
+            return self._share.line_at(str(ref), offset)
+        try:
+            line = self._follower.line_at(int(ref), offset)
+        except (LookupError, TextFileError) as error:
+            self._attempts.pop((ref, offset), None)
+            if isinstance(error, TextFileError):
+                self.report_error(error)
+            return None
+        if line is None:
+            self._replay.append((ref, offset))
+        return line
 
-def _positive(config: dict[str, Any], key: str, default: int, least: int = 1) -> int:
-    value = config.get(key, default)
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{key} must be a whole number, given: {value!r}") from None
-    if number < least:
-        raise ValueError(f"{key} must be at least {least}, given: {number}")
-    return number
-
-
-def _flag(value: Any) -> bool:
-    return str(value).lower() in ("true", "1")
+    def _name(self, ref: str | int) -> str:
+        """The path of a file, as it is now."""
+        return str(ref) if self._follower is None else self._follower.path_of(int(ref))

@@ -1,0 +1,345 @@
+"""The handover of micro-batches between hosts: the records of handover.py as objects, without rename and lock.
+
+Owns the layout below `<heron.spark.handover>/<topology>-<run>`, in a folder that all hosts share or in an object store:
+
+    gateway/<epoch>.json               where the gateway of this epoch listens; the highest epoch is the gateway
+    up                                 Spark has had a session in this run
+    sinks/<component>.json             the function of the sink and its options
+    <component>/schema.arrow           the schema that its tasks have agreed on
+    <component>/owners/<task>/<n>.json who may write for a task; the highest incarnation may
+    <component>/rows/<stem>.arrow      the rows of a batch, an Arrow IPC file
+    <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete
+    <component>/batches/<stem>.json    its manifest; a batch exists once this does
+    <component>/attempts/<stem>.json   the manifest again, with the attempts so far
+    <component>/fates/<stem>.json      what becomes of it: published, failed or withdrawn
+    <component>/done/<stem>.json       the outcome, after it has been published or has failed
+    <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
+
+The *fate* is one record, written by put-if-absent: of a gateway that wants to publish a batch, another gateway that
+still runs somewhere, and a sink that withdraws it, exactly one succeeds, and the others do what it says. Any number of
+gateways may work on a batch; what the others have staged is never seen. Fates stay as long as outcomes do.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from heronpy.common.errors import ConfigError, StateError
+from heronpy.common.folders import check_root, make_folders
+from heronpy.connectors.durable_files import safe_name
+from heronpy.connectors.spark.handover import Manifest, Outcome, Owner, parse_stem, stem_order
+from heronpy.storage.objects.folder import FolderObjects
+from heronpy.storage.objects.opening import COMMAND_S, check_objects, open_objects
+from heronpy.storage.objects.port import MissingObjectError, Objects
+from heronpy.storage.objects.url import Url, place_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: How long processes of a topology repeat a request to a store that is away or overloaded.
+PATIENCE_S = 20.0
+UP = "up"
+
+
+class Fate(Enum):
+    """What becomes of a batch."""
+
+    PUBLISHED = "published"
+    FAILED = "failed"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    """The fate of a batch, and what goes with it."""
+
+    fate: Fate
+    #: Whose it is, so that two never write the same: a gateway's epoch, a sink's incarnation.
+    by: str
+    #: Pairs [staged, published].
+    tables: list[list[str]] = field(default_factory=list)
+    error: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class GatewayPlace:
+    """Where a gateway listens."""
+
+    epoch: int
+    endpoint: str
+
+
+def open_handover(text: str, patience_s: float = PATIENCE_S) -> Objects:
+    """The place that `heron.spark.handover` names; ConfigError if it is not one, or others can write to the folder."""
+    place = place_of(text)
+    if isinstance(place, Url):
+        return open_objects(place, patience_s)
+    check_root(place, "the hand-over folder")
+    return FolderObjects(place)
+
+
+def check_handover(text: str) -> None:
+    """ConfigError, in one sentence, when `heron.spark.handover` cannot be used from this host."""
+    objects = open_handover(text, COMMAND_S)
+    if not isinstance(objects, FolderObjects):
+        check_objects(objects, "the store of heron.spark.handover")
+        return
+    try:
+        make_folders(objects.root)
+        if not os.access(objects.root, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ConfigError(f"heron.spark.handover {objects.root} cannot be used: {error.strerror}") from None
+
+
+class SharedRun:
+    """What one submission of a topology hands over."""
+
+    def __init__(self, objects: Objects, topology: str, run: str) -> None:
+        self.objects = objects
+        self.name = f"{safe_name(topology)}-{run}"
+
+    def folder(self, safe_component: str) -> SharedFolder:
+        return SharedFolder(self.objects, self.name, safe_component)
+
+    def components(self) -> list[str]:
+        """The sinks that have started so far, by the names of their folders."""
+        keys = self.objects.list(f"{self.name}/sinks", deep=False).objects
+        return sorted(key.rsplit("/", 1)[-1].removesuffix(".json") for key in keys)
+
+    def gateway(self) -> GatewayPlace | None:
+        """The gateway with the highest epoch; None if there has been none."""
+        epochs = _numbers(self.objects.list(f"{self.name}/gateway", deep=False).objects)
+        if not epochs:
+            return None
+        record = _record(self.objects, self._gateway_key(max(epochs)))
+        return GatewayPlace(max(epochs), str(record["endpoint"])) if record is not None else None
+
+    def announce(self, place: GatewayPlace) -> bool:
+        """Write where a gateway listens; False when there is one of this epoch, or a later one."""
+        key = self._gateway_key(place.epoch)
+        if not self.objects.put_if_absent(key, json.dumps(asdict(place)).encode()):
+            return False
+        epochs = _numbers(self.objects.list(f"{self.name}/gateway", deep=False).objects)
+        self.objects.delete(self._gateway_key(epoch) for epoch in epochs if epoch < place.epoch)
+        return self.is_latest(place.epoch)
+
+    def is_latest(self, epoch: int) -> bool:
+        """Whether no gateway of a later epoch has announced itself."""
+        return max(_numbers(self.objects.list(f"{self.name}/gateway", deep=False).objects), default=0) <= epoch
+
+    @property
+    def was_up(self) -> bool:
+        """Whether Spark has had a session in this run."""
+        return self.objects.head(f"{self.name}/{UP}") is not None
+
+    def note_up(self) -> None:
+        self.objects.put_if_absent(f"{self.name}/{UP}", b"")
+
+    def _gateway_key(self, epoch: int) -> str:
+        return f"{self.name}/gateway/{epoch}.json"
+
+
+class SharedFolder:
+    """The records of one sink component."""
+
+    def __init__(self, objects: Objects, run_name: str, safe_component: str) -> None:
+        self.objects = objects
+        self.component = safe_component
+        self.run_name = run_name
+        self._start = f"{run_name}/{safe_component}"
+
+    def __str__(self) -> str:
+        return f"{self.objects.name}/{self._start}"
+
+    @property
+    def failed(self) -> str:
+        """Where rows of failed batches are kept, in words."""
+        return f"{self}/failed"
+
+    def key(self, kind: str, name: str) -> str:
+        return f"{self._start}/{kind}/{name}"
+
+    # -- of the sink ----------------------------------------------------------------------------
+
+    def write_sink(self, record: bytes) -> None:
+        self.objects.put(self._sink_key, record)
+
+    def sink(self) -> bytes:
+        """The function and options that the sink wrote."""
+        try:
+            return self.objects.get(self._sink_key)
+        except MissingObjectError:
+            raise StateError(
+                f"{self.objects.name}/{self._sink_key} is missing; restart the sink tasks to write it again"
+            ) from None
+
+    @property
+    def _sink_key(self) -> str:
+        return f"{self.run_name}/sinks/{self.component}.json"
+
+    def owner(self, task: int) -> Owner | None:
+        """The highest incarnation of a task."""
+        numbers = self._incarnations(task)
+        record = _record(self.objects, self._owner_key(task, max(numbers))) if numbers else None
+        return Owner(record["run"], record["incarnation"], record["first"]) if record else None
+
+    def highest_incarnation(self, task: int) -> int:
+        return max(self._incarnations(task), default=0)
+
+    def claim_owner(self, task: int, owner: Owner, by: str = "") -> bool:
+        """Become the owner; False when another process has this incarnation. Earlier ones are forgotten.
+
+        Processes that claim the same are one, unless `by` tells them apart.
+        """
+        data = json.dumps({**asdict(owner), "by": by}).encode()
+        if not self.objects.put_if_absent(self._owner_key(task, owner.incarnation), data):
+            return False
+        earlier = [number for number in self._incarnations(task) if number < owner.incarnation]
+        self.objects.delete(self._owner_key(task, number) for number in earlier)
+        return True
+
+    def _incarnations(self, task: int) -> list[int]:
+        return _numbers(self.objects.list(self.key("owners", str(task)), deep=False).objects)
+
+    def _owner_key(self, task: int, incarnation: int) -> str:
+        return self.key("owners", f"{task}/{incarnation}.json")
+
+    def highest_number(self, task: int) -> int:
+        """The highest number of any batch of a task; 0 when there is none."""
+        kinds = ("rows", "prepared", "batches", "fates", "done", "failed")
+        return max((number for kind in kinds for stem in self.stems(kind, task)
+                    for _, number, _ in [stem_order(stem)]), default=0)  # fmt: skip
+
+    # -- batches --------------------------------------------------------------------------------
+
+    def stems(self, kind: str, task: int | None = None) -> list[str]:
+        """Stems of the records of a kind, oldest first; of one task, or of all."""
+        names = self.objects.list(f"{self._start}/{kind}", deep=False).objects
+        stems = {key.rsplit("/", 1)[-1].split(".")[0] for key in names}
+        found = [stem for stem in stems if parse_stem(stem) and task in (None, stem_order(stem)[0])]
+        return sorted(found, key=stem_order)
+
+    def write_rows(self, stem: str, table: pa.Table) -> int:
+        """Write the rows of a batch; returns their size. They count once the manifest is there."""
+        import pyarrow as pa
+
+        out = io.BytesIO()
+        with pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+        data = out.getbuffer()
+        self.objects.put(self.key("rows", f"{stem}.arrow"), data)
+        return len(data)
+
+    def rows(self, stem: str) -> pa.Table:
+        """The rows of a batch."""
+        import pyarrow as pa
+
+        data = self.objects.get(self.key("rows", f"{stem}.arrow"))
+        return pa.ipc.open_file(pa.py_buffer(data)).read_all()
+
+    def manifest(self, kind: str, stem: str) -> Manifest | None:
+        data = _content(self.objects, self.key(kind, f"{stem}.json"))
+        return Manifest.from_bytes(data) if data is not None else None
+
+    def write_manifest(self, kind: str, manifest: Manifest) -> None:
+        self.objects.put(self.key(kind, f"{manifest.stem}.json"), manifest.to_bytes())
+
+    def hand_over(self, manifest: Manifest) -> None:
+        """Write the manifest that makes a batch exist, with the time."""
+        record = {**asdict(manifest), "handed_over_at": time.time()}
+        self.objects.put(self.key("batches", f"{manifest.stem}.json"), json.dumps(record).encode())
+
+    def handed_over(self, stem: str) -> tuple[Manifest, float] | None:
+        """The manifest of a batch, and when it was handed over, in seconds since the epoch; None: it is gone."""
+        data = _content(self.objects, self.key("batches", f"{stem}.json"))
+        if data is None:
+            return None
+        manifest = Manifest.from_bytes(data)
+        return manifest, float(json.loads(data).get("handed_over_at", 0.0))
+
+    def remove(self, stem: str, *kinds: str) -> None:
+        self.objects.delete(self.key(kind, f"{stem}.{'arrow' if kind == 'rows' else 'json'}") for kind in kinds)
+
+    def decision(self, stem: str) -> Decision | None:
+        key = self.key("fates", f"{stem}.json")
+        record = _record(self.objects, key)
+        try:
+            return Decision(**{**record, "fate": Fate(record.get("fate"))}) if record is not None else None
+        except (TypeError, ValueError):
+            raise StateError(f"record {self.objects.name}/{key} is damaged; remove it to decide anew") from None
+
+    def decide(self, stem: str, decision: Decision) -> Decision:
+        """Decide the fate of a batch unless it is decided; returns the decision that stands."""
+        if self.objects.put_if_absent(self.key("fates", f"{stem}.json"), _decision_bytes(decision)):
+            return decision
+        stands = self.decision(stem)
+        if stands is None:
+            raise StateError(f"the fate of batch {stem} of {self} is gone; something else removes records there")
+        return stands
+
+    def overrule(self, stem: str, decision: Decision) -> None:
+        """Replace the fate: a restore voids what was published after its checkpoint."""
+        self.objects.put(self.key("fates", f"{stem}.json"), _decision_bytes(decision))
+
+    def outcome(self, stem: str) -> Outcome | None:
+        record = _record(self.objects, self.key("done", f"{stem}.json"))
+        return Outcome(**record) if record else None
+
+    def write_outcome(self, stem: str, outcome: Outcome) -> None:
+        """Written once, never changed."""
+        self.objects.put_if_absent(self.key("done", f"{stem}.json"), json.dumps(asdict(outcome)).encode())
+
+
+class SharedSchema:
+    """The schema on which the tasks of a sink agree; see SchemaFile."""
+
+    def __init__(self, folder: SharedFolder) -> None:
+        self._folder = folder
+        self._key = f"{folder.run_name}/{folder.component}/schema.arrow"
+
+    def agreed(self) -> bytes | None:
+        return _content(self._folder.objects, self._key)
+
+    def offer(self, data: bytes) -> bool:
+        """Whether it is the one that counts."""
+        return self._folder.objects.put_if_absent(self._key, data)
+
+    def replace(self, data: bytes) -> None:
+        """For an agreement that has other columns."""
+        self._folder.objects.put(self._key, data)
+
+
+def _decision_bytes(decision: Decision) -> bytes:
+    return json.dumps({**asdict(decision), "fate": decision.fate.value}).encode()
+
+
+def _content(objects: Objects, key: str) -> bytes | None:
+    try:
+        return objects.get(key)
+    except MissingObjectError:
+        return None
+
+
+def _record(objects: Objects, key: str) -> dict[str, Any] | None:
+    data = _content(objects, key)
+    if data is None:
+        return None
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise StateError(f"record {objects.name}/{key} is damaged; remove it to resume without it") from None
+    return found if isinstance(found, dict) else None
+
+
+def _numbers(keys: Any) -> list[int]:
+    """The numbers that files are named by."""
+    names = (key.rsplit("/", 1)[-1].removesuffix(".json") for key in keys)
+    return [int(name) for name in names if name.isdecimal()]

@@ -1,0 +1,147 @@
+"""What becomes visible of a batch in its tables: staged folders or objects, published and taken back.
+
+A table is a folder, or a place in an object store; a batch is `batch=<id>` in it, and what is not decided lies below
+`_staging`, which readers skip. In a folder a batch appears by one rename; in an object store it is one object, so it
+appears whole as well. Several gateways may publish the same decision: the result is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from heronpy.common.errors import ConfigError
+from heronpy.connectors.durable_files import sync_folder
+from heronpy.storage.objects.port import MissingObjectError, Objects
+from heronpy.storage.objects.url import Url, is_url, place_of
+
+STAGING = "_staging"
+#: The one file of a batch in an object store.
+PART = "part-00000.parquet"
+#: How long a request to an object store is repeated.
+PATIENCE_S = 20.0
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+def publish(tables: list[list[str]]) -> None:
+    """Make staged output visible; idempotent, completes an interrupted call."""
+    for staged, published in tables:
+        if is_url(staged):
+            _publish_object(staged, published)
+        else:
+            _publish_folder(Path(staged), Path(published))
+
+
+def _publish_folder(staged: Path, published: Path) -> None:
+    try:
+        _move(staged, published)
+    except FileNotFoundError:
+        # Published before, by this process or another gateway.
+        if not published.is_dir():
+            raise _gone(staged, published.parent) from None
+        return
+    sync_folder(published.parent)
+    remove_if_empty(staged.parent)
+
+
+def _move(staged: Path, published: Path) -> None:
+    try:
+        os.rename(staged, published)
+        return
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+    # What an earlier submission published of this batch. Its new name is of this decision, so that only the first of
+    # several gateways moves something away.
+    old = staged.with_name(f"{staged.name}.old")
+    try:
+        os.rename(published, old)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+    os.rename(staged, published)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _publish_object(staged: str, published: str) -> None:
+    table, staged_key, published_key = _keys(staged, published)
+    try:
+        data = table.get(staged_key)
+    except MissingObjectError:
+        if table.head(published_key) is None:
+            raise _gone(staged, table.name) from None
+        return
+    table.put(published_key, data)
+    table.delete([staged_key])
+
+
+def unpublish(tables: list[list[str]]) -> None:
+    """Remove what a void batch has staged or published."""
+    for staged, published in tables:
+        if is_url(staged):
+            table, *keys = _keys(staged, published)
+            table.delete(keys)
+        else:
+            # In this order: whoever publishes it meanwhile finds nothing, or what it moved is found here.
+            shutil.rmtree(staged, ignore_errors=True)
+            shutil.rmtree(published, ignore_errors=True)
+
+
+def stage_object(staged: str, data: memoryview | bytes) -> None:
+    """Put the one file of a batch where it waits for its decision."""
+    place = place_of(staged)
+    assert isinstance(place, Url)
+    table_objects(place.parent.parent).put(f"{STAGING}/{place.name}/{PART}", data)
+
+
+def table_objects(table: Url) -> Objects:
+    """The objects of a table."""
+    from heronpy.storage.objects.opening import open_objects  # only tables of object stores need it
+
+    return open_objects(table, PATIENCE_S)
+
+
+def drop_staged(table: Path | Url, batch_id: str, mark: str = "", keep: str = "") -> None:
+    """Remove what attempts at a batch left in a table's staging folder.
+
+    Of attempts whose last part of the name begins with `mark`, but for the one of the name `keep`.
+    """
+
+    def is_doomed(name: str) -> bool:
+        head, _, attempt = name.rpartition("-")
+        return head == batch_id and attempt.startswith(mark) and name != keep
+
+    if isinstance(table, Url):
+        objects = table_objects(table)
+        found = objects.list(STAGING).objects
+        objects.delete([key for key in found if is_doomed(key.split("/")[1])])
+        return
+    staging = table / STAGING
+    try:
+        names = os.listdir(staging)
+    except FileNotFoundError:
+        return
+    for name in filter(is_doomed, names):
+        shutil.rmtree(staging / name, ignore_errors=True)
+    remove_if_empty(staging)
+
+
+def remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # Other batches are being staged there.
+        folder.rmdir()
+
+
+def _keys(staged: str, published: str) -> tuple[Objects, str, str]:
+    """The table of a pair, and the keys of its two objects."""
+    first, last = place_of(staged), place_of(published)
+    assert isinstance(first, Url) and isinstance(last, Url)
+    return table_objects(last.parent), f"{STAGING}/{first.name}/{PART}", f"{last.name}/{PART}"
+
+
+def _gone(staged: Path | str, table: Path | str) -> ConfigError:
+    return ConfigError(f"staged files {staged} are gone; something else removes files of table {table}")

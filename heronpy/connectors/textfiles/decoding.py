@@ -1,0 +1,75 @@
+"""Bytes of a text file to lines, each with the offset of its first byte."""
+
+from __future__ import annotations
+
+import codecs
+
+from heronpy.common.errors import FatalError
+
+
+class TextFileError(FatalError):
+    """A text file cannot be read as configured."""
+
+
+class LineDecoder:
+    """Decodes whole lines, or the last one without its end."""
+
+    def __init__(self, encoding: str = "utf-8", errors: str = "strict") -> None:
+        self._strip_bom, self._encoding = _check_encoding(encoding)
+        self._errors = errors
+
+    def split(self, path: str, start: int, data: bytes) -> tuple[list[str], list[int]]:
+        """The lines of `data`, which begins at `start`, without their ends, and their offsets."""
+        raw = data.split(b"\n")
+        if data.endswith(b"\n"):
+            raw.pop()
+        offsets = []
+        offset = start
+        for line in raw:
+            offsets.append(offset)
+            offset += len(line) + 1
+        lines = self._decode(path, start, data).split("\n")
+        if data.endswith(b"\n"):
+            lines.pop()
+        if len(lines) != len(raw):
+            # A lenient decoder took a line end as part of a broken character.
+            lines = [self._decode(path, at, line) for at, line in zip(offsets, raw, strict=True)]
+        if b"\r" in data:
+            lines = [line.removesuffix("\r") for line in lines]
+        if start == 0 and self._strip_bom:
+            lines[0] = lines[0].removeprefix("\ufeff")
+        return lines, offsets
+
+    def line(self, path: str, offset: int, data: bytes) -> str:
+        """One line, without its end."""
+        line = self._decode(path, offset, data.removesuffix(b"\n").removesuffix(b"\r"))
+        return line.removeprefix("\ufeff") if self._strip_bom and offset == 0 else line
+
+    def _decode(self, path: str, start: int, data: bytes) -> str:
+        try:
+            return data.decode(self._encoding, self._errors)
+        except UnicodeDecodeError as error:
+            raise TextFileError(
+                f"{path} is not valid {self._encoding} at byte "
+                f"{start + error.start}; set the right encoding, or how to treat "
+                "such bytes"
+            ) from error
+
+
+def _check_encoding(encoding: str) -> tuple[bool, str]:
+    """Whether to strip a byte order mark, and the codec's name."""
+    try:
+        name = codecs.lookup(encoding).name
+    except LookupError:
+        raise ValueError(
+            f"encoding {encoding!r} is unknown; use a name that Python knows, such as utf-8 or latin-1"
+        ) from None
+    strip = name == "utf-8-sig"
+    if strip:
+        name = "utf-8"
+    if "\n".encode(name) != b"\n":
+        raise ValueError(
+            f"encoding {encoding!r} does not write a line end as one byte, so files "
+            "cannot be shared by blocks; convert them to utf-8"
+        )
+    return strip, name

@@ -1,0 +1,329 @@
+"""Finds the files that a reader follows: what has grown, moved, been copied, replaced, or is new.
+
+An inode proposes and content decides (`heronpy.growing.identity`). A look goes through what matches the patterns
+in this order: files that are where they were; files that have another name, also one that does not match;
+files that were copied before they were truncated; new ones. What has not changed since it was looked at is not opened.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from heronpy.common.hashing import stable_hash
+from heronpy.common.units import counted
+from heronpy.connectors.textfiles.followed import Followed, Table
+from heronpy.connectors.textfiles.notices import Notices
+from heronpy.connectors.textfiles.places import UNREADABLE, Places
+from heronpy.growing.identity import HEAD_BYTES, Identity, digest, first_line, mark_of
+from heronpy.growing.patterns import stem, stems_of_origins
+from heronpy.growing.scan import Entry, Scanner, entry_of, siblings
+
+#: A file that so many looks in a row have not found is gone: one look may come in the middle of a rotation.
+MISSES = 3
+#: Files whose copies are looked for in one look.
+_SEARCHES = 100
+#: More time between two looks does not count as watched: the spout was paused.
+_WATCHED_S = 60.0
+#: A file that changed this recently may have changed again at the same time, as its file system counts.
+_RACY_NS = 2_000_000_000
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+class Finder:
+    """Keeps a table of files up to date."""
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        places: Places,
+        table: Table,
+        notices: Notices,
+        *,
+        header_lines: int,
+        header_bytes: int,
+        forget_s: float,
+        files_max: int,
+    ) -> None:
+        self._scanner = scanner
+        self._places = places
+        self._table = table
+        self._notices = notices
+        self._header_lines = header_lines
+        self._header_bytes = max(header_bytes, HEAD_BYTES) if header_lines else HEAD_BYTES
+        self._forget_s = forget_s
+        self._files_max = files_max
+        #: Path to what was seen there and need not be opened before it changes; None: nothing of this reader.
+        self._settled: dict[str, tuple[Entry, Followed | None]] = {}
+        self._looks = 0
+        self._looked_at: float | None = None
+        self._share = (0, 1)
+        self._is_moving = False
+        self.lost_bytes = 0
+
+    def divide(self, index: int, readers: int) -> None:
+        """Be reader `index` of so many: files of others are given up, and those that become one's own are new."""
+        if self._share == (index, readers):
+            return
+        self._share = (index, readers)
+        self._settled.clear()
+        for file in self._table:
+            if not self._owns(file.mark.first):
+                self._table.drop(file)
+
+    def look(self, now: float) -> bool:
+        """Look once; whether something changed under the eyes, so that it is worth looking again soon."""
+        self._looks += 1
+        self._is_moving = False
+        elapsed = 0.0 if self._looked_at is None else min(now - self._looked_at, _WATCHED_S)
+        self._looked_at = now
+        look = self._scanner.look()
+        for path, why in look.refused.items():
+            self._notices.say(f"{path} {why}")
+        settled, self._settled = self._settled, {}
+        unknown: list[Entry] = []
+        for entry in look.files:
+            last = settled.get(entry.path)
+            if last is not None and last[0] == entry and (last[1] is None or last[1].inode == entry.inode):
+                self._settled[entry.path] = last
+                if last[1] is not None:
+                    self._see(last[1], entry)
+            elif not self._examine(entry):
+                unknown.append(entry)
+        nowhere = self._look_outside({entry.path for entry in look.files})
+        # The longest first: of several copies of a file it has the most lines.
+        for entry in sorted(unknown, key=lambda entry: -entry.size):
+            with self._named(entry.path):
+                self._place(entry)
+        self._look_for_copies(nowhere)
+        self._count_missing(elapsed)
+        return self._is_moving
+
+    def is_here(self, file: Followed) -> bool:
+        """Whether the last look has seen a file."""
+        return file.seen == self._looks
+
+    # ---- files that are known ---------------------------------------------------------------------
+
+    def _examine(self, entry: Entry, outside: bool = False) -> bool:
+        """Whether the entry is a file that was known there; False when it has to be found out what it is."""
+        file = self._table.at(entry.device, entry.inode)
+        if file is None:
+            return False
+        if file.seen == self._looks:
+            return True  # another name of the same inode
+        found = None
+        try:
+            with self._places.open(entry.path) as descriptor:
+                if self._places.is_at(file, descriptor):
+                    found = self._places.identify(file, descriptor, os.fstat(descriptor).st_size)
+        except FileNotFoundError:
+            pass
+        except UNREADABLE as error:
+            self._notices.refuse(entry.path, error)
+            self._see(file, entry, outside)
+            file.held = f"{entry.path} cannot be read"
+            return True
+        if found is None:
+            self._is_moving = True
+            return True
+        if found is Identity.NEW:
+            self._table.detach(file)
+            return False
+        self._see(file, entry, outside)
+        if self._judge(file, found):
+            self._settle(entry, file)
+        return True
+
+    def _judge(self, file: Followed, found: Identity) -> bool:
+        """Hold or release a file that is where it was; whether it need not be looked at before it changes."""
+        file.held = ""
+        file.mutated = found is Identity.MUTATED
+        if file.mutated:
+            file.held = (
+                f"{file.path} has other bytes than those that were read, before byte {file.mark.cut}; it is not read"
+                " any more. Restore its content, or give the new content another name"
+            )
+        elif found is Identity.SHORTER:
+            file.short += 1
+            file.held = (
+                f"{file.path} has become shorter than byte {file.mark.cut}, up to which it was read, and begins as"
+                " before; it waits until it is longer, or begins otherwise"
+            )
+        else:
+            file.short = 0
+        if file.held and (found is Identity.MUTATED or file.short >= MISSES):
+            self._notices.say(file.held, is_error=True)
+        return not file.held
+
+    def _look_outside(self, matched: set[str]) -> list[tuple[Followed, list[str]]]:
+        """Find files that were renamed to a name that does not match.
+
+        Returns those whose content is nowhere yet, with the other names in their folders.
+        """
+        folders: dict[str, dict[int, str]] = {}
+        nowhere: list[tuple[Followed, list[str]]] = []
+        for file in self._table:
+            if file.seen == self._looks or file.misses >= MISSES:
+                continue
+            if file.outside and self._examine_at(file, file.path):
+                continue
+            folder = file.path.rpartition("/")[0]
+            if folder not in folders:
+                folders[folder] = {inode: path for path, inode in siblings(file.path) if path not in matched}
+            around = folders[folder]
+            if file.inode in around and self._examine_at(file, around[file.inode]):
+                continue
+            if len(nowhere) < _SEARCHES:
+                nowhere.append((file, [path for path in around.values() if stem(file.path) in stems_of_origins(path)]))
+        return nowhere
+
+    def _look_for_copies(self, nowhere: list[tuple[Followed, list[str]]]) -> None:
+        """Find copies that were made before a file was truncated or removed, under names that do not match."""
+        for file, around in nowhere:
+            if file.seen == self._looks:
+                continue
+            found = [entry_of(path) for path in around]
+            for entry in sorted((entry for entry in found if entry is not None), key=lambda entry: -entry.size):
+                if self._adopt_outside(file, entry):
+                    break
+
+    def _examine_at(self, file: Followed, path: str) -> bool:
+        entry = entry_of(path)
+        if entry is None or not file.inode or (entry.device, entry.inode) != (file.device, file.inode):
+            return False
+        return self._examine(entry, outside=True)
+
+    def _adopt_outside(self, file: Followed, entry: Entry) -> bool:
+        if self._table.at(entry.device, entry.inode) is not None:
+            return False
+        with self._named(entry.path), self._places.open(entry.path) as descriptor:
+            found = self._places.identify(file, descriptor, os.fstat(descriptor).st_size)
+            if found in (Identity.SAME, Identity.RENAMED):
+                self._adopt(file, entry, outside=True)
+                return True
+        return False
+
+    # ---- files that are not where one was known ---------------------------------------------------
+
+    def _place(self, entry: Entry) -> None:
+        """One of another reader, one that moved, a copy, or a new one."""
+        with self._places.open(entry.path) as descriptor:
+            status = os.fstat(descriptor)
+            if (status.st_dev, status.st_ino) != (entry.device, entry.inode):
+                self._is_moving = True
+                return
+            beginning = os.pread(descriptor, self._header_bytes, 0)
+            packed = next((name for magic, name in _PACKED.items() if beginning.startswith(magic)), None)
+            if packed is not None:
+                self._settle(entry, None)
+                self._notices.say(f"{entry.path} is compressed ({packed}) and is not read; make the pattern exclude it")
+                return
+            line = first_line(beginning, self._header_lines)
+            if line is None:
+                self._settle(entry, None)
+                if self._header_lines and len(beginning) == self._header_bytes:
+                    limit = f"its first {self._header_bytes} bytes; skip fewer lines"
+                    self._notices.say(f"the header of {entry.path} is longer than {limit}", is_error=True)
+                return
+            first = digest(line.data)
+            if not self._owns(first):
+                self._settle(entry, None)
+                return
+            for file in self._table.origins(entry.path, first):
+                if self._is_known(file, entry, descriptor, status.st_size):
+                    return
+        if len(self._table) >= self._files_max and not self._make_room():
+            limit = counted(self._files_max, "file")
+            self._notices.say(f"{entry.path} is not read: its task follows {limit} already; add tasks", is_error=True)
+            return
+        mark = mark_of(beginning, line)
+        file = self._table.add(entry.path, entry.device, entry.inode, mark, line.offset, status.st_size)
+        self._see(file, entry)
+        self._settle(entry, file)
+
+    def _is_known(self, file: Followed, entry: Entry, descriptor: int, size: int) -> bool:
+        """Whether an entry is a known file that has moved there, or a copy of one."""
+        found = self._places.identify(file, descriptor, size)
+        if found is Identity.NEW:
+            return False
+        if file.seen == self._looks:
+            # The file itself is still there.
+            if found is Identity.MUTATED:
+                return False
+            if found is Identity.SHORTER and not self._places.begin_alike(file, descriptor, size):
+                return False
+            if self._is_settled(entry):
+                self._notices.say(f"{entry.path} is a copy of {file.path} and is not read")
+            return True
+        if found is Identity.SHORTER:
+            # A copy in the making, or one made before the last lines came; it is looked at again.
+            if self._is_settled(entry):
+                self._notices.say(
+                    f"{entry.path} begins like {file.path}, of which more was read; it waits until it is longer, or"
+                    " differs"
+                )
+            return True
+        self._adopt(file, entry)
+        self._judge(file, found)
+        return True
+
+    def _adopt(self, file: Followed, entry: Entry, outside: bool = False) -> None:
+        self._table.locate(file, entry.device, entry.inode)
+        self._see(file, entry, outside)
+
+    def _see(self, file: Followed, entry: Entry, outside: bool = False) -> None:
+        self._table.rename(file, entry.path)
+        file.size, file.seen, file.outside = entry.size, self._looks, outside
+        file.misses, file.gone_s = 0, 0.0
+
+    def _settle(self, entry: Entry, file: Followed | None) -> None:
+        if self._is_settled(entry):
+            self._settled[entry.path] = entry, file
+
+    @staticmethod
+    def _is_settled(entry: Entry) -> bool:
+        return time.time_ns() - entry.changed_ns > _RACY_NS
+
+    def _owns(self, first: str) -> bool:
+        index, readers = self._share
+        return stable_hash(first) % readers == index
+
+    # ---- files that are gone ----------------------------------------------------------------------
+
+    def _count_missing(self, elapsed: float) -> None:
+        for file in self._table:
+            if file.seen == self._looks:
+                continue
+            file.misses += 1
+            file.gone_s += elapsed
+            if file.misses == MISSES and file.size > file.read_to:
+                self.lost_bytes += file.size - file.read_to
+                self._notices.say(
+                    f"{file.path} was removed, or truncated without a copy, before it was read: bytes"
+                    f" {file.read_to} to {file.size} are lost",
+                    is_error=True,
+                )
+                file.size = file.read_to  # told, also to a successor
+            if file.misses < MISSES:
+                self._is_moving = True
+            elif file.gone_s > self._forget_s:
+                self._table.drop(file)
+
+    def _make_room(self) -> bool:
+        gone = [file for file in self._table if file.misses >= MISSES]
+        if gone:
+            self._table.drop(max(gone, key=lambda file: file.gone_s))
+        return bool(gone)
+
+    @contextmanager
+    def _named(self, path: str) -> Iterator[None]:
+        """A file that cannot be read is named; one that has gone meanwhile is not."""
+        try:
+            yield
+        except FileNotFoundError:
+            self._is_moving = True
+        except UNREADABLE as error:
+            self._notices.refuse(path, error)

@@ -1,0 +1,169 @@
+"""The files that a reader follows, and its position in each (pure).
+
+A *file* here is a content, not a name: it is renamed, and copied before its name is used again, and stays the
+same one. Each has a number that is never used twice, so a line is known by number and offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.growing.identity import Mark
+from heronpy.growing.patterns import stem, stems_of_origins
+
+_VERSION = 1
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """One file, and what has been read of it."""
+
+    number: int
+    path: str
+    device: int
+    #: 0 while nobody knows where its content is.
+    inode: int
+    #: The content up to the beginning of the block that is being emitted.
+    mark: Mark
+    #: First byte of the next line; not before the cut of the mark.
+    position: int
+    #: When it was last seen.
+    size: int
+    #: For how long it has been gone, in seconds that a reader has watched.
+    gone_s: float = 0.0
+
+    # Not in the state:
+    #: Up to where it was read; the last of it may not be emitted yet.
+    read_to: int = 0
+    #: Number of the last look that has seen it, and of those since then.
+    seen: int = 0
+    misses: int = 0
+    #: Looks in a row that found it shorter.
+    short: int = 0
+    #: Its name does not match the patterns: it was renamed.
+    outside: bool = False
+    #: Why it is not read now, and why it will not be before the reader starts again.
+    held: str = ""
+    #: Bytes that were read have changed.
+    mutated: bool = False
+    stuck: str = ""
+    #: The size up to which there is no further line end, and since when.
+    unfinished_at: int = -1
+    unfinished_since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.read_to = self.position
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its next lines may be read."""
+        return not self.held and not self.stuck
+
+
+class Table:
+    """The files of one reader."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, Followed] = {}
+        self._by_inode: dict[tuple[int, int], Followed] = {}
+        #: First line, and stem of the name.
+        self._alike: dict[tuple[str, str], list[Followed]] = {}
+        self._next = 1
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __iter__(self) -> Iterator[Followed]:
+        return iter(list(self._files.values()))
+
+    def get(self, number: int) -> Followed | None:
+        """The file of a number."""
+        return self._files.get(number)
+
+    def at(self, device: int, inode: int) -> Followed | None:
+        """The file that was last seen there."""
+        return self._by_inode.get((device, inode))
+
+    def origins(self, path: str, first: str) -> list[Followed]:
+        """The files with this first line of which the one at a path may be a copy, by its name."""
+        return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
+
+    def rename(self, file: Followed, path: str) -> None:
+        """It has this path now."""
+        if file.path != path:
+            self._forget_name(file)
+            file.path = path
+            self._keep_name(file)
+
+    def add(self, path: str, device: int, inode: int, mark: Mark, position: int, size: int) -> Followed:
+        """A new file."""
+        file = Followed(self._next, path, device, inode, mark, position, size)
+        self._next += 1
+        self._put(file)
+        return file
+
+    def locate(self, file: Followed, device: int, inode: int) -> None:
+        """Its content is there now."""
+        self.detach(file)
+        other = self.at(device, inode)
+        if other is not None:
+            self.detach(other)
+        file.device, file.inode = device, inode
+        self._by_inode[device, inode] = file
+
+    def detach(self, file: Followed) -> None:
+        """Its content is not where it was."""
+        if self._by_inode.get((file.device, file.inode)) is file:
+            del self._by_inode[file.device, file.inode]
+        file.inode = 0
+
+    def drop(self, file: Followed) -> None:
+        """Forget a file."""
+        self.detach(file)
+        del self._files[file.number]
+        self._forget_name(file)
+
+    def _keep_name(self, file: Followed) -> None:
+        self._alike.setdefault((file.mark.first, stem(file.path)), []).append(file)
+
+    def _forget_name(self, file: Followed) -> None:
+        key = file.mark.first, stem(file.path)
+        alike = self._alike[key]
+        alike.remove(file)
+        if not alike:
+            del self._alike[key]
+
+    def _put(self, file: Followed) -> None:
+        self._files[file.number] = file
+        if file.inode:
+            self._by_inode[file.device, file.inode] = file
+        self._keep_name(file)
+
+    # ---- state ------------------------------------------------------------------------------------
+
+    def to_state(self, reading: Followed | None, position: int) -> dict[str, Any]:
+        """All positions in plain values; `position` is that in the file that is being read."""
+        rows = [
+            [
+                file.number,
+                file.path,
+                file.device,
+                file.inode,
+                list(file.mark),
+                position if file is reading else file.position,
+                file.size,
+                file.gone_s,
+            ]
+            for file in self._files.values()
+        ]
+        return {"version": _VERSION, "next": self._next, "files": rows}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `to_state` gave; ValueError when a later release wrote it."""
+        if state["version"] != _VERSION:
+            raise ValueError(f"positions of version {state['version']} are of another release of heronpy")
+        self._next = int(state["next"])
+        for number, path, device, inode, mark, position, size, gone_s in state["files"]:
+            self._put(Followed(number, path, device, inode, Mark(*mark), position, size, gone_s))

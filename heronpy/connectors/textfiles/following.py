@@ -1,0 +1,238 @@
+"""Reads lines of files that grow, appear, are renamed, copied and truncated while it reads; one position per file.
+
+Files are shared by content: a hash of the first line says which reader a file belongs to, whatever its name and inode.
+So readers need not agree on anything, see the same things at the same time, or know of each other, and no line has
+two readers or none. One reader reads all of a file, in order. What it cannot read, or can no longer read,
+it names (`Notice`), and goes on with the others.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
+from heronpy.connectors.textfiles.finding import MISSES, Finder
+from heronpy.connectors.textfiles.followed import Followed, Table
+from heronpy.connectors.textfiles.notices import Notice, Notices
+from heronpy.connectors.textfiles.places import UNREADABLE, Places
+from heronpy.growing import chunks
+from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX, LongLineError
+from heronpy.growing.identity import HEAD_BYTES, Mark, advanced, before, fits
+from heronpy.growing.patterns import Pattern
+from heronpy.growing.scan import INTERVAL_S, Pace, Scanner
+
+#: Files of one reader, with those that are gone and not yet forgotten.
+FILES_MAX = 100_000
+FORGET_S = 7 * 86400.0
+#: How soon to look again when something has changed while it was looked at or read.
+_AGAIN_S = 0.05
+#: An unfinished last line is named after this.
+_UNFINISHED_S = 60.0
+
+
+class FollowedBlock(NamedTuple):
+    """Some lines of one file. `offsets` has the offset of each line's first byte; `ref` is the file's number."""
+
+    path: str
+    ref: int
+    lines: list[str]
+    offsets: list[int]
+
+
+class _Reading(NamedTuple):
+    """The block that was given out, and where its file stands when all of it is done."""
+
+    file: Followed
+    block: FollowedBlock
+    mark: Mark
+
+
+class Follower:
+    """The files of one of some readers. Times are of a monotonic clock."""
+
+    def __init__(
+        self,
+        patterns: Sequence[Pattern],
+        decoder: LineDecoder,
+        *,
+        header_lines: int = 0,
+        block_bytes: int = BLOCK_BYTES,
+        line_bytes_max: int = LINE_BYTES_MAX,
+        scan_s: float = INTERVAL_S,
+        forget_s: float = FORGET_S,
+        files_max: int = FILES_MAX,
+    ) -> None:
+        self._decoder = decoder
+        self._block_bytes = block_bytes
+        self._line_bytes_max = line_bytes_max
+        self._pace = Pace(scan_s)
+        self._table = Table()
+        self._notices = Notices()
+        scanner = Scanner(patterns)
+        self._places = Places(scanner, header_lines)
+        self._finder = Finder(
+            scanner,
+            self._places,
+            self._table,
+            self._notices,
+            header_lines=header_lines,
+            header_bytes=block_bytes,
+            forget_s=forget_s,
+            files_max=files_max,
+        )
+        #: Files with bytes that were not read, each in turn.
+        self._ready: deque[Followed] = deque()
+        self._reading: _Reading | None = None
+
+    @property
+    def due(self) -> float:
+        """When to look for files again."""
+        return self._pace.due
+
+    def attend(self, now: float, index: int, readers: int) -> None:
+        """Looks for files. This is reader `index` of so many."""
+        self._finder.divide(index, readers)
+        begun = time.monotonic()
+        is_moving = self._finder.look(now)
+        self._line_up(now)
+        self._pace.looked(now, time.monotonic() - begun)
+        if is_moving:
+            self._pace.sooner(now, _AGAIN_S)
+
+    def wait_s(self, now: float) -> float:
+        """How long there is nothing to do."""
+        return 0.0 if self._ready else max(0.0, self._pace.due - now)
+
+    def next_block(self) -> FollowedBlock | None:
+        """Lines that follow in one of the files; None when all is read. The last block counts as done."""
+        self._finish_block()
+        while self._ready:
+            file = self._ready.popleft()
+            if not file.is_readable or self._table.get(file.number) is not file:
+                continue
+            try:
+                block, more = self._read(file)
+            except (LongLineError, TextFileError) as error:
+                file.stuck = str(error)
+                self._notices.say(
+                    f"{error}. The rest of this file is not read before its task starts again", is_error=True
+                )
+                continue
+            except UNREADABLE:
+                # Renamed, removed or replaced since the last look: the next one says what it is.
+                self._pace.sooner(time.monotonic(), _AGAIN_S)
+                continue
+            if more:
+                self._ready.append(file)
+            if block is not None:
+                return block
+        return None
+
+    def line_at(self, number: int, offset: int) -> str | None:
+        """A line again; None while it is not known where its file is.
+
+        LookupError when the file is another reader's now. TextFileError when the line cannot be read any more.
+        """
+        file = self._table.get(number)
+        if file is None:
+            raise LookupError(number)
+        try:
+            with self._places.open(file.path) as descriptor:
+                data = chunks.line_at(descriptor, file.path, offset, self._line_bytes_max)
+                if data is not None and self._places.is_it(file, descriptor):
+                    return self._decoder.line(file.path, offset, data)
+        except (LongLineError, *UNREADABLE):
+            pass
+        if file.held or file.misses >= MISSES:
+            raise TextFileError(f"the line at byte {offset} of {file.path} is to be replayed and cannot be read again")
+        self._pace.sooner(time.monotonic(), _AGAIN_S)
+        return None
+
+    def path_of(self, number: int) -> str:
+        """The path of a file, as it was last seen."""
+        file = self._table.get(number)
+        return f"file {number}" if file is None else file.path
+
+    def notices(self) -> list[Notice]:
+        """What there is to tell since the last call."""
+        return self._notices.taken()
+
+    def figures(self) -> dict[str, int]:
+        """Files, and bytes by what they wait for, as of the last look."""
+        found = dict.fromkeys(
+            ("files", "backlog-bytes", "unfinished-line-bytes", "held-files", "held-bytes", "lost-bytes"), 0
+        )
+        for file in self._table:
+            unread = max(0, file.size - file.read_to)
+            found["files"] += 1
+            if not file.is_readable:
+                found["held-files"] += 1
+                found["held-bytes"] += unread
+            elif self._finder.is_here(file):
+                found["unfinished-line-bytes" if file.unfinished_at == file.size else "backlog-bytes"] += unread
+        found["lost-bytes"] = self._finder.lost_bytes
+        return found
+
+    def to_state(self, done: int) -> dict[str, Any]:
+        """The position in each file, in plain values; `done` lines of the last block count."""
+        if self._reading is None:
+            return self._table.to_state(None, 0)
+        file, block, mark = self._reading
+        position = block.offsets[done] if done < len(block.offsets) else mark.cut
+        return self._table.to_state(file, position)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a state."""
+        self._table.restore(state)
+
+    def _line_up(self, now: float) -> None:
+        """The files that can be read on."""
+        waiting = {file.number for file in self._ready}
+        for file in self._table:
+            if not self._finder.is_here(file) or not file.is_readable or file.size <= file.read_to:
+                continue
+            if file.size != file.unfinished_at:
+                if file.number not in waiting:
+                    self._ready.append(file)
+            elif now - file.unfinished_since > _UNFINISHED_S:
+                self._notices.say(f"the last line of {file.path} is unfinished; it is read when it ends")
+
+    def _read(self, file: Followed) -> tuple[FollowedBlock | None, bool]:
+        """The next lines of a file, and whether there may be more; FileNotFoundError when it is not where it was."""
+        mark = file.mark
+        with self._places.open(file.path) as descriptor:
+            if not self._places.is_at(file, descriptor):
+                raise FileNotFoundError(file.path)
+            size = os.fstat(descriptor).st_size
+            context = mark.cut - before(mark.cut)
+            around, data = chunks.read_lines(
+                descriptor, file.path, mark.cut, self._block_bytes, self._line_bytes_max, context
+            )
+            beginning = os.pread(descriptor, HEAD_BYTES, 0)
+        if size < file.size or not fits(mark, around, beginning):
+            raise FileNotFoundError(file.path)
+        file.size = size
+        if not data:
+            file.unfinished_at, file.unfinished_since = size, time.monotonic()
+            return None, False
+        lines, offsets = self._decoder.split(file.path, mark.cut, data)
+        # A restored position may lie within the first block.
+        done = bisect_left(offsets, file.position)
+        block = FollowedBlock(file.path, file.number, lines[done:], offsets[done:])
+        self._reading = _Reading(file, block, advanced(mark, around, data))
+        file.read_to = max(file.read_to, self._reading.mark.cut)
+        if not block.lines:
+            self._finish_block()
+            return None, size > file.mark.cut
+        return block, size > file.read_to
+
+    def _finish_block(self) -> None:
+        if self._reading is not None:
+            file, _, mark = self._reading
+            file.mark, file.position = mark, max(file.position, mark.cut)
+            self._reading = None

@@ -1,0 +1,58 @@
+"""What a reader of files tells people: each thing once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from heronpy.growing.below import UnfitFileError
+
+#: So many are remembered; a file system may have any number of files that cannot be read.
+_SAID_MAX = 10_000
+#: So many wait to be told.
+_WAITING_MAX = 100
+
+
+class Notice(NamedTuple):
+    """Something that people should know."""
+
+    text: str
+    #: Whether lines are lost or not processed.
+    is_error: bool
+
+
+class Notices:
+    """Notices that wait to be told; of too many at once the rest is counted."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, None] = {}
+        self._waiting: list[Notice] = []
+        self._dropped = 0
+
+    def say(self, text: str, is_error: bool = False) -> None:
+        """Tell this, unless it has been told. Names of files may hold anything, so what does not print is escaped."""
+        if not text.isprintable():
+            text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+        if text in self._said:
+            return
+        if len(self._said) >= _SAID_MAX:
+            del self._said[next(iter(self._said))]
+        self._said[text] = None
+        if len(self._waiting) < _WAITING_MAX:
+            self._waiting.append(Notice(text, is_error))
+        else:
+            self._dropped += 1
+
+    def refuse(self, path: str, error: OSError | UnfitFileError) -> None:
+        """Tell that a file cannot be read."""
+        if isinstance(error, OSError):
+            self.say(f"{path} cannot be read ({error.strerror}); check its rights")
+        else:
+            self.say(f"{path} {error}; make the pattern exclude it")
+
+    def taken(self) -> list[Notice]:
+        """All since the last call."""
+        waiting, self._waiting = self._waiting, []
+        if self._dropped:
+            waiting.append(Notice(f"{self._dropped} more files like these are not named", True))
+            self._dropped = 0
+        return waiting

@@ -1,0 +1,45 @@
+"""What the gateway needs of Spark, whether its driver is a JVM of this host or a Spark Connect server."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from heronpy.common.errors import HeronError
+
+
+class SparkStartError(HeronError):
+    """Spark refused to start; the text is Spark's."""
+
+
+class Driver(Protocol):
+    """The gateway's Spark. `start` runs in a thread; the rest may be asked meanwhile."""
+
+    def start(self) -> None:
+        """Make a session, and run a first small batch. Its errors quote Spark."""
+
+    def stop(self) -> None:
+        """End it; everything that matters is on disk, so an orderly end is not needed."""
+
+    @property
+    def session(self) -> Any:
+        """The SparkSession; None before `start` has returned."""
+
+    def new_session(self) -> Any:
+        """Another session of the same Spark, with its own temporary views."""
+
+    @property
+    def overdue(self) -> SparkStartError | None:
+        """Why Spark is given up: its start took too long; None while time is left."""
+
+    def is_lost(self) -> bool:
+        """Whether it is known to have ended; costs nothing."""
+
+    def is_lost_by(self, error: BaseException) -> bool:
+        """Whether it has ended, after this error in a batch; may wait a few seconds."""
+
+    def explained(self, error: Exception) -> Exception:
+        """The error of a batch, or a clearer one."""
+
+    @property
+    def ui(self) -> str:
+        """Address of Spark's own pages; empty when they are off or there is no session."""

@@ -1,0 +1,96 @@
+"""Python code for Spark's workers on other hosts: the user's package as one file, and a first task that looks at it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from heronpy.spark.driver import SparkStartError
+
+#: Tasks of the first look; a cluster may run them on as many hosts.
+LOOKS = 8
+#: Modules of a package that are looked for.
+MODULES_MAX = 50
+_HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+#: The line of Spark's many that says what went wrong.
+_TELLING = re.compile(r"\[[A-Z][A-Z_.]+\]|Cannot run program|ModuleNotFoundError|No module named")
+_TEXT_MAX = 250
+
+
+def pack(package_dir: str, target: Path) -> None:
+    """Write the modules of a package, and the dependencies of a pex, to a zip file from which Python imports."""
+    root = Path(package_dir)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for base in (root, *sorted(path for path in (root / ".deps").glob("*") if path.is_dir())):
+            for folder, names, files in os.walk(base):
+                names[:] = [name for name in names if name != "__pycache__" and not name.startswith(".")]
+                for name in files:
+                    path = Path(folder, name)
+                    inside = path.relative_to(base).as_posix()
+                    if not name.startswith(".") and inside not in archive.NameToInfo:
+                        archive.write(path, inside)
+
+
+def modules_in(package_dir: str) -> list[str]:
+    """The modules at the top of a package, at most MODULES_MAX."""
+
+    def names() -> Iterator[str]:
+        for entry in sorted(os.scandir(package_dir), key=lambda entry: entry.name):
+            if entry.name.endswith(".py") and entry.name[:-3].isidentifier() and entry.name != "__main__.py":
+                yield entry.name[:-3]
+            elif entry.is_dir() and os.path.isfile(os.path.join(entry.path, "__init__.py")):
+                yield entry.name
+
+    return list(names())[:MODULES_MAX]
+
+
+def check(session: Any, master: str, modules: list[str], fix: str) -> None:
+    """Run a task that looks at the workers' Python; SparkStartError, in one sentence, when it is not the one needed.
+
+    `fix` says how another Python is named.
+    """
+    from pyspark.sql.functions import udf
+
+    look = udf(_look(modules), "string", useArrow=False)
+    try:
+        answers = session.range(0, LOOKS, 1, LOOKS).select(look("id")).collect()
+    except Exception as error:
+        raise SparkStartError(
+            f"the workers of {master} cannot run Python {_HERE} for this topology ({telling(error)}); install it there,"
+            f" and {fix}"
+        ) from error
+    for version, _, missing in sorted({row[0].partition(" ") for row in answers}):
+        if version != _HERE:
+            raise SparkStartError(
+                f"the workers of {master} run Python {version} and this topology {_HERE}; install that there, and {fix}"
+            )
+        if missing:
+            raise SparkStartError(
+                f"the workers of {master} do not find {missing} of the topology's package; import it in no other way"
+                " than from the package, or install it there"
+            )
+
+
+def _look(modules: list[str]) -> Callable[[int], str]:
+    """What runs there; made here so that it travels by value: heronpy need not be installed there."""
+
+    def look(number: int) -> str:
+        import importlib.util
+        import sys
+
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        return f"{sys.version_info.major}.{sys.version_info.minor} {', '.join(missing)}"
+
+    return look
+
+
+def telling(error: BaseException) -> str:
+    """The line of an exception of Spark that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    found = (line[match.start() :] for line in lines if (match := _TELLING.search(line)))
+    return next(found, lines[0])[:_TEXT_MAX]
