@@ -1,6 +1,7 @@
-"""`python -m heronpy.scheduler --launch F`: the daemon of the local scheduler, one per topology.
+"""`python -m heronpy.scheduler --launch F`: the daemon of the scheduler, one per topology.
 
-It runs below a guardian that restarts it when it is killed. It imports little before it starts its
+It runs below a guardian that restarts it when it is killed or hangs. Containers run on this host, or on an engine if
+the topology was submitted to one. It imports little before it starts its
 fork server, so that both load their modules in parallel.
 """
 
@@ -14,10 +15,12 @@ import sys
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders, open_private
-from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.here import make_here
+from heronpy.plan.launch import LaunchSpec, load_submitted, save_here
 from heronpy.procs.forkserver import ForkServer
+from heronpy.procs.open_files import lift_files
 from heronpy.procs.preload import PRELOAD
-from heronpy.scheduler.guardian import guard
+from heronpy.scheduler.guardian import Pulse, guard
 
 
 def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor") -> int:
@@ -30,7 +33,10 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     with contextlib.suppress(PermissionError):  # already the leader of its session's group
         os.setsid()
     try:
-        launch = LaunchSpec.load(launch_file)
+        submitted = load_submitted(launch_file)
+        launch = LaunchSpec(submitted, make_here(submitted, launch_file))
+        # All other processes of this host read it.
+        save_here(launch.here, launch_file)
         make_folders(launch.log_dir)
         log_file = str(launch.log_dir / "scheduler.log")
         fd = open_private(log_file, os.O_WRONLY | os.O_APPEND)
@@ -40,12 +46,15 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     for stream in (1, 2):
         os.dup2(fd, stream)
     os.close(fd)
-    return guard(lambda: run(launch, launch_file, executor_module))
+    if submitted.engine:
+        return guard(lambda pulse: run_on_engine(launch, pulse))
+    return guard(lambda pulse: run(launch, launch_file, executor_module, pulse))
 
 
-def run(launch: LaunchSpec, launch_file: str, executor_module: str) -> int:
-    """Run the scheduler itself; returns its exit code."""
+def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse) -> int:
+    """Run the scheduler of containers on this host; returns its exit code."""
     try:
+        lift_files()  # all processes of the topology inherit it
         # Before any thread, socket, event loop or lock exists in this process.
         server = ForkServer.start("fork-server", PRELOAD, output=1)
         from heronpy.storage.roots import check_folders
@@ -62,7 +71,29 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str) -> int:
     from heronpy.scheduler.local import LocalScheduler
 
     setup("scheduler", settings_for(launch, LoggingSettings).level)
-    code = run_loop(lambda: LocalScheduler(launch, launch_file, server, executor_module).run())
+    code = run_loop(lambda: LocalScheduler(launch, launch_file, server, executor_module, pulse).run())
+    send_the_rest()
+    return code
+
+
+def run_on_engine(launch: LaunchSpec, pulse: Pulse) -> int:
+    """Run the scheduler of containers that an engine runs; returns its exit code."""
+    from heronpy.common.logs import setup
+    from heronpy.common.setting_types import LoggingSettings
+    from heronpy.common.settings import settings_for
+    from heronpy.net.zsock import send_the_rest
+    from heronpy.procs.loop import run_loop
+    from heronpy.scheduler.keeper import EngineScheduler
+    from heronpy.storage.roots import check_folders
+
+    setup("scheduler", settings_for(launch, LoggingSettings).level)
+    try:
+        lift_files()
+        check_folders(launch)
+    except (HeronError, OSError) as error:
+        print(f"scheduler: {error}", file=sys.stderr, flush=True)
+        return exit_codes.STARTUP_FAILURE
+    code = run_loop(lambda: EngineScheduler(launch, pulse).run())
     send_the_rest()
     return code
 

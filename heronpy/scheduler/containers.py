@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from heronpy.common.ids import executor_id
+from heronpy.packing.requests import ResourceRequest
 from heronpy.procs.supervision import ProcessSpec
 from heronpy.proto import plan_pb2
+from heronpy.scheduler.placement_events import ContainerSpec
 
 EXECUTOR = "executor"
 
@@ -18,3 +22,25 @@ def desired_containers(plan: plan_pb2.PackingPlan | None, stop_grace_s: float) -
 def container_of(name: str) -> int:
     """The number of a container from the name of its executor."""
     return int(name.rpartition("-")[2])
+
+
+def container_specs(
+    requests: Mapping[int, ResourceRequest], plan: plan_pb2.PackingPlan, standbys: int
+) -> tuple[ContainerSpec, ...]:
+    """What to ask an engine for; containers with a standby topology master avoid the host of container 0.
+
+    Disk is asked for where the topology does so: a cluster that does not account for it has none to give.
+    """
+    disks = {container.id: container.required.disk_bytes > 0 for container in plan.containers}
+    numbers = sorted(requests)
+    apart = set(numbers[1 : 1 + standbys])
+    return tuple(
+        ContainerSpec(
+            number,
+            requests[number].cpu,
+            requests[number].ram_bytes,
+            requests[number].disk_bytes if disks.get(number) else 0,
+            apart_from=(0,) if number in apart else (),
+        )
+        for number in numbers
+    )

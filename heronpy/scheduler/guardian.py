@@ -1,13 +1,16 @@
-"""The parent of the local scheduler: a tiny process that restarts the scheduler when it is killed.
+"""The parent of a scheduler: a tiny process that restarts the scheduler when it is killed, or hangs.
 
 Without it, the death of the one process that replaces all others would end the topology.
 Invariants: the scheduler never outlives its guardian (the kernel kills it, and its fork server then
-ends all processes of the topology); signals that ask the guardian to end are forwarded to the scheduler; a scheduler
-that exits on its own is not restarted, unless its exit code is START_OVER.
+ends all processes of the topology on this host); signals that ask the guardian to end are forwarded to the
+scheduler; a scheduler that exits on its own is not restarted, unless its exit code is START_OVER, or it has failed,
+without saying that it ends, after one has run; one whose event loop has not turned for HANG_S is killed, so that
+another one takes its place.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -27,27 +30,94 @@ log = logging.getLogger("heronpy.scheduler")
 START_OVER = 75
 LIMITS = RestartLimits(backoff_s=0.05, backoff_max_s=5.0, budget=10, window_s=300.0)
 
+#: A scheduler that shows no sign of life for so long is killed.
+HANG_S = 10.0
+#: One that has said that it ends, and does not: a thread may hang in a file system.
+END_S = 60.0
+#: One that has run fails at a later start: what it needs may be away for a while.
+LATER = RestartLimits(backoff_s=1.0, backoff_max_s=60.0, budget=1000, window_s=3600.0)
+#: How often the guardian looks for one.
+_LOOK_S = 2.0
+
 _ASKS = (signal.SIGTERM, signal.SIGINT)
 
 
-def guard(run: Callable[[], int], limits: RestartLimits = LIMITS) -> int:
-    """Run `run` in a child process, again whenever it is killed; returns the exit code of the last one.
+class Pulse:
+    """The signs of life of a scheduler, from its loop to its guardian."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def beat(self) -> None:
+        """The loop turns. From the first of these on the guardian expects them."""
+        self._write(b"+")
+
+    def end(self) -> None:
+        """The scheduler ends; nothing more is expected."""
+        self._write(b".")
+
+    def _write(self, sign: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full pipe has enough of them, a closed one has no reader
+            os.write(self._writer, sign)
+
+    def read(self) -> bytes:
+        """The signs since the last call, for the guardian."""
+        try:
+            return os.read(self._reader, 65536)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        """Both ends, of this process."""
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+class Watchman:
+    """Whether a scheduler hangs (pure); the time in which the guardian itself did not run does not count."""
+
+    def __init__(self, hang_s: float, now: float) -> None:
+        self._hang_s = hang_s
+        self._alive_at: float | None = None
+        self._looked_at = now
+        #: It has shown a sign of life; it has said that it ends.
+        self.lived = self.ends = False
+
+    def hangs(self, signs: bytes, now: float) -> bool:
+        """`signs` are those since the last call, which was about `_LOOK_S` ago."""
+        slept, self._looked_at = now - self._looked_at, now
+        self.lived = self.lived or bool(signs)
+        if b"." in signs:
+            self._alive_at, self._hang_s, self.ends = now, END_S, True
+        elif signs or (self._alive_at is not None and slept > 3 * _LOOK_S):
+            self._alive_at = now
+        return self._alive_at is not None and now - self._alive_at >= self._hang_s
+
+
+def guard(run: Callable[[Pulse], int], limits: RestartLimits = LIMITS, hang_s: float = HANG_S) -> int:
+    """Run `run` in a child process, again whenever it is killed or hangs; returns the exit code of the last one.
 
     Call it before the process has threads, sockets or locks.
     """
     before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKS, signal.SIGCHLD})
-    history = RestartHistory()
+    history, later = RestartHistory(), RestartHistory()
+    lived = False
     while True:
         started = time.monotonic()
-        pid = _fork(run, before)
-        status, asked = _wait(pid)
+        pulse = Pulse()
+        pid = _fork(lambda pulse=pulse: run(pulse), before)  # type: ignore[misc]
+        status, asked, hung, watchman = _wait(pid, pulse, hang_s)
+        pulse.close()
+        lived = lived or watchman.lived
         code = os.waitstatus_to_exitcode(status)
-        if asked or code not in (START_OVER, *range(-64, 0)):
+        failed = lived and not watchman.ends and code > 0 and code not in (START_OVER, exit_codes.FENCED)
+        if asked or (not failed and code not in (START_OVER, *range(-64, 0))):
             return code if code >= 0 else int(exit_codes.FAILURE)
         how = "lost its processes" if code == START_OVER else f"ended by {describe_status(status)}"
+        how = f"did not answer for {hang_s:g} s and was killed" if hung else how
         now = time.monotonic()
         reason = ExitReason.KILLED if code == -signal.SIGKILL else ExitReason.CRASHED
-        decision = decide_restart(limits, history, reason, now - started, now)
+        decision = decide_restart(LATER if failed else limits, later if failed else history, reason, now - started, now)
         if not decision.restart:
             _say(f"the scheduler {how} and is not started again: it {decision.cause}")
             return int(exit_codes.FAILURE)
@@ -78,17 +148,22 @@ def _fork(run: Callable[[], int], mask: set[signal.Signals]) -> int:
         os._exit(code)
 
 
-def _wait(pid: int) -> tuple[int, bool]:
-    """The wait status of the child, and whether a signal to us asked it to end."""
-    asked = False
+def _wait(pid: int, pulse: Pulse, hang_s: float) -> tuple[int, bool, bool, Watchman]:
+    """The wait status of the child; whether a signal to us asked it to end, and it was killed as it hung; its signs."""
+    asked = hung = False
+    watchman = Watchman(hang_s, time.monotonic())
     while True:
-        signum = signal.sigwait({*_ASKS, signal.SIGCHLD})
-        if signum != signal.SIGCHLD:
+        found = signal.sigtimedwait({*_ASKS, signal.SIGCHLD}, _LOOK_S)
+        if found is not None and found.si_signo != signal.SIGCHLD:
             asked = True
-            os.kill(pid, signum)
+            os.kill(pid, found.si_signo)
+        if not hung and watchman.hangs(pulse.read(), time.monotonic()):
+            hung = True
+            os.kill(pid, signal.SIGKILL)
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return status, asked
+            watchman.hangs(pulse.read(), time.monotonic())
+            return status, asked, hung, watchman
 
 
 def _say(text: str) -> None:

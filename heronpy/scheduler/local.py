@@ -17,7 +17,15 @@ from collections.abc import Awaitable
 from google.protobuf.message import Message
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import DeadlineError, FencedError, HeronError, NodeExistsError, RetryableError, RpcError
+from heronpy.common.errors import (
+    ConfigError,
+    DeadlineError,
+    FencedError,
+    HeronError,
+    NodeExistsError,
+    RetryableError,
+    RpcError,
+)
 from heronpy.common.ids import executor_id
 from heronpy.common.setting_types import LoggingSettings, SchedulerSettings
 from heronpy.common.settings import settings_for
@@ -43,7 +51,8 @@ from heronpy.procs.supervision import (
 from heronpy.procs.supervisor import Supervisor
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler.containers import container_of, desired_containers
-from heronpy.scheduler.guardian import START_OVER
+from heronpy.scheduler.guardian import START_OVER, Pulse
+from heronpy.scheduler.resources import check_host
 from heronpy.scheduler.teardown import remove_sockets, remove_state
 from heronpy.statemgr import open_state_of, paths
 
@@ -54,6 +63,8 @@ RESTART_MAX_S = 30.0
 REPLY_LINGER_S = 0.03
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
+#: How often the loop shows the guardian that it turns.
+PULSE_S = 2.0
 _TAIL_BYTES = 4096
 
 
@@ -66,8 +77,10 @@ class LocalScheduler:
         launch_file: str,
         server: ForkServer,
         executor_module: str = "heronpy.executor",
+        pulse: Pulse | None = None,
     ) -> None:
         self._launch = launch
+        self._pulse = pulse or Pulse()
         self._launch_file = launch_file
         self._server = server
         self._executor_module = executor_module
@@ -105,14 +118,20 @@ class LocalScheduler:
         try:
             self._open()
         except HeronError as error:
-            log.error("the scheduler of %s cannot start: %s", self._launch.topology, error)
+            # A submit shows the last line of this log.
+            log.error("the scheduler of %s cannot start", self._launch.topology)
+            log.error("%s", error)
             self._host.close()
             if isinstance(error, RetryableError):
                 return START_OVER
-            return exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.STARTUP_FAILURE
-        check = asyncio.create_task(self._check_log())
+            if isinstance(error, FencedError):
+                return exit_codes.FENCED
+            return exit_codes.REFUSED if isinstance(error, ConfigError) else exit_codes.STARTUP_FAILURE
+        tasks = [asyncio.create_task(work) for work in (self._check_log(), self._show_life())]
         await self._end.wait()
-        check.cancel()
+        self._pulse.end()
+        for task in tasks:
+            task.cancel()
         self._plan_watch.close()
         self._rpc.close(LAST_ANSWERS_MS)
         self._host.close()
@@ -128,6 +147,7 @@ class LocalScheduler:
             topology=launch.topology, endpoint=endpoint, pid=os.getpid(), host=socket.gethostname()
         )
         path = paths.scheduler(launch.topology)
+        self._check_host()
         try:
             # Before the socket is bound, because binding would replace the other scheduler's socket.
             self._state.create(path, location.SerializeToString(), ephemeral=True)
@@ -142,10 +162,25 @@ class LocalScheduler:
         self._reconcile()
         log.info("the scheduler of %s runs as process %d", launch.topology, os.getpid())
 
+    def _check_host(self) -> None:
+        """Refuse, while a submit waits for the answer, what this host cannot hold.
+
+        Later on, after a crash, the topology is started again even if it has become tight.
+        """
+        name = self._launch.topology
+        found = self._state.get(paths.packing_plan(name)) if self._state.exists(paths.submission(name)) else None
+        if found is not None:
+            check_host(plan_pb2.PackingPlan.FromString(found[0]), self._launch)
+
     async def _check_log(self) -> None:
         while True:
             await asyncio.sleep(LOG_CHECK_S)
             self._own_log.rotate_if_large()
+
+    async def _show_life(self) -> None:
+        while True:
+            self._pulse.beat()
+            await asyncio.sleep(PULSE_S)
 
     def _on_signal(self) -> None:
         if self._kill is None:

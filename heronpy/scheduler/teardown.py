@@ -105,12 +105,16 @@ def remove_state(state: StateManager, topology: str) -> None:
         paths.checkpoints(topology),  # the checkpoints themselves stay
         paths.topology(topology),
         paths.tmaster(topology),
+        paths.launch(topology),
         *(paths.epoch(topology, what) for what in state.children(paths.epochs(topology))),
+        paths.ephemerals(topology),
         paths.scheduler(topology),
+        paths.placement(topology),
         paths.submission(topology),
         paths.totals(topology),
         paths.events(topology),
         paths.minutes(topology),
+        paths.counts(topology),
         paths.execution_state(topology),
     ]
     for node in nodes:

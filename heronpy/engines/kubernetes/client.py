@@ -1,0 +1,248 @@
+"""Talks to the API server: credentials as `kubectl` has them, deadlines, errors of the contract.
+
+Credentials and TLS are those of the PyPI package `kubernetes` (extra `kubernetes`), imported by the first call: a
+kubeconfig with its contexts, certificates, tokens and login commands, or in a pod its service account. Requests and
+answers are plain JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from heronpy.engines.contract import EngineAwayError, EngineFatalError
+from heronpy.engines.kubernetes.answers import refusal
+
+CONNECT_S = 4.0
+DEADLINE_S = 10.0
+#: More than this is not ours: a pod has some kilobytes.
+ANSWER_MAX = 64 << 20
+LINE_MAX = 4 << 20
+#: What a pod may know of its service account.
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+MISSING = "the package kubernetes is not installed; run: pip install 'heronpy[kubernetes]'"
+JSON = "application/json"
+APPLIED = "application/apply-patch+yaml"
+
+
+class Api:
+    """One context of a kubeconfig, or a pod's service account; safe to use from any thread."""
+
+    def __init__(self, context: str = "", namespace: str = "", deadline_s: float = DEADLINE_S) -> None:
+        self._context = context
+        self._given = namespace
+        self._deadline_s = deadline_s
+        self._lock = threading.Lock()
+        #: The package's configuration, its connections, and the namespace; None before the first call.
+        self._opened: tuple[Any, Any, str] | None = None
+
+    # ---- who we are -----------------------------------------------------------------------------
+    def _open(self) -> tuple[Any, Any, str]:
+        with self._lock:
+            if self._opened is not None:
+                return self._opened
+            try:
+                import urllib3
+                from kubernetes import client, config
+            except ImportError:
+                raise EngineFatalError(MISSING) from None
+            # An answer that asks to try later is told to the caller, who does.
+            configuration = client.Configuration()
+            configuration.retries = False
+            try:
+                found = self._load(config, configuration)
+            except config.ConfigException as error:
+                raise EngineFatalError(f"the kubeconfig cannot be used: {_line(error)}") from None
+            except EngineFatalError:
+                raise
+            except Exception as error:  # whatever a file of people makes its readers raise
+                raise EngineFatalError(
+                    f"the kubeconfig cannot be used: {_line(error) or type(error).__name__}"
+                ) from None
+            try:
+                pool = client.ApiClient(configuration).rest_client.pool_manager
+            except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
+                raise EngineFatalError(f"the certificates of the kubeconfig cannot be used: {_line(error)}") from None
+            self._opened = configuration, pool, self._given or found or "default"
+            return self._opened
+
+    def _load(self, config: Any, configuration: Any) -> str:
+        """Fill in credentials; returns the namespace that comes with them."""
+        if not self._context and not os.environ.get("KUBECONFIG") and (ACCOUNT / "token").exists():
+            config.load_incluster_config(client_configuration=configuration)
+            return (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+        file = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        if any(part and not os.path.isabs(os.path.expanduser(part)) for part in file.split(os.pathsep)):
+            raise EngineFatalError(
+                f"KUBECONFIG is {file!r}, but the scheduler works in another folder; make it absolute"
+            )
+        contexts, active = config.list_kube_config_contexts(config_file=file)
+        named = {one["name"]: one for one in contexts}
+        if self._context and self._context not in named:
+            known = ", ".join(sorted(named))
+            raise EngineFatalError(
+                f"heron.kubernetes.context is {self._context!r}, but the kubeconfig has {known or 'none'}"
+            )
+        config.load_kube_config(config_file=file, context=self._context or None, client_configuration=configuration)
+        chosen = named[self._context] if self._context else active
+        self._context = str(chosen["name"])
+        return str((chosen.get("context") or {}).get("namespace") or "")
+
+    @property
+    def namespace(self) -> str:
+        """Where pods are: as given, else that of the context or the pod, else `default`."""
+        return self._open()[2]
+
+    @property
+    def context(self) -> str:
+        """The context of the kubeconfig; empty in a pod."""
+        self._open()
+        return self._context
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return str(self._open()[0].host)
+
+    # ---- what is asked --------------------------------------------------------------------------
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int] | None = None,
+        body: Mapping[str, Any] | None = None,
+        kind: str = JSON,
+    ) -> dict[str, Any]:
+        """The answer as JSON. EngineAwayError without one in time, and for refusals for now."""
+        text = self.text(method, path, query, body, kind)
+        try:
+            found = json.loads(text)
+        except ValueError:
+            raise EngineAwayError(
+                f"the API server answered {_shown(method, path)} with something else than JSON"
+            ) from None
+        if not isinstance(found, dict):
+            raise EngineAwayError(f"the API server answered {_shown(method, path)} with no object")
+        return found
+
+    def text(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int] | None = None,
+        body: Mapping[str, Any] | None = None,
+        kind: str = JSON,
+    ) -> bytes:
+        """The answer as it is."""
+        with self._asked(method, path, query, body, kind, self._deadline_s) as answer:
+            try:
+                found: bytes = answer.read(ANSWER_MAX + 1, decode_content=True)
+            except Exception as error:
+                raise _away(method, path, error) from None
+            if len(found) > ANSWER_MAX:
+                raise EngineAwayError(
+                    f"the API server answered {_shown(method, path)} with more than {ANSWER_MAX >> 20} MB"
+                )
+            if answer.status >= 300:
+                if answer.status == 401:
+                    self._forget()
+                raise refusal(_VERBS[method], _object(path), answer.status, found)
+        return found
+
+    def lines(self, path: str, query: Mapping[str, str | int], idle_s: float, opened: list[Any]) -> Iterator[bytes]:
+        """The lines of an answer as they come; `opened` gets the answer, which `shut` ends from another thread."""
+        with self._asked("GET", path, query, None, JSON, idle_s) as answer:
+            if answer.status >= 300:
+                raise refusal("watch", _object(path), answer.status, answer.read(LINE_MAX))
+            opened.append(answer)
+            rest = b""
+            try:
+                for piece in answer.stream(65536, decode_content=True):
+                    *lines, rest = (rest + piece).split(b"\n")
+                    yield from (line for line in lines if line)
+                    if len(rest) > LINE_MAX:
+                        raise EngineAwayError("the API server watches with a line that does not end")
+            except EngineAwayError:
+                raise
+            except Exception as error:
+                raise _away("watch", path, error) from None
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int] | None,
+        body: Mapping[str, Any] | None,
+        kind: str,
+        read_s: float,
+    ) -> Any:
+        configuration, pool, _ = self._open()
+        import urllib3
+
+        headers = {"Accept": "application/json, */*", "User-Agent": "heronpy"}
+        url = f"{configuration.host}{quote(path, safe='/')}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            # A token that is about to end is fetched anew.
+            for one in configuration.auth_settings().values():
+                if one["in"] == "header" and one["value"]:
+                    headers[one["key"]] = one["value"]
+            data = None if body is None else json.dumps(body).encode()
+            if data is not None:
+                headers["Content-Type"] = kind
+            return pool.request(
+                method,
+                url,
+                body=data,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=min(CONNECT_S, read_s), read=read_s),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+        except Exception as error:  # whatever the login command or the connection raises
+            raise _away(method, path, error) from None
+
+    def _forget(self) -> None:
+        """The next call reads the credentials again."""
+        with self._lock:
+            self._opened = None
+
+
+_VERBS = {"GET": "read", "POST": "create", "DELETE": "delete", "PATCH": "patch"}
+
+
+def shut(opened: list[Any]) -> None:
+    """End the answers of `lines` that another thread reads."""
+    for answer in opened:
+        try:
+            answer.shutdown()
+        except Exception:  # it has ended already
+            continue
+
+
+def _object(path: str) -> str:
+    """`pods x in namespace y` of a path."""
+    before, _, after = path.partition("/namespaces/")
+    namespace, _, rest = after.partition("/")
+    if not rest:
+        return f"namespaces {namespace}" if after else before.rpartition("/")[2]
+    return f"{rest.replace('/', ' ')} in namespace {namespace}"
+
+
+def _shown(method: str, path: str) -> str:
+    return f"{method} {path}"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _away(method: str, path: str, error: BaseException) -> EngineAwayError:
+    return EngineAwayError(
+        f"the API server does not answer {_shown(method, path)}: {_line(error) or type(error).__name__}"
+    )

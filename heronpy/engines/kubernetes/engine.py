@@ -1,0 +1,298 @@
+"""Kubernetes behind the contract of engines."""
+
+from __future__ import annotations
+
+import math
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from heronpy.engines.contract import (
+    EngineAwayError,
+    EngineError,
+    EngineFatalError,
+    EnginePhase,
+    Explained,
+    Found,
+    NodeSize,
+    Request,
+    Seen,
+)
+from heronpy.engines.kubernetes import nodes as nodes_
+from heronpy.engines.kubernetes.answers import ExistsError, ExpiredError, GoneError
+from heronpy.engines.kubernetes.checking import check
+from heronpy.engines.kubernetes.client import APPLIED, Api
+from heronpy.engines.kubernetes.following import Following
+from heronpy.engines.kubernetes.known import GONE_S, KEPT_S, KnownPods
+from heronpy.engines.kubernetes.names import CONTAINER, budget_name, pod_name, selector
+from heronpy.engines.kubernetes.pods import PodOptions, budget, pod, secret
+from heronpy.engines.kubernetes.seen import (
+    count_topologies,
+    items,
+    name_of,
+    node_of,
+    of,
+    text,
+    uid_of,
+    words_of,
+)
+
+POLL_S = 2.0
+PAGE = 250
+#: How often a list is begun again that became too old before it was read to its end.
+LIST_TRIES = 3
+#: Ended pods that one list removes.
+TIDIED_MAX = 50
+SECRET_TRIES = 3
+#: A container that is missing for so long is not being replaced.
+FEWER_S = 60.0
+_TAIL_BYTES = 4096
+
+
+class KubernetesEngine:
+    """The pods of one topology in one namespace. `command` is what each container runs.
+
+    The folder that HERON_TICKET_FOLDER names there has the ticket. A pod that has ended is removed by the list after
+    the one that told of it; its end is remembered.
+    """
+
+    def __init__(
+        self, topology_id: str, options: PodOptions, command: Sequence[str], api: Api, poll_s: float = POLL_S
+    ) -> None:
+        self._topology_id = topology_id
+        self._options = options
+        self._command = tuple(command)
+        self._api = api
+        self._poll_s = poll_s
+        #: Guards what is known: the thread of `watch` tells it as well.
+        self._lock = threading.Lock()
+        self._known = KnownPods(GONE_S)
+        #: How many lists there were, and the version of the last one.
+        self._listed = 0, ""
+        #: What may be a pod without its secret, which can never start, and since when.
+        self._halves: dict[str, tuple[Request, float]] = {}
+        self._has_budgets = True
+        #: Of the disruption budget, and since when there are fewer.
+        self._containers = 0
+        self._fewer_since: float | None = None
+
+    def _path(self, kind: str = "pods", name: str = "") -> str:
+        group = "/apis/policy/v1" if kind == "poddisruptionbudgets" else "/api/v1"
+        return f"{group}/namespaces/{self._api.namespace}/{kind}" + (f"/{name}" if name else "")
+
+    # ---- what is asked for ------------------------------------------------------------------------
+    def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
+        """A pod and its secret for each; none is left if one is refused. See `Engine.submit`."""
+        others = self._nodes() if any(one.avoid for one in requests) else []
+        done: dict[tuple[int, int], str] = {}
+        for one in requests:
+            try:
+                made = self._create(one, bool(one.avoid) and nodes_.may_avoid(one, others))
+            except EngineFatalError:
+                with suppress(EngineError):
+                    for name in done.values():
+                        self._delete(name, 1)
+                raise
+            done[one.container, one.submission] = name_of(made)
+            with self._lock:
+                seen = Seen(name_of(made), one.container, one.submission, EnginePhase.QUEUED, avoid=one.avoid)
+                self._known.made(seen, uid_of(made))
+        self._keep_budget()
+        return done
+
+    def _create(self, request: Request, must_avoid: bool) -> Mapping[str, Any]:
+        """The pod first, because its secret belongs to it; the kubelet waits for that."""
+        name = pod_name(request.topology_id, request.container, request.submission)
+        try:
+            made: Mapping[str, Any] = self._api.call(
+                "POST", self._path(), body=pod(request, self._options, self._command, must_avoid)
+            )
+        except ExistsError:
+            made = self._api.call("GET", self._path(name=name))
+        except EngineAwayError:
+            self._halves[name] = request, time.monotonic()
+            raise
+        try:
+            self._complete(request, uid_of(made))
+        except EngineAwayError:
+            self._halves[name] = request, time.monotonic()
+            raise
+        except EngineFatalError:
+            with suppress(EngineError):
+                self._delete(name, 1)
+            raise
+        return made
+
+    def _complete(self, request: Request, uid: str) -> None:
+        """Make the secret of a pod."""
+        for left in reversed(range(SECRET_TRIES)):
+            try:
+                self._api.call("POST", self._path("secrets"), body=secret(request, uid))
+                return
+            except ExistsError:
+                return
+            except EngineAwayError:
+                if not left:
+                    raise
+
+    def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
+        """See `Engine.cancel`."""
+        for name in engine_ids:
+            self._delete(name, max(1, math.ceil(grace_s)))
+
+    def _delete(self, name: str, grace_s: int | None = None) -> None:
+        """Ask for the end of a pod. One without a node is gone with the answer."""
+        query = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        try:
+            left = self._api.call("DELETE", self._path(name=name), query)
+        except GoneError:
+            return
+        self._halves.pop(name, None)
+        if text(left, "kind") == "Pod" and not node_of(left):
+            with self._lock:
+                self._known.on_unplaced(name, time.monotonic())
+
+    def _keep_budget(self, again: bool = True) -> None:
+        """Evictions leave all containers but one. It is a help: without it the pods run all the same.
+
+        A container that is being replaced counts; one that has been away for `FEWER_S` was taken out of the topology.
+        """
+        now = time.monotonic()
+        with self._lock:
+            alive = self._known.alive()
+        count = len({container for container, _, _ in alive})
+        self._fewer_since = (self._fewer_since or now) if count < self._containers else None
+        is_less = self._fewer_since is not None and now - self._fewer_since >= FEWER_S
+        if not alive or not self._has_budgets or not (again or is_less):
+            return  # the last pod takes it along
+        self._containers = count if is_less else max(count, self._containers)
+        wanted = budget(self._topology_id, self._containers, [one[1:] for one in alive])
+        path = self._path("poddisruptionbudgets", budget_name(self._topology_id))
+        try:
+            self._api.call("PATCH", path, {"fieldManager": "heronpy", "force": "true"}, wanted, APPLIED)
+        except GoneError:
+            self._has_budgets = False
+        except EngineError:
+            return
+
+    # ---- what is seen -----------------------------------------------------------------------------
+    def _pods(self, selected: str) -> tuple[list[Mapping[str, Any]], str]:
+        """All pages of one list, and its version; begun again when it became too old in between."""
+        for left in reversed(range(LIST_TRIES)):
+            try:
+                found: list[Mapping[str, Any]] = []
+                after = ""
+                while True:
+                    query: dict[str, str | int] = {"labelSelector": selected, "limit": PAGE}
+                    answer = self._api.call("GET", self._path(), {**query, "continue": after} if after else query)
+                    if not isinstance(answer.get("items"), list):
+                        raise EngineAwayError("the API server answered with a list that has no items")
+                    found += items(answer, "items")
+                    after = text(of(answer, "metadata"), "continue")
+                    if not after:
+                        return found, text(of(answer, "metadata"), "resourceVersion")
+            except ExpiredError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def list(self) -> Sequence[Seen]:
+        """The pods that there are, and the ends of those that are gone. Removes what has ended and was told before."""
+        pods, version = self._pods(selector(self._topology_id))
+        now = time.monotonic()
+        with self._lock:
+            self._listed = self._listed[0] + 1, version
+            found = self._known.on_list(pods, time.time(), now)
+        self._tidy(found.over[:TIDIED_MAX], found.stay, now)
+        self._keep_budget(again=False)
+        return found.seen
+
+    def _tidy(self, ended: Sequence[str], alive: Mapping[str, str], now: float) -> None:
+        """Remove pods that have ended, complete halves of pods; what fails is tried with the next list."""
+        with suppress(EngineError):
+            for name in ended:
+                self._delete(name)
+            for name, (request, since) in [*self._halves.items()]:
+                if name in alive:
+                    try:
+                        self._complete(request, alive[name])
+                    except EngineFatalError:
+                        self._delete(name, 1)
+                        continue
+                if name in alive or now - since > KEPT_S:
+                    del self._halves[name]
+
+    def _on_event(self, kind: str, found: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._known.on_event(kind, found, time.time(), time.monotonic())
+
+    @contextmanager
+    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+        """Calls `changed` as soon as the API server tells of a change."""
+        following = Following(
+            self._api, self._path, selector(self._topology_id), lambda: self._listed, self._on_event, changed,
+            self._poll_s,
+        )  # fmt: skip
+        following.start()
+        try:
+            yield
+        finally:
+            following.close()
+
+    def explain(self, engine_id: str) -> Explained:
+        """The words of the scheduler of Kubernetes, or of the kubelet."""
+        try:
+            return Explained(words_of(self._api.call("GET", self._path(name=engine_id))))
+        except GoneError:
+            return Explained("Kubernetes does not list it any more")
+
+    def last_words(self, engine_id: str) -> str:
+        """The end of its log, as long as the pod is there, else what its status kept of it."""
+        if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
+            return ""
+        query: dict[str, str | int] = {"container": CONTAINER, "tailLines": 50, "limitBytes": _TAIL_BYTES}
+        try:
+            return self._api.text("GET", f"{self._path(name=engine_id)}/log", query).decode(errors="replace")
+        except EngineError:
+            with self._lock:
+                return self._known.printed(engine_id)
+
+    def look_command(self) -> str:
+        """See `Engine.look_command`."""
+        return f"kubectl get pods -n {self._api.namespace} -l {selector(self._topology_id)}"
+
+    def topologies(self) -> dict[str, int]:
+        """Of the namespace. See `Engine.topologies`."""
+        return count_topologies(self._pods(selector())[0], time.time())
+
+    # ---- the cluster ------------------------------------------------------------------------------
+    def reach(self) -> tuple[str, ...]:
+        """The address by which this host reaches the API server."""
+        server = urlsplit(self._api.server)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((server.hostname or "", server.port or 443))  # nothing is sent
+            except OSError as error:
+                raise EngineAwayError(f"the API server {self._api.server} cannot be reached: {error}") from None
+            return (str(probe.getsockname()[0]),)
+
+    def _nodes(self) -> Sequence[Mapping[str, Any]]:
+        """The nodes that our pods may use; none where we may not see them."""
+        try:
+            answer = self._api.call("GET", "/api/v1/nodes", {"limit": 5000})
+        except EngineFatalError:
+            return []
+        return nodes_.usable(items(answer, "items"), self._options.template)
+
+    def node_sizes(self) -> Sequence[NodeSize]:
+        """What pods may use of the nodes; empty where we may not see them."""
+        return nodes_.sizes(self._nodes())
+
+    def check(self) -> Sequence[Found]:
+        """Credentials, release, permissions, and a pod that is only tried. See `Engine.check`."""
+        return check(self._api, self._options, self._topology_id, self._nodes)

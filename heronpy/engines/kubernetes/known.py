@@ -1,0 +1,156 @@
+"""What is known of the pods of a topology, also of those that no list shows any more (pure).
+
+Lists and events of the watch come in, in any order; what was heard first of a confirmed end stays. A pod that is gone
+without a word of its kubelet is given up a moment later, when the watch would have told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from heronpy.engines.contract import Ended, EnginePhase, Seen
+from heronpy.engines.kubernetes.seen import is_deleted, name_of, node_of, printed, seen_of, uid_of
+from heronpy.procs.exit_reason import ExitReason
+
+#: A watch may say a moment later how a pod ended that is not listed any more.
+GONE_S: Final = 3.0
+#: Ends of pods that are gone are told so long, and of so many.
+KEPT_S: Final = 300.0
+KEPT_MAX: Final = 1024
+_PRINTED_MAX: Final = 4096
+
+
+@dataclass(slots=True)
+class _Alive:
+    """A pod that lived when it was seen last."""
+
+    seen: Seen
+    uid: str
+    #: When a list did not show it first.
+    gone_at: float | None = None
+
+
+@dataclass(slots=True)
+class _End:
+    """The end of a pod."""
+
+    seen: Seen
+    at: float
+    printed: str = ""
+    #: It was listed as ended before, so whoever asked knows of it.
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What follows from a list."""
+
+    seen: Sequence[Seen]
+    #: Pods that have ended, which was told before, and whose deletion nobody has asked for.
+    over: Sequence[str]
+    #: Names and uids of pods whose deletion nobody has asked for.
+    stay: Mapping[str, str]
+
+
+class KnownPods:
+    """`wall` is the time of the clock on the wall, with which pods are marked; `now` is monotonic."""
+
+    def __init__(self, gone_s: float = GONE_S) -> None:
+        self._gone_s = gone_s
+        self._alive: dict[str, _Alive] = {}
+        self._ends: OrderedDict[str, _End] = OrderedDict()
+
+    # ---- queries ----------------------------------------------------------------------------
+    def alive(self) -> list[tuple[int, str, str]]:
+        """Container, name and uid of the pods that live, as far as known."""
+        return [(one.seen.container, name, one.uid) for name, one in self._alive.items() if one.uid]
+
+    def printed(self, name: str) -> str:
+        """What is kept of the output of a pod that has ended."""
+        found = self._ends.get(name)
+        return found.printed if found is not None else ""
+
+    # ---- facts ------------------------------------------------------------------------------
+    def made(self, seen: Seen, uid: str) -> None:
+        """A pod was created."""
+        if seen.engine_id not in self._ends:
+            self._alive.setdefault(seen.engine_id, _Alive(seen, uid))
+
+    def on_list(self, pods: Iterable[Mapping[str, Any]], wall: float, now: float) -> Listing:
+        """All pods that there are."""
+        found = {name_of(one): one for one in pods}
+        seen = [one for pod in found.values() if (one := self._look(pod, wall, now)) is not None]
+        stay = {name: uid_of(pod) for name, pod in found.items() if not is_deleted(pod)}
+        over = []
+        for one in seen:
+            end = self._ends.get(one.engine_id) if one.ended is Ended.CONFIRMED else None
+            if end is not None:
+                over += [one.engine_id] if end.told and one.engine_id in stay else []
+                end.told = True
+        return Listing([*seen, *self._gone(found, now)], over, stay)
+
+    def on_event(self, kind: str, pod: Mapping[str, Any], wall: float, now: float) -> None:
+        """An event of the watch; with DELETED comes the last that was known of the pod."""
+        seen = self._look(pod, wall, now)
+        if kind != "DELETED" or seen is None or seen.ended is Ended.CONFIRMED:
+            return
+        if not node_of(pod):
+            self.on_unplaced(seen.engine_id, now)
+            return
+        del self._alive[seen.engine_id]
+        self._remember(_given_up(seen), "", now)
+
+    def on_unplaced(self, name: str, now: float) -> None:
+        """A pod was deleted that never had a node, so nothing of it ran."""
+        known = self._alive.pop(name, None)
+        if known is not None:
+            words = "it was deleted before it had a node"
+            end = replace(known.seen, phase=EnginePhase.ENDED, ended=Ended.CONFIRMED, reason=ExitReason.KILLED)
+            self._remember(replace(end, cancelled=True, words=words), "", now)
+
+    def _look(self, pod: Mapping[str, Any], wall: float, now: float) -> Seen | None:
+        seen = seen_of(pod, wall)
+        if seen is None:
+            return None
+        known = self._ends.get(seen.engine_id)
+        if known is not None and known.seen.ended is Ended.CONFIRMED:
+            return known.seen  # a later deletion of ours would show in it
+        if seen.ended is Ended.CONFIRMED:
+            self._alive.pop(seen.engine_id, None)
+            self._remember(seen, printed(pod), now)
+        else:
+            self._ends.pop(seen.engine_id, None)
+            self._alive[seen.engine_id] = _Alive(seen, uid_of(pod))
+        return seen
+
+    def _remember(self, seen: Seen, said: str, now: float) -> None:
+        self._ends[seen.engine_id] = _End(seen, now, said[-_PRINTED_MAX:])
+        while len(self._ends) > KEPT_MAX:
+            self._ends.popitem(last=False)
+
+    def _gone(self, listed: Mapping[str, object], now: float) -> list[Seen]:
+        """Pods that are not listed."""
+        found: list[Seen] = []
+        for name, known in [*self._alive.items()]:
+            if name in listed:
+                continue
+            known.gone_at = now if known.gone_at is None else known.gone_at
+            if now - known.gone_at < self._gone_s:
+                found.append(replace(known.seen, phase=EnginePhase.ENDING, ended=Ended.NO))
+                continue
+            del self._alive[name]
+            self._remember(_given_up(known.seen), "", now)
+        for name, end in [*self._ends.items()]:
+            if name not in listed and now - end.at > KEPT_S:
+                del self._ends[name]
+            elif name not in listed:
+                found.append(end.seen)
+        return found
+
+
+def _given_up(seen: Seen) -> Seen:
+    words = "it is gone, and its node has not said that it ended"
+    return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, reason=None, words=words)

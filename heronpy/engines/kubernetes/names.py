@@ -1,0 +1,59 @@
+"""Names, labels and annotations by which pods are found again (pure)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+#: The container of a pod that is ours; an operator's template may add others.
+CONTAINER: Final = "heron"
+LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "heronpy"
+LABEL_TOPOLOGY: Final = "heronpy.dev/topology"
+LABEL_CONTAINER: Final = "heronpy.dev/container"
+LABEL_SUBMISSION: Final = "heronpy.dev/submission"
+#: The id as it is; the label may be a digest of it.
+TOPOLOGY_ID: Final = "heronpy.dev/topology-id"
+AVOIDS: Final = "heronpy.dev/avoids"
+TICKET: Final = "ticket"
+TICKET_FOLDER: Final = "/run/heronpy"
+TMP: Final = "/tmp"
+HOST_LABEL: Final = "kubernetes.io/hostname"
+
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9])?")
+#: The end of a topology's id, which nobody wants to read; the digest is of all of it.
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+#: So that a name with two numbers is a host name as well, which has 63 characters at most.
+_NAME_MAX: Final = 36
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def label_of(topology_id: str) -> str:
+    """The label's value: the id, or a digest of one that cannot be a label."""
+    return topology_id if _LABEL.fullmatch(topology_id) else f"id-{_digest(topology_id)[:40]}"
+
+
+def dns_of(text: str) -> str:
+    """A part of a DNS name; it has a digest where the text was no such part."""
+    plain = re.sub(r"[^a-z0-9]+", "-", _UUID.sub("", text).lower()).strip("-")[:_NAME_MAX].strip("-")
+    return plain if plain == text else f"{plain}-{_digest(text)[:10]}".lstrip("-")
+
+
+def pod_name(topology_id: str, container: int, submission: int) -> str:
+    """The name of the pod of a submission, and of its secret; no other submission ever has it."""
+    return f"heron-{dns_of(topology_id)}-{container}-{submission}"
+
+
+def budget_name(topology_id: str) -> str:
+    """The name of the disruption budget of a topology."""
+    return f"heron-{dns_of(topology_id)}"
+
+
+def selector(topology_id: str = "") -> str:
+    """Selects the pods of a topology, or of all topologies."""
+    ours = f"{LABEL_MANAGED}={MANAGER}"
+    return f"{ours},{LABEL_TOPOLOGY}={label_of(topology_id)}" if topology_id else f"{ours},{LABEL_TOPOLOGY}"

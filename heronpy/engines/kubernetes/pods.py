@@ -1,0 +1,242 @@
+"""What is asked of the API server for one submission: the pod, its secret, the topology's disruption budget (pure)."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import POD_FOLDERS
+from heronpy.engines.contract import Request
+from heronpy.engines.kubernetes.names import (
+    AVOIDS,
+    CONTAINER,
+    HOST_LABEL,
+    LABEL_CONTAINER,
+    LABEL_MANAGED,
+    LABEL_SUBMISSION,
+    LABEL_TOPOLOGY,
+    MANAGER,
+    TICKET,
+    TICKET_FOLDER,
+    TMP,
+    TOPOLOGY_ID,
+    budget_name,
+    label_of,
+    pod_name,
+)
+from heronpy.engines.kubernetes.seen import items
+from heronpy.engines.kubernetes.template import check_template, merged
+
+#: How long a pod stays on a node that does not answer; `heron.engine.lost_s` decides what follows.
+TOLERATED_S = 30
+_LOST_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class PodOptions:
+    """What an operator sets for a cluster; ConfigError where it contradicts what we set."""
+
+    image: str
+    #: Time to end, in seconds, for a pod that is deleted or evicted.
+    grace_s: int = 60
+    #: `heron.engine.home`; empty: the folder for temporary files.
+    home: str = ""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    #: Where the template was read, for errors.
+    template_file: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.image:
+            raise ConfigError(
+                "heron.kubernetes.image is empty; name an image that has Python and heronpy of this release"
+            )
+        if self.home and self.home.rstrip("/").count("/") < 2:
+            raise ConfigError(
+                f"heron.engine.home is {self.home}; name a folder of a folder, such as /heron/home, for pods get a"
+                " volume at the one above"
+            )
+        full = Request("t", 0, 1, 1.0, 1, 1, avoid=("n",), apart_from=(1,))
+        try:
+            check_template(self.template, _own(full, self, ["python"], must_avoid=True))
+        except ConfigError as error:
+            raise ConfigError(f"heron.kubernetes.pod_template {self.template_file} cannot be used: {error}") from None
+
+
+def pod(request: Request, options: PodOptions, command: Sequence[str], must_avoid: bool) -> dict[str, Any]:
+    """The pod of a submission; `must_avoid`: there are other nodes, so those to be avoided are excluded for sure."""
+    return merged(options.template, _own(request, options, command, must_avoid))
+
+
+def _own(request: Request, options: PodOptions, command: Sequence[str], must_avoid: bool) -> dict[str, Any]:
+    #: Above the home, which has to be a folder of our own.
+    volume = [options.home.rstrip("/").rpartition("/")[0]] if options.home else []
+    env = {
+        "HERON_TOPOLOGY_ID": request.topology_id,
+        "HERON_CONTAINER": str(request.container),
+        "HERON_SUBMISSION": str(request.submission),
+        # The ticket is a file there: only its folder is told.
+        "HERON_TICKET_FOLDER": TICKET_FOLDER,
+        # Volumes of the pod alone, which the kubelet makes writable for everybody in it.
+        POD_FOLDERS: ":".join(dict.fromkeys((TMP, *volume))),
+        "HOME": TMP,
+        "TMPDIR": TMP,
+    }
+    variables: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in env.items()]
+    variables.append({"name": "HERON_HOST", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+    mounts: list[dict[str, Any]] = [
+        {"mountPath": TICKET_FOLDER, "name": "heron-ticket", "readOnly": True},
+        {"mountPath": TMP, "name": "heron-tmp"},
+    ]
+    volumes: list[dict[str, Any]] = [
+        {
+            "name": "heron-ticket",
+            "secret": {
+                "secretName": pod_name(request.topology_id, request.container, request.submission),
+                "defaultMode": 0o440,
+            },
+        },
+        {"name": "heron-tmp", "emptyDir": {}},
+    ]
+    for folder in volume:
+        if folder != TMP and not _mounts(options.template, folder):
+            mounts.append({"mountPath": folder, "name": "heron-home"})
+            volumes.append({"name": "heron-home", "emptyDir": {}})
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": options.grace_s,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED_S}
+            for key in _LOST_NODE
+        ],
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": options.image,
+                "command": [*command],
+                "env": variables,
+                "resources": _resources(request),
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": mounts,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+            }
+        ],
+        "volumes": volumes,
+    }
+    affinity = _affinity(request, must_avoid)
+    if affinity:
+        spec["affinity"] = affinity
+    annotations = {TOPOLOGY_ID: request.topology_id}
+    if request.avoid:
+        annotations[AVOIDS] = ",".join(request.avoid)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(request.topology_id, request.container, request.submission),
+            "labels": {
+                **labels(request.topology_id),
+                LABEL_CONTAINER: str(request.container),
+                LABEL_SUBMISSION: str(request.submission),
+            },
+            "annotations": annotations,
+        },
+        "spec": spec,
+    }
+
+
+def labels(topology_id: str) -> dict[str, str]:
+    """Of everything that belongs to a topology."""
+    return {LABEL_MANAGED: MANAGER, LABEL_TOPOLOGY: label_of(topology_id)}
+
+
+def _mounts(template: Mapping[str, Any], folder: str) -> bool:
+    """Whether the template has a volume of its own for a folder of our container."""
+    spec = template.get("spec") if isinstance(template, Mapping) else None
+    containers = spec.get("containers") if isinstance(spec, Mapping) else None
+    for one in containers if isinstance(containers, list) else ():
+        if isinstance(one, Mapping) and one.get("name") == CONTAINER:
+            return any(mount.get("mountPath") == folder for mount in items(one, "volumeMounts"))
+    return False
+
+
+def _resources(request: Request) -> dict[str, Any]:
+    """Memory and disk are limited, cores only requested."""
+    hard = {"memory": str(max(1, request.ram_bytes))}
+    if request.disk_bytes:
+        hard["ephemeral-storage"] = str(request.disk_bytes)
+    return {"requests": {"cpu": f"{max(1, math.ceil(request.cpu * 1000))}m", **hard}, "limits": hard}
+
+
+def _affinity(request: Request, must_avoid: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if request.avoid:
+        # By the node's name, because a label may say something else.
+        term = {
+            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [host]} for host in request.avoid]
+        }
+        if must_avoid:
+            found["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        else:
+            soft = {"weight": 100, "preference": term}
+            found["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [soft]}
+    if request.apart_from:
+        others = {"key": LABEL_CONTAINER, "operator": "In", "values": [str(one) for one in request.apart_from]}
+        apart = {
+            "topologyKey": HOST_LABEL,
+            "labelSelector": {
+                "matchLabels": {LABEL_TOPOLOGY: label_of(request.topology_id)},
+                "matchExpressions": [others],
+            },
+        }
+        weighted = {"weight": 100, "podAffinityTerm": apart}
+        found["podAntiAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}
+    return found
+
+
+def secret(request: Request, pod_uid: str) -> dict[str, Any]:
+    """The ticket; the cluster deletes it with the pod."""
+    name = pod_name(request.topology_id, request.container, request.submission)
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "immutable": True,
+        "metadata": {
+            "name": name,
+            "labels": labels(request.topology_id),
+            "ownerReferences": [_owner(name, pod_uid)],
+        },
+        "data": {TICKET: base64.b64encode(request.ticket.encode()).decode()},
+    }
+
+
+def budget(topology_id: str, containers: int, pods: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Evictions take one container at a time; `pods`: names and uids of those that live, which own it.
+
+    Bare pods have no controller that says how many there should be, so the number is that of those that must stay.
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": budget_name(topology_id),
+            "labels": labels(topology_id),
+            "ownerReferences": [_owner(name, uid) for name, uid in sorted(pods)],
+        },
+        "spec": {"minAvailable": max(0, containers - 1), "selector": {"matchLabels": labels(topology_id)}},
+    }
+
+
+def _owner(name: str, uid: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}

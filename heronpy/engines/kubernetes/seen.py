@@ -1,0 +1,245 @@
+"""What the API server says of a pod, as the contract has it (pure).
+
+An end is confirmed by the kubelet alone: by the terminated status of our container, or by a refusal to start it. A pod
+that is marked as failed, gone or overdue without that may run on, on a node that does not answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from heronpy.engines.contract import Ended, EnginePhase, Seen
+from heronpy.engines.kubernetes.names import (
+    AVOIDS,
+    CONTAINER,
+    LABEL_CONTAINER,
+    LABEL_SUBMISSION,
+    TOPOLOGY_ID,
+)
+from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
+
+#: How long after the end of its grace a pod may still be there; clocks differ as well.
+OVERDUE_S: Final = 30.0
+WORDS_MAX: Final = 500
+
+#: Reasons of a waiting container that no waiting cures.
+_HOPELESS: Final = frozenset(
+    {
+        "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+        "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+    }
+)  # fmt: skip
+#: A kubelet refused the pod before it started any container of it.
+_REFUSED: Final = frozenset(
+    {"OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "NodeAffinity", "UnexpectedAdmissionError"}
+    | {"NodePorts", "NodeName", "AppArmor", "SysctlForbidden", "NodeUnschedulable"}
+)
+#: A kubelet ended the pod, and says why.
+_BY_KUBELET: Final = frozenset({"Evicted", "DeadlineExceeded", "Preempting", "Shutdown", "NodeShutdown", "Terminated"})
+#: The runtime could not start the process.
+_NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
+#: The kubelet does not know what became of it.
+_UNKNOWN: Final = "ContainerStatusUnknown"
+
+
+def of(value: Any, *keys: str) -> Mapping[str, Any]:
+    """A map within maps; empty where there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def text(value: Mapping[str, Any], key: str) -> str:
+    """A text of a map; empty where there is none."""
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def items(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The maps of a list."""
+    found = value.get(key)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def name_of(pod: Mapping[str, Any]) -> str:
+    """By which the pod is known to people and to us."""
+    return text(of(pod, "metadata"), "name")
+
+
+def uid_of(pod: Mapping[str, Any]) -> str:
+    """By which the API server tells pods of one name apart."""
+    return text(of(pod, "metadata"), "uid")
+
+
+def node_of(pod: Mapping[str, Any]) -> str:
+    """The name of its node; empty while it has none."""
+    return text(of(pod, "spec"), "nodeName")
+
+
+def topology_of(pod: Mapping[str, Any]) -> str:
+    """The topology to which it belongs."""
+    return text(of(pod, "metadata", "annotations"), TOPOLOGY_ID)
+
+
+def is_deleted(pod: Mapping[str, Any]) -> bool:
+    """Somebody has asked for its end; it is there until its kubelet has seen to it."""
+    return bool(text(of(pod, "metadata"), "deletionTimestamp"))
+
+
+def seen_of(pod: Mapping[str, Any], now: float) -> Seen | None:
+    """A pod as the contract has it, at the wall time `now`; None if it is not one of ours."""
+    metadata = of(pod, "metadata")
+    found = of(metadata, "labels")
+    numbers = [text(found, LABEL_CONTAINER), text(found, LABEL_SUBMISSION)]
+    if not all(one.isascii() and one.isdigit() for one in numbers):
+        return None
+    status, state = of(pod, "status"), _state(pod)
+    ended, reason, code = _end(pod, now)
+    if ended is not Ended.NO:
+        phase = EnginePhase.ENDED
+    elif is_deleted(pod):
+        phase = EnginePhase.ENDING
+    elif not node_of(pod):
+        phase = EnginePhase.QUEUED
+    else:
+        phase = EnginePhase.RUNNING if "running" in state else EnginePhase.STARTING
+    avoids = text(of(metadata, "annotations"), AVOIDS)
+    waits = phase in (EnginePhase.QUEUED, EnginePhase.STARTING)
+    return Seen(
+        name_of(pod),
+        int(numbers[0]),
+        int(numbers[1]),
+        phase,
+        node_of(pod),
+        ended,
+        reason,
+        code,
+        cancelled=ended is Ended.CONFIRMED
+        and is_deleted(pod)
+        and not _is_disrupted(pod)
+        and not text(status, "reason"),
+        hopeless=waits and text(of(state, "waiting"), "reason") in _HOPELESS,
+        words=words_of(pod) if ended is Ended.NO else _last_words(pod, ended),
+        avoid=tuple(avoids.split(",")) if avoids else (),
+    )
+
+
+def _state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state of our container; empty while its kubelet has said nothing."""
+    statuses = items(of(pod, "status"), "containerStatuses")
+    return next((of(one, "state") for one in statuses if one.get("name") == CONTAINER), {})
+
+
+def _is_disrupted(pod: Mapping[str, Any]) -> bool:
+    """The cluster ends it for reasons of its own: preemption, drain, a node that is taken away or runs out of room."""
+    return any(
+        one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+        for one in items(of(pod, "status"), "conditions")
+    )
+
+
+def _end(pod: Mapping[str, Any], now: float) -> tuple[Ended, ExitReason | None, int | None]:
+    status, terminated = of(pod, "status"), _state(pod).get("terminated")
+    why, phase = text(status, "reason"), text(status, "phase")
+    if isinstance(terminated, Mapping) and terminated.get("reason") != _UNKNOWN:
+        code = terminated.get("exitCode")
+        return Ended.CONFIRMED, _reason(pod, terminated), code if isinstance(code, int) and code <= 128 else None
+    if phase == "Failed" and why in _REFUSED:
+        return Ended.CONFIRMED, ExitReason.SPAWN_FAILED, None
+    if phase == "Failed" and why in _BY_KUBELET:
+        return Ended.CONFIRMED, _by_kubelet(pod, why), None
+    if phase == "Failed" and not node_of(pod):
+        return Ended.CONFIRMED, ExitReason.PREEMPTED, None
+    given_up = phase in ("Failed", "Succeeded", "Unknown") or why == "NodeLost" or _is_overdue(pod, now)
+    return (Ended.UNCONFIRMED if given_up else Ended.NO), None, None
+
+
+def _is_overdue(pod: Mapping[str, Any], now: float) -> bool:
+    """It should have been gone for a while: its kubelet says nothing any more."""
+    try:
+        until = datetime.fromisoformat(text(of(pod, "metadata"), "deletionTimestamp").replace("Z", "+00:00"))
+        return now > until.timestamp() + OVERDUE_S
+    except (ValueError, OverflowError):
+        return False
+
+
+def _reason(pod: Mapping[str, Any], terminated: Mapping[str, Any]) -> ExitReason:
+    why, pods_why = terminated.get("reason"), text(of(pod, "status"), "reason")
+    if why == "OOMKilled":
+        return ExitReason.OOM
+    if pods_why in _BY_KUBELET:
+        return _by_kubelet(pod, pods_why)
+    if _is_disrupted(pod):
+        return ExitReason.PREEMPTED
+    if is_deleted(pod):
+        return ExitReason.KILLED
+    if why in _NOT_STARTED:
+        return ExitReason.SPAWN_FAILED
+    return classify(_status(terminated), ExitHints())
+
+
+def _by_kubelet(pod: Mapping[str, Any], why: str) -> ExitReason:
+    # A pod that used more than its own limit is no disruption, and would do so again.
+    return ExitReason.KILLED if why == "Evicted" and not _is_disrupted(pod) else ExitReason.PREEMPTED
+
+
+def _status(terminated: Mapping[str, Any]) -> int:
+    """As os.wait returns it: process 1 of a container that a signal ended has the code of a shell."""
+    code, signum = terminated.get("exitCode"), terminated.get("signal")
+    if isinstance(signum, int) and 0 < signum < 65:
+        return signum
+    code = code if isinstance(code, int) and 0 <= code <= 255 else 1
+    return code - 128 if 128 < code < 193 else code << 8
+
+
+def words_of(pod: Mapping[str, Any]) -> str:
+    """Why it does not run yet; empty when it runs."""
+    waiting = of(_state(pod), "waiting")
+    if waiting:
+        return _joined(text(waiting, "reason"), text(waiting, "message"))
+    if "running" in _state(pod):
+        return ""
+    for one in items(of(pod, "status"), "conditions"):
+        if one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return _joined(text(one, "reason"), text(one, "message"))
+    return "it has a node, which prepares it" if node_of(pod) else ""
+
+
+def _last_words(pod: Mapping[str, Any], ended: Ended) -> str:
+    status = of(pod, "status")
+    if ended is Ended.UNCONFIRMED:
+        said = _joined(text(status, "reason"), text(status, "message"))
+        return said or "its node has not said that it ended"
+    terminated = of(_state(pod), "terminated")
+    if text(status, "reason"):
+        return _joined(text(status, "reason"), text(status, "message"))
+    for one in items(status, "conditions"):
+        if one.get("type") == "DisruptionTarget" and one.get("status") == "True":
+            return _joined(text(one, "reason"), text(one, "message"))
+    why = text(terminated, "reason")
+    how = f"{why}, {describe_status(_status(terminated))}" if why else describe_status(_status(terminated))
+    # What it printed last, or what the runtime says of it.
+    last = text(terminated, "message").strip().splitlines()
+    return f"{how}: {last[-1]}"[:WORDS_MAX] if last else how
+
+
+def _joined(reason: str, message: str) -> str:
+    return ": ".join(" ".join(one.split()) for one in (reason, message) if one)[:WORDS_MAX]
+
+
+def printed(pod: Mapping[str, Any]) -> str:
+    """What its status keeps of the end of its output."""
+    return text(of(_state(pod), "terminated"), "message")
+
+
+def count_topologies(pods: Iterable[Mapping[str, Any]], now: float) -> dict[str, int]:
+    """Pods that have not ended, by topology."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        seen = seen_of(pod, now)
+        if seen is not None and seen.ended is Ended.NO and topology_of(pod):
+            found[topology_of(pod)] += 1
+    return dict(found)

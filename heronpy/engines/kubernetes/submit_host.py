@@ -1,0 +1,172 @@
+"""The manifest of a cluster: a Role for the engine, and a pod in the cluster from which people submit (pure).
+
+The pod is a Deployment of one that keeps the schedulers running; its volume holds HERON_HOME, a Service without an
+address of its own gives it a name for good, and its settings are those of the cluster here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from heronpy.common.folders import POD_FOLDERS
+from heronpy.engines.kubernetes.names import LABEL_MANAGED, MANAGER, TMP, dns_of
+from heronpy.engines.kubernetes.rights import rules
+from heronpy.engines.kubernetes.template import USER
+
+VOLUME: Final = "/heron"
+HOME: Final = f"{VOLUME}/home"
+CONF: Final = "/etc/heron/conf"
+TEMPLATE: Final = "/etc/heron/pod-template.yaml"
+_MACHINE_ID: Final = "/etc/machine-id"
+_GRACE_S: Final = 30
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitHost:
+    """What the manifest of a cluster is made from."""
+
+    cluster: str
+    namespace: str
+    image: str
+    #: The interpreter in the image.
+    python: str
+    volume_bytes: int
+    #: Text of conf/<cluster>/<room>.yaml by room.
+    rooms: Mapping[str, str] = field(default_factory=dict)
+    #: Text of the pod template; empty: there is none.
+    template: str = ""
+    #: Also the right to see the cluster's nodes.
+    nodes: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of all objects."""
+        return f"heron-{dns_of(self.cluster)}"
+
+    @property
+    def door_host(self) -> str:
+        """The name of the Service in the cluster's DNS."""
+        return f"{self.name}.{self.namespace}.svc"
+
+
+def manifest(host: SubmitHost) -> list[dict[str, Any]]:
+    """The objects, in the order in which they are applied."""
+    found = [
+        _object(host, "v1", "ServiceAccount"),
+        {**_object(host, f"{_RBAC}/v1", "Role"), "rules": rules()},
+        _binding(host, "Role", host.name),
+    ]
+    if host.nodes:
+        name = f"{host.namespace}-{host.name}-nodes"
+        role = _object(host, f"{_RBAC}/v1", "ClusterRole", name)
+        found += [
+            {**role, "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]},
+            _binding(host, "ClusterRole", name),
+        ]
+    volume = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": str(host.volume_bytes)}},
+    }
+    # Without an address of its own the name leads to the pod, at any port.
+    service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": _selector(host)}
+    return [
+        *found,
+        {**_object(host, "v1", "ConfigMap"), "data": _files(host)},
+        {**_object(host, "v1", "PersistentVolumeClaim"), "spec": volume},
+        {**_object(host, "v1", "Service"), "spec": service},
+        {**_object(host, "apps/v1", "Deployment"), "spec": _deployment(host)},
+    ]
+
+
+def _object(host: SubmitHost, version: str, kind: str, name: str = "") -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name or host.name, "labels": {LABEL_MANAGED: MANAGER, **_selector(host)}}
+    if not kind.startswith("Cluster"):
+        metadata["namespace"] = host.namespace
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _selector(host: SubmitHost) -> dict[str, str]:
+    return {"app.kubernetes.io/name": host.name}
+
+
+def _binding(host: SubmitHost, kind: str, role: str) -> dict[str, Any]:
+    return {
+        **_object(host, f"{_RBAC}/v1", f"{kind}Binding", role),
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": host.name, "namespace": host.namespace}],
+    }
+
+
+def _files(host: SubmitHost) -> dict[str, str]:
+    # The volume moves from node to node, and is one host's all the same.
+    machine = hashlib.sha256(f"heronpy {host.namespace}/{host.cluster}".encode()).hexdigest()[:32]
+    found = {f"{room}.yaml": text for room, text in host.rooms.items()} | {"machine-id": machine + "\n"}
+    return found | ({"pod-template": host.template} if host.template else {})
+
+
+def _deployment(host: SubmitHost) -> dict[str, Any]:
+    mounts: list[dict[str, Any]] = [
+        {"name": "state", "mountPath": VOLUME},
+        {"name": "tmp", "mountPath": TMP},
+        *(
+            {"name": "conf", "mountPath": f"{CONF}/{host.cluster}/{room}.yaml", "subPath": f"{room}.yaml"}
+            for room in host.rooms
+        ),
+        {"name": "conf", "mountPath": _MACHINE_ID, "subPath": "machine-id"},
+    ]
+    if host.template:
+        mounts.append({"name": "conf", "mountPath": TEMPLATE, "subPath": "pod-template"})
+    env = {
+        "HERON_HOME": HOME,
+        "HERON_CONF": CONF,
+        POD_FOLDERS: f"{TMP}:{VOLUME}",
+        "HOME": HOME,
+        "TMPDIR": TMP,
+    }
+    files = "\0".join(f"{name}\0{content}" for name, content in sorted(_files(host).items()))
+    pod = {
+        "serviceAccountName": host.name,
+        # The state in files is this host's, whichever pod it is.
+        "hostname": host.name,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": _GRACE_S,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **USER},
+        "containers": [
+            {
+                "name": "heron",
+                "image": host.image,
+                "command": [host.python, "-Pm", "heronpy.cli", "scheduler", "keep", host.cluster],
+                "env": [{"name": name, "value": value} for name, value in env.items()],
+                "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": [
+            {"name": "state", "persistentVolumeClaim": {"claimName": host.name}},
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "conf", "configMap": {"name": host.name}},
+        ],
+    }
+    return {
+        "replicas": 1,
+        # Never two at the same state.
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": _selector(host)},
+        "template": {
+            "metadata": {
+                "labels": {LABEL_MANAGED: MANAGER, **_selector(host)},
+                # Settings that change make another pod.
+                "annotations": {"heronpy.dev/settings": hashlib.sha256(files.encode()).hexdigest()[:16]},
+            },
+            "spec": pod,
+        },
+    }

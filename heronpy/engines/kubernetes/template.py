@@ -1,0 +1,122 @@
+"""An operator's pod template, into which ours is merged: what heronpy sets itself is refused there (pure).
+
+Maps are merged key by key, containers name by name, and other lists are added, so a template adds node selectors,
+volumes, variables or further containers, and takes nothing away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from heronpy.common.errors import ConfigError
+
+#: What identifies an item of a list.
+_KEYS: Final = ("mountPath", "name", "key")
+#: Defaults of ours that a template may replace: users are the image's business.
+USER: Final = {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000}
+_HINTS: Final = {
+    "image": "use heron.kubernetes.image",
+    "namespace": "use heron.kubernetes.namespace",
+    "terminationGracePeriodSeconds": "use heron.engine.leave_s",
+    "memory": "components ask for memory, or heron.packing.instance_ram_bytes",
+    "cpu": "components ask for cores, or heron.packing.instance_cpu",
+    "ephemeral-storage": "components ask for disk",
+}
+_AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def check_template(template: object, ours: Mapping[str, Any]) -> None:
+    """ConfigError unless the template is one, and sets nothing that a pod of ours has; `ours` has all fields."""
+    if not isinstance(template, Mapping):
+        raise ConfigError("it is no map with the keys metadata and spec")
+    unknown = sorted(set(map(str, template)) - {"apiVersion", "kind", "metadata", "spec"})
+    if unknown:
+        raise ConfigError(f"it has {unknown[0]!r}, but may have metadata and spec only, as a pod")
+    for part in ("metadata", "spec"):
+        if not isinstance(template.get(part, {}), Mapping):
+            raise ConfigError(f"its {part} is no map")
+    merged(template, ours)
+
+
+def merged(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod: the template's fields and ours; ConfigError where both set one."""
+    given = {key: value for key, value in template.items() if key in ("metadata", "spec")}
+    spec = dict(given.get("spec") or {})
+    affinity = spec.pop("affinity", None)
+    found: dict[str, Any] = _both({**given, "spec": spec}, _copied(ours), "")
+    security = found["spec"]["securityContext"]
+    if security.get("runAsUser") == 0:
+        raise ConfigError("it sets spec.securityContext.runAsUser to 0, but containers do not run as root; name a user")
+    found["spec"]["securityContext"] = {**USER, **security}
+    if affinity is not None:
+        found["spec"]["affinity"] = _affinity(affinity, found["spec"].get("affinity", {}))
+    return found
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _both(given: Any, ours: Any, path: str) -> Any:
+    if isinstance(given, Mapping) and isinstance(ours, Mapping):
+        found = {str(key): value for key, value in _copied(given).items()}
+        for key, value in ours.items():
+            at = f"{path}.{key}" if path else key
+            found[key] = _both(found[key], value, at) if found.get(key) is not None else value
+        return found
+    if isinstance(given, list) and isinstance(ours, list):
+        return _lists(given, ours, path)
+    raise _refused(path)
+
+
+def _refused(path: str) -> ConfigError:
+    hint = _HINTS.get(path.rpartition(".")[2], "remove it")
+    return ConfigError(f"it sets {path}, which heronpy sets itself; {hint}")
+
+
+def _key(item: Any) -> tuple[str, str]:
+    if isinstance(item, Mapping):
+        for key in _KEYS:
+            if item.get(key) is not None:
+                return key, str(item[key])
+    return "", ""
+
+
+def _lists(given: list[Any], ours: list[Any], path: str) -> list[Any]:
+    found, rest = [], {_key(item): item for item in ours}
+    for item in given:
+        mine = rest.pop(_key(item), None) if _key(item)[0] else None
+        at = f"{path}[{_key(item)[1]}]"
+        if mine is not None and path != "spec.containers":
+            raise _refused(at)
+        found.append(_copied(item) if mine is None else _both(_without_key(item), mine, at))
+    # Ours first: commands of people show the first container.
+    return [*rest.values(), *found]
+
+
+def _without_key(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in item.items() if key != _key(item)[0]}
+
+
+def _affinity(given: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The template's affinity and ours: each of its alternatives for nodes has to keep to our condition as well."""
+    if not isinstance(given, Mapping):
+        raise ConfigError("its spec.affinity is no map")
+    found: dict[str, Any] = _copied(given)
+    for kind, rules in ours.items():
+        into = found.setdefault(kind, {})
+        for rule, value in rules.items():
+            if rule != _AFFINITY:
+                into[rule] = [*into.get(rule, []), *value]
+                continue
+            [term] = value["nodeSelectorTerms"]
+            terms = into.get(rule, {}).get("nodeSelectorTerms") or [{}]
+            into[rule] = {"nodeSelectorTerms": [_with_condition(one, term) for one in terms]}
+    return found
+
+
+def _with_condition(term: Mapping[str, Any], condition: Mapping[str, Any]) -> dict[str, Any]:
+    return {**term, **{key: [*term.get(key, []), *value] for key, value in condition.items()}}

@@ -1,0 +1,122 @@
+"""The right of a container to act (pure): its lease, as it counts it itself, and the times of all leases.
+
+A container whose host no longer answers may still run. Its successor is activated only when it can no longer do harm:
+
+- `LEASE`: the container asks for a grant every `renew_s`. Without one for `fence_s`, counted from when it *sent* the
+  request that was granted, it stops its tasks, which takes up to `stop_grace_s`. The scheduler counts from when it
+  *received* the last request, and waits `lost_s`, which is longer. No clock is compared with another, only lengths;
+  both count CLOCK_BOOTTIME, so that a host that was suspended has lost its time as well.
+- `EPOCH`: it runs on; after `lost_s` its successor gets a higher epoch, and what the old one sends is refused.
+- `CONFIRMATION`: nobody follows before the engine has confirmed the end, or a user has said so.
+
+The answer of the state manager that there is no scheduler counts as a grant, from when the question was sent: the loss
+of a scheduler stops nothing. `heronpy.scheduler.leases` is the other side: what the scheduler knows and may grant.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+from heronpy.common.errors import ConfigError
+
+#: How much faster one host's clock may run than another's.
+CLOCK_DRIFT = 0.001
+#: Requests of a container whose answers are waited for; older ones are void.
+REQUESTS_MAX = 64
+
+
+class Fencing(Enum):
+    """How a container that may still run is kept from doing harm."""
+
+    LEASE = "lease"
+    EPOCH = "epoch"
+    CONFIRMATION = "confirmation"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """The times of all leases, in seconds; ConfigError unless they exclude each other's mistakes."""
+
+    renew_s: float = 5.0
+    fence_s: float = 40.0
+    lost_s: float = 60.0
+    stop_grace_s: float = 3.0
+    #: How long a scheduler grants without having proved its permit.
+    permit_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.renew_s <= 0 or self.stop_grace_s < 0:
+            raise ConfigError(f"renew_s is {self.renew_s:g} and stop_grace_s {self.stop_grace_s:g}; use positive times")
+        if self.fence_s <= 2 * self.renew_s:
+            raise ConfigError(
+                f"fence_s is {self.fence_s:g}, which a single lost renewal uses up;"
+                f" it must be more than twice renew_s ({self.renew_s:g})"
+            )
+        stopped_s = (self.fence_s + self.stop_grace_s) * (1 + CLOCK_DRIFT)
+        if stopped_s >= self.lost_s:
+            raise ConfigError(
+                f"lost_s is {self.lost_s:g}, but a container without a grant has stopped only after {stopped_s:.3g} s"
+                f" (fence_s {self.fence_s:g} and a stop grace of {self.stop_grace_s:g}); raise lost_s or lower fence_s"
+            )
+        if self.permit_s < self.lost_s:
+            raise ConfigError(f"permit_s is {self.permit_s:g} but must be at least lost_s ({self.lost_s:g})")
+
+    def silence_from(self, now: float, alone: bool) -> float:
+        """Until when an earlier scheduler may have granted leases, for one that takes the permit now.
+
+        `alone`: the end of the last one is confirmed, and it was alone itself.
+        """
+        return now if alone else now + self.permit_s
+
+
+class Lease:
+    """The right of one container to act, as the container itself counts it."""
+
+    def __init__(self, times: LeaseTimes, fencing: Fencing) -> None:
+        self._times = times
+        self._fencing = fencing
+        self._sent: deque[tuple[int, float]] = deque(maxlen=REQUESTS_MAX)
+        self._number = 0
+        #: The epoch in which it acts; 0: it does not.
+        self.epoch = 0
+        #: The highest epoch in which it has acted and stopped.
+        self.stopped = 0
+        #: It has to stop at this time, unless there is a grant.
+        self.until = 0.0
+
+    def ask(self, now: float) -> int:
+        """The number of a request that is sent now, to the scheduler or to the state manager."""
+        self._number += 1
+        self._sent.append((self._number, now))
+        return self._number
+
+    def granted(self, number: int, now: float) -> None:
+        """A request was answered by a grant, or by: there is no scheduler."""
+        sent = self._sent_at(number)
+        if sent is not None and self.epoch:
+            self.until = max(self.until, sent + self._times.fence_s)
+
+    def activated(self, number: int, epoch: int, now: float) -> bool:
+        """A request was answered by an activation; False if that came too late to be of any use."""
+        sent = self._sent_at(number)
+        if sent is None or now - sent >= self._times.fence_s or epoch <= max(self.epoch, self.stopped):
+            return False
+        self.epoch, self.until = epoch, sent + self._times.fence_s
+        return True
+
+    def stop(self) -> None:
+        """Its tasks have stopped."""
+        self.epoch, self.stopped = 0, max(self.epoch, self.stopped)
+
+    def is_over(self, now: float) -> bool:
+        """Whether its tasks have to stop now."""
+        return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until
+
+    def is_in_doubt(self, now: float) -> bool:
+        """Whether to ask the state manager, too, if there is a scheduler."""
+        return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until - self._times.fence_s / 2
+
+    def _sent_at(self, number: int) -> float | None:
+        return next((sent for known, sent in self._sent if known == number), None)

@@ -1,0 +1,113 @@
+"""Engines by their kind: Kubernetes, Slurm, and what installed packages offer at the entry point `heronpy.engines`.
+
+An entry point is a function `open(settings, topology_id, command) -> Engine`. Its module is loaded when an engine of
+that kind is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.setting_types import EngineSettings, KubernetesSettings, SlurmSettings
+from heronpy.common.settings import HasSettings, settings_for
+from heronpy.engines.contract import Engine
+
+GROUP = "heronpy.engines"
+#: Of the text of a pod template.
+TEMPLATE_MAX = 1 << 20
+Opener = Callable[[HasSettings, str, Sequence[str]], Engine]
+
+
+def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Sequence[str]) -> Engine:
+    """The engine that runs the containers of one topology; `command` is what each container runs there.
+
+    ConfigError when there is no engine of that kind, or its settings contradict each other.
+    """
+    if kind in OWN:
+        return OWN[kind](settings, topology_id, command)
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if kind not in found:
+        known = ", ".join(sorted({*OWN, *found}))
+        raise ConfigError(f"heron.engine.kind is {kind!r}, but there is no such engine; use one of {known}")
+    opener: Opener = found[kind].load()
+    return opener(settings, topology_id, command)
+
+
+def kinds() -> list[str]:
+    """The kinds of engines that there are."""
+    return sorted({*OWN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def _kubernetes(settings: HasSettings, topology_id: str, command: Sequence[str]) -> Engine:
+    from heronpy.engines.kubernetes.client import Api
+    from heronpy.engines.kubernetes.engine import KubernetesEngine
+    from heronpy.engines.kubernetes.pods import PodOptions
+
+    room, engine = settings_for(settings, KubernetesSettings), settings_for(settings, EngineSettings)
+    template = template_of(room.pod_template) if room.pod_template else {}
+    options = PodOptions(room.image, int(engine.leave_s), engine.home, template, room.pod_template)
+    return KubernetesEngine(topology_id, options, command, Api(room.context, room.namespace), engine.poll_s)
+
+
+def template_text(file: str) -> str:
+    """The text of an operator's pod template; ConfigError when it cannot be read."""
+    path = os.path.expanduser(file)
+    if not os.path.isabs(path):
+        raise ConfigError(f"heron.kubernetes.pod_template is {file!r} but must be an absolute path")
+    try:
+        with open(path, encoding="utf-8") as opened:
+            found = opened.read(TEMPLATE_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(f"heron.kubernetes.pod_template {file} cannot be read: {why}") from None
+    if len(found) > TEMPLATE_MAX:
+        raise ConfigError(f"heron.kubernetes.pod_template {file} is longer than {TEMPLATE_MAX} characters")
+    return found
+
+
+def template_of(file: str) -> Mapping[str, Any]:
+    """The pod template of an operator; ConfigError when there is none that can be read."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(template_text(file))
+    except yaml.YAMLError as error:
+        said = " ".join(str(error).split())[:200]
+        raise ConfigError(f"heron.kubernetes.pod_template {file} is no YAML: {said}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"heron.kubernetes.pod_template {file} is no map with the keys metadata and spec")
+    return found
+
+
+def _slurm(settings: HasSettings, topology_id: str, command: Sequence[str]) -> Engine:
+    from heronpy.engines.slurm.batch import SlurmOptions
+    from heronpy.engines.slurm.engine import SlurmEngine
+
+    slurm, engine = settings_for(settings, SlurmSettings), settings_for(settings, EngineSettings)
+    options = SlurmOptions(
+        slurm.partition,
+        slurm.account,
+        slurm.qos,
+        int(slurm.time_limit_s),
+        int(engine.leave_s),
+        tuple(slurm.prologue.splitlines()),
+        _words(slurm.options),
+        slurm.output_dir,
+    )
+    return SlurmEngine(topology_id, options, command, poll_s=engine.poll_s)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"heron.slurm.options cannot be read: {error}") from None
+
+
+#: Engines that come with heronpy.
+OWN: Mapping[str, Opener] = {"kubernetes": _kubernetes, "slurm": _slurm}

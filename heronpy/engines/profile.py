@@ -1,0 +1,56 @@
+"""What a new cluster's settings may start with: what an engine of that kind says of itself on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from heronpy.engines.contract import EngineError
+
+IMAGE_PYTHON = "/usr/local/bin/python3"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Settings by room and field, and lines for people."""
+
+    values: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: By room.
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    #: Why nothing could be found; "" if the engine answered.
+    unknown: str = ""
+
+
+def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile:
+    """What is found for a kind of engine; nothing for kinds that are installed apart."""
+    if kind == "kubernetes":
+        return _kubernetes()
+    if kind != "slurm":
+        return Profile()
+    from heronpy.engines.slurm.batch import SlurmOptions
+    from heronpy.engines.slurm.engine import SlurmEngine
+
+    try:
+        partitions = SlurmEngine("heron-init", SlurmOptions(), [], variables).partitions()
+    except EngineError as error:
+        return Profile(unknown=str(error))
+    up = [one for one in partitions if one.up]
+    default = next((one for one in up if one.default), None)
+    chosen = default if default is not None else up[0] if len({one.name for one in up}) == 1 else None
+    notes = [f"partition {one.name}{' (default)' if one.default else ''}: {one.words}" for one in partitions]
+    return Profile({"slurm": {"partition": chosen.name}} if chosen is not None else {}, {"slurm": notes})
+
+
+def _kubernetes() -> Profile:
+    """Context and namespace of the kubeconfig, and where Python is in the images that most people start from."""
+    from heronpy.engines.kubernetes.client import Api
+
+    python = {"python": IMAGE_PYTHON}
+    notes = {"engine": [f"{IMAGE_PYTHON} is the Python of Docker's official images python:*"]}
+    try:
+        api = Api()
+        place = {"namespace": api.namespace} | ({"context": api.context} if api.context else {})
+        server = f"the API server is {api.server}"
+    except EngineError as error:
+        return Profile({"engine": python}, notes, unknown=str(error))
+    return Profile({"engine": python, "kubernetes": place}, {**notes, "kubernetes": [server]})

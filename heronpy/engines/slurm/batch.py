@@ -1,0 +1,138 @@
+"""What is submitted to Slurm: names, arguments of `sbatch`, and the batch script (pure).
+
+Containers of one size travel as one job array, whose index is the container; its name has topology and submission. The
+ticket is part of the script, which only the user and Slurm itself can read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heronpy.common.errors import ConfigError
+from heronpy.engines.contract import Request
+
+PREFIX = "heron."
+AVOIDS = "avoids:"
+_MIB = 1 << 20
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: Options that decide what a job is; each is set by a setting, or by us alone.
+OWNED = {
+    "account": "account", "qos": "qos", "partition": "partition", "time": "time_limit_s", "signal": "leave_s",
+    "output": "output_dir", "error": "output_dir", "array": "", "job-name": "", "nodes": "", "ntasks": "",
+    "ntasks-per-node": "", "cpus-per-task": "", "mem": "", "mem-per-cpu": "", "tmp": "", "exclude": "", "nodelist": "",
+    "requeue": "", "no-requeue": "", "export": "", "export-file": "", "get-user-env": "", "comment": "", "wrap": "",
+    "wait": "", "parsable": "", "test-only": "", "chdir": "", "open-mode": "", "input": "",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """What an operator sets for a cluster; ConfigError where it contradicts what we set."""
+
+    #: Empty: the cluster's defaults.
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    #: Wall time of a container, in seconds; 0: the partition's default.
+    time_limit_s: int = 0
+    #: How long before the end of its time a container is told.
+    leave_s: int = 60
+    #: Lines of shell that run on the node before the container.
+    prologue: tuple[str, ...] = ()
+    #: More options of sbatch, such as --constraint=ssd.
+    extra: tuple[str, ...] = ()
+    #: A folder on every node for what first processes print; empty: it is not kept.
+    output_dir: str = ""
+
+    def __post_init__(self) -> None:
+        for option in self.extra:
+            name, dashes = option.lstrip("-").partition("=")[0], option.startswith("--")
+            if not dashes:
+                raise ConfigError(f"slurm option {option!r} is not of the form --name or --name=value")
+            if name in OWNED:
+                setting = OWNED[name]
+                fix = f"use the setting slurm.{setting}" if setting else "remove it: heronpy sets it itself"
+                raise ConfigError(f"slurm option --{name} is not allowed in extra options; {fix}")
+        if self.time_limit_s and self.time_limit_s <= self.leave_s:
+            raise ConfigError(
+                f"slurm.time_limit_s is {self.time_limit_s} but must be more than leave_s ({self.leave_s}),"
+                " or containers are told to leave when they start"
+            )
+        if self.output_dir and (not self.output_dir.startswith("/") or set(self.output_dir) & set("%\\\n")):
+            meant = f"slurm.output_dir is {self.output_dir!r}"
+            raise ConfigError(f"{meant} but must be an absolute path without '%', '\\' and line breaks")
+        if any("\n" in line for line in self.prologue):
+            raise ConfigError("a line of slurm.prologue has a line break; make it two lines")
+
+
+def job_name(topology_id: str, submission: int) -> str:
+    """The name of the jobs of one submission number."""
+    return f"{PREFIX}{topology_id}.{submission}"
+
+
+def look_command(topology_id: str) -> str:
+    """What shows a person the jobs of a topology, and those that Slurm has given up with their hosts."""
+    return f"squeue --all --me --array --states=all --noheader --format='%i %j %T %N' | grep -F {PREFIX}{topology_id}."
+
+
+def parse_name(name: str) -> tuple[str, int] | None:
+    """Topology id and submission; None if the job is not ours."""
+    topology, dot, submission = name.removeprefix(PREFIX).rpartition(".")
+    ours = name.startswith(PREFIX) and dot and submission.isascii() and submission.isdigit()
+    return (topology, int(submission)) if ours and topology else None
+
+
+def batches(requests: Sequence[Request]) -> list[list[Request]]:
+    """Requests that differ only in their container, together: one job array each."""
+    found: dict[tuple[object, ...], list[Request]] = {}
+    for one in requests:
+        alike = (one.topology_id, one.submission, one.cpu, one.ram_bytes, one.disk_bytes, one.avoid, one.ticket)
+        found.setdefault(alike, []).append(one)
+    return list(found.values())
+
+
+def sbatch_arguments(batch: Sequence[Request], options: SlurmOptions, avoid: Sequence[str]) -> list[str]:
+    """The command for requests that differ only in their container; `avoid`: hosts, which Slurm must know."""
+    first = batch[0]
+    hosts = [host for host in avoid if _HOST.fullmatch(host)]
+    arguments = [
+        "sbatch", "--parsable", "--no-requeue",
+        f"--job-name={job_name(first.topology_id, first.submission)}",
+        f"--array={','.join(str(one.container) for one in batch)}",
+        "--nodes=1", "--ntasks=1",
+        f"--cpus-per-task={max(1, math.ceil(first.cpu))}",
+        f"--mem={max(1, math.ceil(first.ram_bytes / _MIB))}M",
+        # The environment of this host is none of that one's business, and may hold secrets.
+        "--export=HOME,USER,LOGNAME",
+        "--chdir=/",
+        f"--signal=B:USR1@{options.leave_s}",
+        f"--output={f'{options.output_dir}/%A_%a.out' if options.output_dir else '/dev/null'}",
+    ]  # fmt: skip
+    arguments += [f"--tmp={math.ceil(first.disk_bytes / _MIB)}M"] if first.disk_bytes else []
+    arguments += [f"--exclude={','.join(hosts)}", f"--comment={AVOIDS}{','.join(hosts)}"] if hosts else []
+    arguments += [f"--time={math.ceil(options.time_limit_s / 60)}"] if options.time_limit_s else []
+    for name in ("partition", "account", "qos"):
+        value = getattr(options, name)
+        arguments += [f"--{name}={value}"] if value else []
+    return [*arguments, *options.extra]
+
+
+def batch_script(request: Request, options: SlurmOptions, command: Sequence[str]) -> str:
+    """The script: it becomes the command, so signals reach that; the ticket is its standard input."""
+    end = "HERON_TICKET_END"
+    if any(line == end for line in request.ticket.splitlines()):
+        raise ValueError("the ticket has the line that ends it")
+    lines = [
+        "#!/bin/bash",
+        *options.prologue,
+        f"export HERON_TOPOLOGY_ID={shlex.quote(request.topology_id)}",
+        f'export HERON_CONTAINER="$SLURM_ARRAY_TASK_ID" HERON_SUBMISSION={request.submission}',
+        f"exec {shlex.join(command)} <<'{end}'",
+        request.ticket,
+        end,
+    ]
+    return "\n".join(lines) + "\n"

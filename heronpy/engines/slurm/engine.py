@@ -1,0 +1,275 @@
+"""Slurm behind the contract of engines."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import check_root
+from heronpy.engines.contract import (
+    EngineAwayError,
+    EngineError,
+    EngineFatalError,
+    Explained,
+    Found,
+    NodeSize,
+    Request,
+    Seen,
+)
+from heronpy.engines.slurm.batch import SlurmOptions, batch_script, batches, look_command, sbatch_arguments
+from heronpy.engines.slurm.commands import Commands, is_gone
+from heronpy.engines.slurm.texts import (
+    ENDED_BY_NODE,
+    JOBS,
+    NODES,
+    PARTITIONS,
+    START,
+    Job,
+    Partition,
+    count_topologies,
+    newest,
+    parse_config,
+    parse_jobs,
+    parse_nodes,
+    parse_partitions,
+    parse_release,
+    parse_start,
+    parse_submitted,
+    seen_of,
+)
+
+#: The oldest release on which this was tried.
+RELEASE_MIN = (22, 5)
+POLL_S = 2.0
+_TAIL_BYTES = 4096
+#: Ends of which the node was asked; more are forgotten, oldest first, and asked again.
+_JUDGED_MAX = 4096
+_NEEDED = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
+
+
+class SlurmEngine:
+    """The jobs of one topology. `command` is what each container runs; its standard input is the ticket.
+
+    The grace of a cancelled job is KillWait of the cluster, whatever `cancel` is asked for.
+    """
+
+    def __init__(
+        self,
+        topology_id: str,
+        options: SlurmOptions,
+        command: Sequence[str],
+        variables: Mapping[str, str] | None = None,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._topology_id = topology_id
+        self._options = options
+        self._command = tuple(command)
+        self._commands = Commands(variables)
+        self._path = (os.environ if variables is None else variables).get("PATH")
+        self._poll_s = poll_s
+        #: Whether the end of a job was confirmed, as judged when it was seen first.
+        self._confirmed: dict[str, bool] = {}
+        self._disk: bool | None = None
+
+    # ---- what is asked for ----------------------------------------------------------------------
+    def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
+        """One job array for all that are alike. See `Engine.submit`."""
+        ids: dict[tuple[int, int], str] = {}
+        if any(one.disk_bytes for one in requests) and not self._counts_disk():
+            requests = [replace(one, disk_bytes=0) for one in requests]
+        for batch in batches(requests):
+            script = batch_script(batch[0], self._options, self._command)
+            try:
+                text = self._commands.run(sbatch_arguments(batch, self._options, batch[0].avoid), script)
+            except EngineFatalError:
+                if not batch[0].avoid:
+                    raise
+                # No other node is big enough, or Slurm does not know one of them any more: better there than nowhere.
+                text = self._commands.run(sbatch_arguments(batch, self._options, ()), script)
+            try:
+                job = parse_submitted(text)
+            except ValueError as error:
+                raise EngineAwayError(str(error)) from None
+            ids |= {(one.container, one.submission): f"{job}_{one.container}" for one in batch}
+        return ids
+
+    def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
+        """See `Engine.cancel`; the grace is KillWait of the cluster."""
+        if not engine_ids:
+            return
+        try:
+            self._commands.run(["scancel", *engine_ids])
+        except EngineError as error:
+            if not isinstance(error, EngineFatalError | EngineAwayError) or not is_gone(error):
+                raise
+
+    # ---- what is seen -----------------------------------------------------------------------------
+    def _jobs(self) -> Sequence[Job]:
+        argv = ["squeue", "--all", "--noheader", "--array", "--states=all", "--me", f"--Format={JOBS}"]
+        try:
+            return parse_jobs(self._commands.run(argv))
+        except ValueError as error:
+            raise EngineAwayError(str(error)) from None
+
+    def list(self) -> Sequence[Seen]:
+        """One squeue; sinfo as well, when the end of a job is new that its node has to bring about."""
+        jobs = newest([job for job in self._jobs() if job.topology_id == self._topology_id])
+        new = [job for job in jobs if job.state in ENDED_BY_NODE and job.host and job.engine_id not in self._confirmed]
+        if new:
+            hosts = ",".join(sorted({job.host for job in new}))
+            lost = parse_nodes(
+                self._commands.run(["sinfo", "--Node", "--noheader", f"--nodes={hosts}", f"--format={NODES}"])
+            )
+            for job in new:
+                self._confirmed[job.engine_id] = job.host not in lost
+            for oldest in [*self._confirmed][:-_JUDGED_MAX]:
+                del self._confirmed[oldest]
+        unconfirmed = {job.engine_id for job in jobs if not self._confirmed.get(job.engine_id, True)}
+        return [seen_of(job, {job.host} if job.engine_id in unconfirmed else ()) for job in jobs]
+
+    def explain(self, engine_id: str) -> Explained:
+        """Slurm's reason, and when it expects the job to start."""
+        argv = ["squeue", "--all", "--noheader", "--array", f"--jobs={engine_id}", f"--Format={START}"]
+        try:
+            return parse_start(self._commands.run(argv))
+        except (EngineFatalError, EngineAwayError) as error:
+            if is_gone(error):
+                return parse_start("")
+            raise
+
+    def last_words(self, engine_id: str) -> str:
+        """The end of its output file, if the operator has set a folder for these."""
+        if not self._options.output_dir or not re.fullmatch(r"\d+_\d+", engine_id):
+            return ""
+        try:
+            with open(os.path.join(self._options.output_dir, f"{engine_id}.out"), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def look_command(self) -> str:
+        """See `Engine.look_command`."""
+        return look_command(self._topology_id)
+
+    def topologies(self) -> dict[str, int]:
+        """See `Engine.topologies`."""
+        return count_topologies(self._jobs())
+
+    @contextmanager
+    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+        """Slurm tells nothing by itself, so this calls every `poll_s`."""
+        over = threading.Event()
+
+        def poll() -> None:
+            while not over.wait(self._poll_s):
+                changed()
+
+        thread = threading.Thread(target=poll, name="slurm-poll", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def reach(self) -> tuple[str, ...]:
+        """The address by which this host reaches the controller."""
+        config = parse_config(self._commands.run(["scontrol", "show", "config"]))
+        controller = config.get("SlurmctldHost[0]", "")
+        host = controller.partition("(")[2].rstrip(")") or controller
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((host, 9))  # nothing is sent
+            except OSError as error:
+                raise EngineAwayError(f"the controller {host or 'of Slurm'} cannot be reached: {error}") from None
+            return (str(probe.getsockname()[0]),)
+
+    def check(self) -> Sequence[Found]:
+        """Commands, release, controller, partition, limits. See `Engine.check`."""
+        lacking = [name for name in _NEEDED if shutil.which(name, path=self._path) is None]
+        if lacking:
+            what = f"{', '.join(lacking)} not found in PATH"
+            return [Found("Slurm's commands", False, what, "install them, or submit from a host that has them")]
+        found = [Found("Slurm's commands", True, ", ".join(_NEEDED))]
+        try:
+            text = self._commands.run(["squeue", "--version"]).strip()
+            release, least = parse_release(text), ".".join(f"{part:02}" for part in RELEASE_MIN)
+            found.append(Found("release", (release or (0, 0)) >= RELEASE_MIN, text, f"{least} or newer is needed"))
+            config = parse_config(self._commands.run(["scontrol", "show", "config"]))
+            found.append(Found("controller", True, config.get("SlurmctldHost[0]", "")))
+            grace, arrays = config.get("KillWait", "?"), config.get("MaxArraySize", "?")
+            found.append(Found("limits", True, f"a cancelled container has {grace} to end; arrays up to {arrays}"))
+            if self._options.output_dir:
+                found.append(check_output(self._options.output_dir))
+            partition = self._check_partition()
+            found.append(partition)
+            if partition.ok:
+                found.append(self._check_submission())
+        except EngineError as error:
+            found.append(Found("controller", False, str(error), "see that slurmctld runs and SLURM_CONF is right"))
+        return found
+
+    def node_sizes(self) -> Sequence[NodeSize]:
+        """One per kind of node of the partitions that are up."""
+        return [
+            NodeSize(one.cpus, one.memory_mib << 20, (one.disk_mib << 20) or None, f"partition {one.name}")
+            for one in self._partitions()
+            if one.up
+        ]
+
+    def _counts_disk(self) -> bool:
+        """Whether nodes have disk to request: on many clusters nobody has told Slurm (TmpDisk), and it refuses any."""
+        if self._disk is None:
+            self._disk = any(one.disk_mib for one in self._partitions())
+        return self._disk
+
+    def partitions(self) -> Sequence[Partition]:
+        """All partitions of the cluster, one per kind of node, whatever the options say."""
+        return self._partitions("")
+
+    def _partitions(self, name: str | None = None) -> Sequence[Partition]:
+        """Those of one partition; of the options, if none is named; of the whole cluster with ""."""
+        name = self._options.partition if name is None else name
+        flag = f"--partition={name}" if name else "--all"
+        argv = ["sinfo", flag, "--exact", "--noheader", f"--format={PARTITIONS}"]
+        return parse_partitions(self._commands.run(argv))
+
+    def _check_submission(self) -> Found:
+        """Whether Slurm would take a job with the account, quality of service and options that are set."""
+        size = Request(self._topology_id, 0, 1, cpu=1.0, ram_bytes=1 << 20)
+        argv = [*sbatch_arguments([size], self._options, ()), "--test-only"]
+        try:
+            self._commands.run(argv, batch_script(size, self._options, ["true"]))
+        except EngineFatalError as error:
+            fix = "correct slurm.partition, account, qos, time_limit_s or options"
+            return Found("submission", False, str(error), fix)
+        return Found("submission", True, "Slurm would take a job with these settings")
+
+    def _check_partition(self) -> Found:
+        name = self._options.partition
+        partitions = self._partitions()
+        if not partitions:
+            return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see those that there are")
+        down = [one.name for one in partitions if not one.up]
+        if len(down) == len(partitions):
+            return Found("partition", False, f"{', '.join(down)} is down", "choose another, or ask the operator")
+        return Found("partition", True, "; ".join(f"{one.name}: {one.words}" for one in partitions))
+
+
+def check_output(folder: str) -> Found:
+    """Whether first processes can print into a folder: a job whose output cannot be opened ends before it begins."""
+    fix = "make it on a file system that all hosts share, for you alone, or leave slurm.output_dir empty"
+    try:
+        check_root(folder, "slurm.output_dir")
+    except ConfigError as error:
+        return Found("output folder", False, str(error), fix)
+    ok = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+    return Found("output folder", ok, folder if ok else f"{folder} is no folder here that you may write to", fix)

@@ -1,0 +1,201 @@
+"""What Slurm's commands print, as values (pure). The formats are explicit, because JSON output differs per release."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from heronpy.common.units import format_bytes
+from heronpy.engines.contract import Ended, EnginePhase, Explained, Seen
+from heronpy.engines.slurm.batch import AVOIDS, parse_name
+from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
+
+#: Of squeue --Format; each field ends with a bar, so none is cut off.
+JOBS = "JobArrayID:|,State:|,NodeList:|,exit_code:|,Reason:|,Name:|,Comment:|"
+START = "Reason:|,StartTime:|"
+#: Of sinfo --format.
+NODES = "%N|%T"
+#: The star of a default partition is part of %P.
+PARTITIONS = "%P|%a|%l|%c|%m|%d"
+
+_ENDED = {
+    "COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "DEADLINE", "PREEMPTED", "CANCELLED", "NODE_FAIL", "BOOT_FAIL",
+}  # fmt: skip
+#: Slurm has asked the node to end these. A node that is lost does not, and the state is the same.
+ENDED_BY_NODE = frozenset({"CANCELLED", "PREEMPTED", "TIMEOUT", "DEADLINE"})
+_PHASES = {"PENDING": EnginePhase.QUEUED, "CONFIGURING": EnginePhase.STARTING, "RUNNING": EnginePhase.RUNNING}
+_REASONS = {
+    "OUT_OF_MEMORY": ExitReason.OOM,
+    "TIMEOUT": ExitReason.PREEMPTED,
+    "DEADLINE": ExitReason.PREEMPTED,
+    "PREEMPTED": ExitReason.PREEMPTED,
+    "CANCELLED": ExitReason.KILLED,
+    "BOOT_FAIL": ExitReason.LOST_HOST,
+}
+#: Reasons of a pending job that no waiting cures.
+_HOPELESS = re.compile(
+    r"PartitionTimeLimit|PartitionNodeLimit|BadConstraints|InvalidAccount|InvalidQOS|AccountNotAllowed|QOSNotAllowed"
+    r"|(Assoc|QOS)Max\w*PerJob\w*|DependencyNeverSatisfied"
+)
+#: States of nodes on which processes may run that nobody can reach.
+_LOST_NODE = re.compile(r"(down|fail|unknown|.*\*$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One line of squeue that is ours."""
+
+    engine_id: str
+    topology_id: str
+    container: int
+    submission: int
+    state: str
+    host: str
+    #: As os.wait returns it.
+    status: int
+    reason: str
+    avoid: tuple[str, ...]
+
+    @property
+    def ended(self) -> bool:
+        return self.state in _ENDED
+
+
+def parse_jobs(text: str) -> list[Job]:
+    """Our jobs in the output of squeue; ValueError if no line is in our format, or the last one is cut off.
+
+    Names and comments of the user's other jobs may break a line: what is left of one is not ours.
+    """
+    jobs = []
+    lines = [[field.strip() for field in line.split("|")] for line in text.splitlines() if line.strip()]
+    cut = lines and len(lines[-1]) < 7 and not text.rstrip().endswith("|")  # which ends each job
+    if lines and (cut or not any(len(fields) >= 7 for fields in lines)):
+        raise ValueError(f"squeue printed lines that are not in the format asked for: {text[-200:]!r}")
+    for fields in lines:
+        if len(fields) < 7:
+            continue
+        engine_id, state, host, status, reason, name, comment = fields[:7]
+        ours, index = parse_name(name), engine_id.partition("_")[2]
+        # A submission that Slurm refused is listed as a job that never had a node.
+        if ours is None or not index.isdigit() or (state == "FAILED" and reason == "BadConstraints" and not host):
+            continue
+        avoid = tuple(comment.removeprefix(AVOIDS).split(",")) if comment.startswith(AVOIDS) else ()
+        known = int(status) if status.isdigit() else 0
+        jobs.append(Job(engine_id, ours[0], int(index), ours[1], state, host, known, reason, avoid))
+    return jobs
+
+
+def parse_nodes(text: str) -> set[str]:
+    """The nodes of sinfo's output that are lost."""
+    lines = [line.partition("|") for line in text.split() if "|" in line]
+    return {name for name, _, state in lines if _LOST_NODE.match(state.lower())}
+
+
+def seen_of(job: Job, lost_nodes: Collection[str]) -> Seen:
+    """A job as the contract has it; `lost_nodes` matters only for ends that a node has to bring about."""
+    phase = EnginePhase.ENDED if job.ended else _PHASES.get(job.state, EnginePhase.ENDING)
+    words = job.state if job.reason in ("None", "") else f"{job.state}: {job.reason}"
+    unconfirmed = job.state == "NODE_FAIL" or (job.state in ENDED_BY_NODE and job.host in lost_nodes)
+    ended = Ended.NO if not job.ended else Ended.UNCONFIRMED if unconfirmed else Ended.CONFIRMED
+    reason: ExitReason | None = None
+    if ended is Ended.CONFIRMED:
+        reason = _REASONS.get(job.state) or _reason_of(job)
+        if job.state in ("FAILED", "COMPLETED"):
+            words = f"{words}, {describe_status(job.status)}"
+    exited = ended is Ended.CONFIRMED and job.status & 0x7F == 0 and job.state in ("FAILED", "COMPLETED")
+    return Seen(
+        job.engine_id,
+        job.container,
+        job.submission,
+        phase,
+        job.host,
+        ended,
+        reason,
+        job.status >> 8 if exited else None,
+        cancelled=job.state == "CANCELLED" and ended is Ended.CONFIRMED,
+        hopeless=phase is EnginePhase.QUEUED and _HOPELESS.fullmatch(job.reason) is not None,
+        words=words,
+        avoid=job.avoid,
+    )
+
+
+def _reason_of(job: Job) -> ExitReason:
+    """Of a job that ended by itself."""
+    if job.state == "FAILED" and job.status == 0:
+        return ExitReason.SPAWN_FAILED
+    return classify(job.status, ExitHints())
+
+
+def newest(jobs: Iterable[Job]) -> list[Job]:
+    """One per container and submission: one that has not ended rather than one that has."""
+    found: dict[tuple[int, int], Job] = {}
+    for job in sorted(jobs, key=lambda job: job.ended):
+        found.setdefault((job.container, job.submission), job)
+    return list(found.values())
+
+
+def count_topologies(jobs: Iterable[Job]) -> dict[str, int]:
+    """Jobs that have not ended, by topology."""
+    return dict(Counter(job.topology_id for job in jobs if not job.ended))
+
+
+def parse_start(text: str) -> Explained:
+    """The output of squeue for one job, in the format START, with times as seconds since 1970."""
+    reason, _, rest = text.strip().partition("|")
+    starts = rest.partition("|")[0].strip()
+    if not reason:
+        return Explained("Slurm does not list it any more")
+    return Explained(reason.strip(), float(starts) if starts.isdigit() else None)
+
+
+def parse_submitted(text: str) -> str:
+    """The job id that sbatch --parsable prints: `812` or `812;cluster`."""
+    job = text.strip().partition(";")[0]
+    if not job.isdigit():
+        raise ValueError(f"sbatch printed {text[:200]!r} instead of a job id")
+    return job
+
+
+def parse_release(text: str) -> tuple[int, int] | None:
+    """(22, 5) from `slurm-wlm 22.05.8`."""
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """The output of scontrol show config, by name."""
+    lines = [line.partition("=") for line in text.splitlines() if "=" in line]
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One line of sinfo."""
+
+    name: str
+    up: bool
+    time_limit: str
+    cpus: int
+    memory_mib: int
+    #: For temporary files; 0 where nobody has told Slurm.
+    disk_mib: int = 0
+    default: bool = False
+
+    @property
+    def words(self) -> str:
+        memory = format_bytes(self.memory_mib << 20)
+        return f"nodes of {self.cpus} cores and {memory}, time limit {self.time_limit}"
+
+
+def parse_partitions(text: str) -> list[Partition]:
+    """The partitions of sinfo's output, one line per kind of node."""
+    found = []
+    for line in text.splitlines():
+        fields = [field.strip().rstrip("+") for field in line.split("|")]
+        if len(fields) == 6 and all(field.isdigit() for field in fields[3:]):
+            name, star, _ = fields[0].partition("*")
+            cpus, memory, disk = map(int, fields[3:])
+            found.append(Partition(name, fields[1] == "up", fields[2], cpus, memory, disk, bool(star)))
+    return found

@@ -1,0 +1,324 @@
+"""What containers ask at the door: to be admitted, to go on, for the package; and what they tell before they end.
+
+`Handlers` of the door for a scheduler whose containers an engine runs. What it hears becomes events of placement, whose
+answers come back by `answer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heronpy.common.errors import ConfigError, FencedError, HeronError, InvalidRpcError, RetryableRpcError
+from heronpy.common.folders import open_private
+from heronpy.common.ids import bootstrap_id
+from heronpy.engines.lease import Fencing, LeaseTimes
+from heronpy.net import door_keys
+from heronpy.net.curve import Keys, Pair
+from heronpy.net.door_keys import DoorKeys
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.child_log import last_line_of
+from heronpy.proto import door_pb2
+from heronpy.scheduler.bindings import NONCE_BYTES, Bindings
+from heronpy.scheduler.door import Member
+from heronpy.scheduler.kept_logs import END_MAX_BYTES, KeptLogs
+from heronpy.scheduler.leases import Permit
+from heronpy.scheduler.package_door import PackageDoor
+from heronpy.scheduler.placement_events import Activate, Effect, Entry, Event, Fence, Grant, Heard, Leaving
+from heronpy.scheduler.renewals import Renewals
+
+log = logging.getLogger("heronpy.scheduler")
+
+#: Ends of logs that wait to be written; containers send the others again.
+LOGS_MAX = 64
+#: Hellos that wait until the package is packed.
+HELLOS_MAX = 2000
+#: A state manager that has lost its records knows less than the containers; more than so much is a forgery.
+AHEAD_MAX = 1000
+EPOCH_MAX = 1 << 40
+SPANS_MAX = 16
+_SPAN_NAME_MAX = 40
+_TAIL_BYTES = 4096
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What each container is told when it is admitted."""
+
+    launch: LaunchSpec
+    times: LeaseTimes
+    fencing: Fencing
+    door_keys: DoorKeys = field(repr=False)
+    #: Of the links between containers.
+    links: Keys = field(repr=False)
+    #: Folders that all hosts are said to share.
+    shared: tuple[str, ...] = ()
+
+
+class Admission:
+    """`handle` is how events reach placement; `now` is its clock. `permit` is None until this scheduler has it."""
+
+    def __init__(self, terms: Terms, handle: Callable[[Event], list[Effect]], now: Callable[[], float]) -> None:
+        self._terms = terms
+        self._handle = handle
+        self._now = now
+        self.permit: Permit | None = None
+        self._renewals = Renewals()
+        self._hosts: dict[int, tuple[int, str]] = {}
+        self._package = PackageDoor(terms.launch.package_dir, terms.launch.working_dir)
+        self._logs = KeptLogs(terms.launch.log_dir)
+        self._writing = asyncio.Lock()
+        #: Submissions that were heard and have not sent a log, with their hosts; and those that have.
+        self._silent: dict[Member, str] = {}
+        self._sent: set[Member] = set()
+        self._log_ends = self._hellos = 0
+        #: By container: a submission that was refused or has ended, and the sentence on it.
+        self._last_words: dict[int, tuple[int, str]] = {}
+        #: Steps of starts by container, of its newest submission that told.
+        self._starts: dict[int, tuple[int, list[door_pb2.StartSpan]]] = {}
+        #: The submissions of a container that may exist.
+        self.known: Callable[[int], Sequence[int]] = lambda container: ()
+        #: Its entry in the ledger; None of a container that nobody has heard of.
+        self.entry_of: Callable[[int], Entry | None] = lambda container: None
+        folder = door_keys.folder_of(terms.launch.working_dir)
+        self._bindings = Bindings(folder, lambda member: member[1] in self.known(member[0]))
+        #: Hellos of another process than the one that is that submission.
+        self.impostors = 0
+
+    def start(self) -> None:
+        """Put a file into each shared folder, and begin to pack the package; ConfigError."""
+        self._bindings.load()
+        for folder in self._terms.shared:
+            file = Path(folder) / self._proof_name
+            try:
+                with open(open_private(file, os.O_WRONLY | os.O_TRUNC), "wb") as opened:
+                    opened.write(self._proof_of(folder))
+            except OSError as error:
+                raise ConfigError(
+                    f"heron.engine.shared names {folder}, where this host cannot write ({error.strerror}); name a"
+                    " folder that all hosts reach by the same path, or none"
+                ) from None
+        self._package.start()
+
+    @property
+    def _proof_name(self) -> str:
+        return f".heron-{self._terms.launch.topology_id}"
+
+    def _proof_of(self, folder: str) -> bytes:
+        """The same for each scheduler of the topology, and for nobody else."""
+        return hmac.digest(self._terms.door_keys.member, f"shared {folder}".encode(), "sha256").hex().encode()
+
+    def remove(self) -> None:
+        """What it has made: the topology is gone."""
+        for folder in self._terms.shared:
+            try:
+                (Path(folder) / self._proof_name).unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("%s stays in %s: %s", self._proof_name, folder, error.strerror)
+        self._package.remove()
+
+    # ---- answers ----------------------------------------------------------------------------
+    def answer(self, effect: Activate | Grant | Fence) -> None:
+        """Answer the last request of a submission; nothing if there is none, or the permit may grant nothing."""
+        member = effect.container, effect.submission
+        received_at = self._renewals.received_at(member)
+        if received_at is None:
+            return
+        if isinstance(effect, Fence):
+            self._renewals.say(member, door_pb2.VERDICT_FENCED, why=effect.why)
+        elif self.permit is not None and self.permit.may_grant(received_at):
+            activates = isinstance(effect, Activate)
+            verdict = door_pb2.VERDICT_ACTIVATED if activates else door_pb2.VERDICT_GRANTED
+            self._renewals.say(member, verdict, effect.epoch if isinstance(effect, Activate) else 0)
+
+    # ---- requests ---------------------------------------------------------------------------
+    async def hello(self, hello: door_pb2.Hello) -> door_pb2.Welcome:
+        """Admit a submission. InvalidRpcError for another release or Python, FencedError for one that is replaced."""
+        self._check_ready()
+        if self._hellos >= HELLOS_MAX:
+            raise RetryableRpcError("too many containers ask to be admitted at once; ask again")
+        member = hello.container, hello.submission
+        try:
+            self._check_release(hello)
+        except InvalidRpcError as error:
+            if member[1] in self.known(member[0]) and self._last_words.get(member[0]) != (member[1], str(error)):
+                self._last_words[member[0]] = member[1], str(error)
+                log.error("container %d, submission %d, is refused: %s", *member, error)
+            raise
+        self._check_who(member, hello.nonce)
+        host = hello.host[:255]
+        effects = self._handle(Heard(*member, host=host))
+        for effect in effects:
+            if isinstance(effect, Fence) and (effect.container, effect.submission) == member:
+                raise FencedError(f"container {member[0]}, submission {member[1]}, is not wanted: {effect.why}")
+        if self.entry_of(member[0]) is None:
+            raise RetryableRpcError("the scheduler has no plan of its containers yet; ask again")
+        await self._bindings.bind(member, hello.nonce)
+        self._hosts[member[0]] = member[1], host
+        if member not in self._sent:
+            self._silent[member] = host
+        terms, launch = self._terms, self._terms.launch
+        log.info(
+            "container %d, submission %d, on %s (%s) is admitted: %g cores, %d MB",
+            *member, host, hello.address[:50], hello.cpu, hello.ram_bytes >> 20,
+        )  # fmt: skip
+        self._hellos += 1
+        try:
+            archive = await self._package.archive()
+        finally:
+            self._hellos -= 1
+        return door_pb2.Welcome(
+            member=terms.door_keys.secret_of(*member),
+            submitted=launch.submitted.to_bytes(),
+            server=_pair(terms.links.server),
+            client=_pair(terms.links.client),
+            package=self._package.digest,
+            package_bytes=archive.size,
+            package_sha256=archive.sha256,
+            shared=[
+                door_pb2.SharedFolder(path=folder, name=self._proof_name, content=self._proof_of(folder))
+                for folder in terms.shared
+            ],
+            renew_s=terms.times.renew_s,
+            fence_s=terms.times.fence_s,
+            stop_grace_s=terms.times.stop_grace_s,
+            fencing=terms.fencing.value,
+            log_kept_bytes=END_MAX_BYTES,
+        )
+
+    def _check_who(self, member: Member, nonce: bytes) -> None:
+        """Refuse who cannot be this submission: it is another process, or was never made."""
+        entry = self.entry_of(member[0])
+        if entry is not None and member[1] > entry.submitted:
+            if member[1] > entry.submitted + AHEAD_MAX:
+                raise InvalidRpcError(
+                    f"container {member[0]} has no submission {member[1]}; nothing like it was submitted"
+                )
+            # After a state manager has lost its records the engine's next list shows it.
+            raise RetryableRpcError(f"container {member[0]} has no submission {member[1]} yet; ask again")
+        if len(nonce) != NONCE_BYTES:
+            raise InvalidRpcError(f"a hello has a nonce of {NONCE_BYTES} bytes, not of {len(nonce)}")
+        if self._bindings.is_other(member, nonce):
+            self.impostors += 1
+            log.warning("another process says that it is container %d, submission %d; it is refused", *member)
+            raise InvalidRpcError(
+                f"container {member[0]}, submission {member[1]}, is another process, which has said hello before"
+            )
+
+    def _check_ready(self) -> None:
+        if self.permit is None:
+            raise RetryableRpcError("the scheduler is starting; ask again")
+
+    def _check_release(self, hello: door_pb2.Hello) -> None:
+        release, where = self._terms.launch.release, f"on host {hello.host[:255]}"
+        if hello.heronpy != release:
+            raise InvalidRpcError(
+                f"heronpy {where} is of release {hello.heronpy[:80]}, but the topology was submitted with {release};"
+                " install that release there, or name a Python that has it in heron.engine.python"
+            )
+        if hello.python != PYTHON:
+            raise InvalidRpcError(
+                f"Python {where} is {hello.python[:80]}, but the topology was submitted with {PYTHON};"
+                " name a Python of that release in heron.engine.python"
+            )
+
+    async def renew(self, member: Member, renew: door_pb2.Renew) -> door_pb2.Renewed:
+        """Grant, activate or fence; a standby's request waits until there is something to say."""
+        self._check_ready()
+        if max(renew.epoch, renew.stopped) > EPOCH_MAX:
+            raise InvalidRpcError(f"container {member[0]} claims an epoch that nobody gave it")
+        answer = self._renewals.open(member, renew.number, self._now())
+        number, host = self._hosts.get(member[0], (0, ""))
+        if member not in self._sent:
+            self._silent.setdefault(member, "")  # one that an earlier scheduler has admitted
+        self._handle(Heard(*member, renew.epoch, renew.stopped, host if number == member[1] else ""))
+        # Whoever is silent for two renewals is not activated, so nobody waits longer than one.
+        waits = not renew.epoch and renew.wait_s > 0.0
+        wait_s = min(renew.wait_s, self._terms.times.renew_s) if waits else 0.0
+        if not answer.done():
+            await asyncio.wait([answer], timeout=wait_s)
+        if not answer.done():
+            self._renewals.say(member, door_pb2.VERDICT_NONE)
+        return await answer
+
+    def leave(self, member: Member, why: str) -> None:
+        """Its engine will end it soon."""
+        self._check_ready()
+        self._handle(Leaving(*member, why))
+
+    async def read_package(self, package: str, offset: int) -> bytes:
+        """A piece of the archive."""
+        return await self._package.read(package, offset)
+
+    async def log_end(self, member: Member, end: door_pb2.LogEnd) -> None:
+        """Keep the end of a log."""
+        if self._log_ends >= LOGS_MAX:
+            raise RetryableRpcError("too many logs arrive at once; send it again")
+        number, host = self._hosts.get(member[0], (0, ""))
+        host = host if number == member[1] else ""
+        self._log_ends += 1
+        try:
+            async with self._writing:
+                await asyncio.to_thread(self._logs.keep, end.process, *member, host, end.data, end.cut)
+        except OSError as error:
+            raise HeronError(f"the log of {end.process[:80]} cannot be kept: {error.strerror}") from None
+        finally:
+            self._log_ends -= 1
+        self._silent.pop(member, None)
+        self._sent.add(member)
+        name = bootstrap_id(member[0])
+        if end.process == name and (said := last_line_of(end.data[-_TAIL_BYTES:]).removeprefix(f"{name} ends: ")):
+            self._last_words[member[0]] = member[1], said[:1024]
+
+    async def tell_lost(self, all_left: bool = False) -> None:
+        """Say of submissions that are gone, or of `all_left`, that their logs did not arrive."""
+        gone = [member for member in self._silent if all_left or member[1] not in self.known(member[0])]
+        self._sent = {member for member in self._sent if member[1] in self.known(member[0])}
+        # At once: while one is written, its log may arrive, or another call may say the same.
+        for member, host in [(member, self._silent.pop(member)) for member in gone]:
+            try:
+                async with self._writing:
+                    await asyncio.to_thread(self._logs.lost, *member, host)
+            except (OSError, InvalidRpcError) as error:
+                log.warning("container %d, submission %d, has sent no logs (%s)", *member, error)
+
+    def start_spans(self, member: Member, spans: Sequence[door_pb2.StartSpan]) -> None:
+        """How long the steps of a start took."""
+        container, submission = member
+        if submission < self._starts.get(container, (0, []))[0]:
+            return
+        kept = list(spans[:SPANS_MAX])
+        for span in kept:
+            span.name = span.name[:_SPAN_NAME_MAX]
+        self._starts[container] = submission, kept
+        steps = ", ".join(f"{span.name} {span.took_s:.2f} s" for span in kept)
+        log.info("container %d, submission %d, has started: %s", container, submission, steps)
+
+    def start_of(self, container: int, submission: int) -> Sequence[door_pb2.StartSpan]:
+        """How long the steps of the start of a submission took; empty until it has told."""
+        number, spans = self._starts.get(container, (0, []))
+        return spans if number == submission else []
+
+    def last_words_of(self, container: int) -> str:
+        """Why the newest submission of a container that is known to have ended did so, as it said itself."""
+        return self._last_words.get(container, (0, ""))[1]
+
+    def holder_of(self, container: int) -> int:
+        """The submission that was activated last."""
+        entry = self.entry_of(container)
+        return entry.holder if entry is not None else 0
+
+    def submissions_of(self, container: int) -> Sequence[int]:
+        """Those that may exist."""
+        return self.known(container)
+
+
+def _pair(pair: Pair) -> door_pb2.KeyPair:
+    return door_pb2.KeyPair(public=pair.public, secret=pair.secret)

@@ -1,0 +1,78 @@
+"""Which process each submission of a container is: the one that said hello first.
+
+Whoever holds a ticket may say hello. So the first hello of a submission binds it to the random nonce of its sender, and
+another process that claims to be the same submission is refused. What is bound outlives the scheduler, in a private
+file beside the keys of the door; a hello is answered once it is written there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from heronpy.common.errors import ConfigError, RetryableRpcError
+from heronpy.net.private import read_private, write_private
+
+log = logging.getLogger("heronpy.scheduler")
+
+NONCE_BYTES: Final = 32
+_FILE: Final = "bound.json"
+_FILE_MAX_BYTES: Final = 4 << 20
+
+#: Container and submission.
+Member = tuple[int, int]
+
+
+class Bindings:
+    """Of one topology; `may_exist` says which submissions are still worth a line. Call it on the loop."""
+
+    def __init__(self, folder: Path, may_exist: Callable[[Member], bool]) -> None:
+        self._file = folder / _FILE
+        self._may_exist = may_exist
+        self._bound: dict[Member, str] = {}
+        self._written: dict[Member, str] = {}
+        self._writing = asyncio.Lock()
+
+    def load(self) -> None:
+        """What an earlier scheduler has bound; ConfigError for a file that is damaged or that others can write."""
+        if not self._file.exists():
+            return
+        try:
+            found = json.loads(read_private(self._file, _FILE_MAX_BYTES))
+            self._bound = {(int(one[0]), int(one[1])): str(one[2]) for one in found}
+        except (ValueError, TypeError, IndexError, KeyError):
+            raise ConfigError(
+                f"{self._file} does not say which processes the containers are; kill the topology and submit it again"
+            ) from None
+        self._written = dict(self._bound)
+
+    def is_other(self, member: Member, nonce: bytes) -> bool:
+        """Whether another process is this submission."""
+        bound = self._bound.get(member)
+        return bound is not None and not hmac.compare_digest(bound, _digest(nonce))
+
+    async def bind(self, member: Member, nonce: bytes) -> None:
+        """The process with this nonce is this submission, for good; RetryableRpcError when that cannot be written."""
+        self._bound.setdefault(member, _digest(nonce))
+        async with self._writing:
+            if self._written.get(member) == self._bound[member]:
+                return
+            bound = {one: digest for one, digest in self._bound.items() if one == member or self._may_exist(one)}
+            data = json.dumps([[*one, digest] for one, digest in bound.items()]).encode()
+            try:
+                await asyncio.to_thread(write_private, self._file, data)
+            except (OSError, ConfigError) as error:
+                log.warning("cannot write which process container %d is: %s", member[0], error)
+                raise RetryableRpcError("the scheduler cannot write down who this is; ask again") from None
+            self._written = bound
+            self._bound = {one: digest for one, digest in self._bound.items() if one in bound or self._may_exist(one)}
+
+
+def _digest(nonce: bytes) -> str:
+    return hashlib.sha256(nonce).hexdigest()

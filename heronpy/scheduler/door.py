@@ -1,0 +1,300 @@
+"""The door: the one TCP endpoint of a scheduler, at which containers on other hosts are admitted and ask for things.
+
+Whoever has the ticket may say hello; everything else needs the secret of a submission, which is the answer to its
+hello. The door checks who asks and how much; what it means is for its `Handlers`. It keeps its port over restarts of
+the scheduler, so that containers find it again.
+
+Invariants: no message ends the scheduler; a refusal is one sentence; what is kept per container is bounded.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import zmq
+from google.protobuf.message import Message
+
+from heronpy.common.errors import ConfigError, FencedError, InvalidRpcError, RetryableRpcError
+from heronpy.net.door_keys import DoorKeys
+from heronpy.net.gate import Gate
+from heronpy.net.private import write_private
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.proto import control_pb2, door_pb2
+
+log = logging.getLogger("heronpy.scheduler")
+
+#: Container and submission.
+Member = tuple[int, int]
+#: Sessions whose opener is remembered; of older ones it is found out again.
+SESSIONS_MAX = 10_000
+#: How long a restarted scheduler waits for the port of its predecessor, and how often it tries.
+PORT_WAIT_S = 5.0
+PORT_AGAIN_S = 0.05
+#: Several addresses need a port that is free at each.
+PORT_TRIES = 100
+_PORT_FILE = "door.json"
+#: Messages that wait for the door and for one of its peers, at most; their largest size makes them bytes. Of what
+#: is larger than a piece of a package there is less: see `large_answers`.
+RECEIVES_MAX = 8
+SENDS_MAX = 256
+#: Of every other request than those that carry data.
+SMALL_MAX_BYTES = 64 << 10
+_WITH_DATA = frozenset({"state_call", "log_end"})
+_OF_MEMBERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans", "state_open"})
+
+
+class Handlers(Protocol):
+    """What the door asks for; each may raise a HeronError, which is the refusal."""
+
+    def hello(self, hello: door_pb2.Hello) -> Awaitable[door_pb2.Welcome]: ...
+
+    def renew(self, member: Member, renew: door_pb2.Renew) -> Awaitable[door_pb2.Renewed]: ...
+
+    def leave(self, member: Member, why: str) -> None: ...
+
+    def read_package(self, package: str, offset: int) -> Awaitable[bytes]: ...
+
+    def log_end(self, member: Member, end: door_pb2.LogEnd) -> Awaitable[None]: ...
+
+    def start_spans(self, member: Member, spans: Sequence[door_pb2.StartSpan]) -> None: ...
+
+    def submissions_of(self, container: int) -> Sequence[int]:
+        """Those of a container that may exist."""
+
+    def holder_of(self, container: int) -> int:
+        """The submission of a container that was activated last; 0: none was."""
+
+
+class StateHandler(Protocol):
+    """`heronpy.scheduler.state_door.StateDoor`."""
+
+    def open(self, member_container: int, session_s: float) -> int: ...
+
+    def container_of(self, session: int) -> int | None: ...
+
+    def call(
+        self, request: door_pb2.StateCall, number: int, send: Callable[[door_pb2.StateChanged], None]
+    ) -> Awaitable[door_pb2.StateAnswer]: ...
+
+
+class Door:
+    """Made on the loop; `state` is None where containers reach the state manager directly. See `bind_door`."""
+
+    def __init__(
+        self,
+        keys: DoorKeys,
+        topology_id: str,
+        endpoints: list[str],
+        handlers: Handlers,
+        state: StateHandler | None = None,
+    ) -> None:
+        self._keys = keys
+        self._topology_id = topology_id
+        self._handlers = handlers
+        self._state = state
+        self._openers: dict[int, Member] = {}
+        #: Requests that were refused: nobody knows who asks, somebody else has its place now, they are too large.
+        self.unknown = self.replaced = self.oversized = 0
+        self._gate = Gate(keys.keys)
+        try:
+            self._server = ControlServer(
+                endpoints, self._on_request, keys=keys.keys, receives_max=RECEIVES_MAX, sends_max=SENDS_MAX
+            )
+        except BaseException:
+            self._gate.close()
+            raise
+        self._gate.watch(self._server.sock)
+        self.endpoints = self._server.endpoints
+
+    @property
+    def strangers(self) -> int:
+        """Connections that had not the keys."""
+        return self._gate.refused
+
+    @property
+    def garbage(self) -> int:
+        """Messages that were none."""
+        return self._server.garbage
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Answers that are on their way may take `linger_ms`."""
+        self._gate.close()
+        self._server.close(linger_ms)
+
+    # ---- requests ---------------------------------------------------------------------------
+    def _on_request(
+        self, identity: bytes, envelope: control_pb2.Envelope
+    ) -> Message | Awaitable[Message | None] | None:
+        field, body = body_of(envelope)
+        if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
+            self.oversized += 1
+            raise InvalidRpcError(f"a request {field!r} has {SMALL_MAX_BYTES >> 10} KiB at most")
+        if field == "hello":
+            if body.topology_id != self._topology_id:
+                self.unknown += 1
+                raise InvalidRpcError(
+                    f"this is the door of topology {self._topology_id}, not of {body.topology_id[:200]!r}"
+                )
+            return self._handlers.hello(body)
+        if field == "state_call":
+            return self._state_call(identity, envelope.request_id, body)
+        if field not in _OF_MEMBERS:
+            raise InvalidRpcError(f"the door of topology {self._topology_id} does not know the request {field!r}")
+        member = self._member(body.member)
+        if field == "renew":
+            return self._handlers.renew(member, body)
+        if field == "leave":
+            self._handlers.leave(member, body.why[:1000])
+            return control_pb2.Ok()
+        if field == "read_package":
+            return self._read_package(body)
+        if field == "log_end":
+            return self._log_end(member, body)
+        if field == "start_spans":
+            self._handlers.start_spans(member, body.spans)
+            return control_pb2.Ok()
+        state = self._state_here()
+        self._check_acts(member)
+        session = state.open(member[0], body.session_s)
+        self._remember(session, member)
+        return door_pb2.StateOpened(session=session)
+
+    def _member(self, claimed: door_pb2.Member) -> Member:
+        if not self._keys.is_member(claimed.container, claimed.submission, claimed.secret):
+            self.unknown += 1
+            raise InvalidRpcError(
+                f"container {claimed.container}, submission {claimed.submission}, is no member of this topology;"
+                " say hello first"
+            )
+        return claimed.container, claimed.submission
+
+    async def _read_package(self, body: door_pb2.ReadPackage) -> door_pb2.PackagePiece:
+        return door_pb2.PackagePiece(data=await self._handlers.read_package(body.package, body.offset))
+
+    async def _log_end(self, member: Member, body: door_pb2.LogEnd) -> control_pb2.Ok:
+        await self._handlers.log_end(member, body)
+        return control_pb2.Ok()
+
+    # ---- state ------------------------------------------------------------------------------
+    def _state_here(self) -> StateHandler:
+        if self._state is None:
+            raise InvalidRpcError("the state of this topology is not at its scheduler's door; use its state manager")
+        return self._state
+
+    def _remember(self, session: int, opener: Member) -> None:
+        self._openers[session] = opener
+        for oldest in list(self._openers)[:-SESSIONS_MAX]:
+            del self._openers[oldest]
+
+    def _check_acts(self, member: Member) -> None:
+        """Only the submission that was activated last has rights at the state."""
+        container, submission = member
+        holder = self._handlers.holder_of(container)
+        if submission < holder:
+            self.replaced += 1
+            raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
+        if submission > holder:
+            raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; ask again")
+
+    def _state_call(self, identity: bytes, request: int, body: door_pb2.StateCall) -> Awaitable[door_pb2.StateAnswer]:
+        state = self._state_here()
+        container = state.container_of(body.session)
+        if container is None:
+            self._openers.pop(body.session, None)  # the answer says so
+        elif not self._opened(body.session, container, body.member):
+            self.unknown += 1
+            raise InvalidRpcError("whoever sent this call has not opened the session of state that it names")
+        else:
+            self._check_acts(self._openers[body.session])
+        return state.call(body, request, lambda changed: _ignore(self._server.send(identity, changed)))
+
+    def _opened(self, session: int, container: int, secret: bytes) -> bool:
+        opener = self._openers.get(session)
+        if opener is not None:
+            return self._keys.is_member(*opener, secret)
+        # From the time of an earlier scheduler.
+        for number in self._handlers.submissions_of(container):
+            if self._keys.is_member(container, number, secret):
+                self._remember(session, (container, number))
+                return True
+        return False
+
+
+def _ignore(_: bool) -> None:
+    """A session that is not connected hears of the change when it asks again."""
+
+
+# ---- where it listens -----------------------------------------------------------------------
+def bind_door(working_dir: str, addresses: Sequence[str], port_range: str, make: Callable[[list[str]], Door]) -> Door:
+    """The door at all addresses, with one port: that of an earlier scheduler of this topology, else any of the range.
+
+    `make` opens it at endpoints. ConfigError when an address is not this host's, or no port is free.
+    """
+    kept = _kept(working_dir)[0]
+    deadline = time.monotonic() + PORT_WAIT_S
+    while kept:
+        try:
+            return make([f"tcp://{address}:{kept}" for address in addresses])
+        except zmq.ZMQError as error:
+            _refuse_address(error, addresses)
+            if time.monotonic() >= deadline:
+                log.error("port %d, by which containers know this scheduler, is taken; they will be replaced", kept)
+                break
+            time.sleep(PORT_AGAIN_S)
+    door = _at_any_port(addresses, port_range, make)
+    record = {"port": _port_of(door), "addresses": list(addresses)}
+    write_private(Path(working_dir) / _PORT_FILE, json.dumps(record).encode() + b"\n")
+    return door
+
+
+def _at_any_port(addresses: Sequence[str], port_range: str, make: Callable[[list[str]], Door]) -> Door:
+    for _ in range(PORT_TRIES):
+        try:
+            door = make([f"tcp://{addresses[0]}:{port_range or '*'}"])
+            if len(addresses) == 1:
+                return door
+            # The same port at the others as well.
+            port = _port_of(door)
+            door.close()
+            return make([f"tcp://{address}:{port}" for address in addresses])
+        except zmq.ZMQError as error:
+            _refuse_address(error, addresses)
+    raise ConfigError(f"no port is free at all of {', '.join(addresses)}; set heron.security.network to one network")
+
+
+def _port_of(door: Door) -> int:
+    return int(door.endpoints[0].rpartition(":")[2])
+
+
+def kept_addresses(working_dir: str) -> tuple[str, ...]:
+    """Where an earlier scheduler of this topology listened; empty if there was none."""
+    return _kept(working_dir)[1]
+
+
+def _kept(working_dir: str) -> tuple[int, tuple[str, ...]]:
+    try:
+        found = json.loads((Path(working_dir) / _PORT_FILE).read_bytes()[:4096])
+        port, addresses = int(found["port"]), tuple(str(ipaddress.IPv4Address(one)) for one in found["addresses"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, ()
+    return (port, addresses) if 0 < port < 1 << 16 else (0, ())
+
+
+def _refuse_address(error: zmq.ZMQError, addresses: Sequence[str]) -> None:
+    if error.errno != zmq.EADDRINUSE:
+        raise ConfigError(
+            f"the door cannot listen at {', '.join(addresses)}: {os.strerror(error.errno or 0)};"
+            " set heron.security.network to the network of an interface of this host"
+        ) from None
+
+
+def forget_port(working_dir: str) -> None:
+    """The topology is gone."""
+    (Path(working_dir) / _PORT_FILE).unlink(missing_ok=True)

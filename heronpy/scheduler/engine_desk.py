@@ -1,0 +1,179 @@
+"""The conversation with an engine: commands first, then lists, then why containers wait; one call at a time.
+
+What it hears becomes events of placement. An engine that is away, or hangs, is asked again and again; commands that it
+did not take are not kept, because placement gives them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+from heronpy.common.errors import FencedError, HeronError
+from heronpy.engines.contract import (
+    Engine,
+    EngineAwayError,
+    EngineError,
+    EngineFatalError,
+    EnginePhase,
+    Explained,
+    Request,
+    Seen,
+)
+from heronpy.scheduler.engine_calls import EngineCalls
+from heronpy.scheduler.placement_events import Cancel, EngineAway, Event, Listed, Refused, Submit
+
+log = logging.getLogger("heronpy.scheduler")
+
+#: How often the same container's reason to wait is asked for.
+EXPLAIN_EVERY_S = 10.0
+#: After a command, a list may show something new so soon.
+LOOK_SOON_S = 0.3
+
+
+class EngineDesk:
+    """`now` is the clock of placement; `prove` is asked before commands."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        poll_s: float,
+        ticket: str,
+        now: Callable[[], float],
+        on_event: Callable[[Event], None],
+        prove: Callable[[], Awaitable[None]],
+        deadline_s: float,
+    ) -> None:
+        self._engine = engine
+        self._poll_s = poll_s
+        self._ticket = ticket
+        self._now = now
+        self._on_event = on_event
+        self._prove = prove
+        self._calls = EngineCalls(deadline_s)
+        self._submits: dict[int, Submit] = {}
+        self._cancels: dict[tuple[int, int], Cancel] = {}
+        self._wake = asyncio.Event()
+        self._look_at = float("-inf")
+        self._listed_at = float("-inf")
+        self._explained_at: dict[str, float] = {}
+        #: Why containers wait, by engine id.
+        self.explained: dict[str, Explained] = {}
+
+    def put(self, command: Submit | Cancel) -> None:
+        """Carry out a command as soon as the engine is free."""
+        if isinstance(command, Submit):
+            self._submits[command.request.container] = command
+        else:
+            self._cancels[command.container, command.submission] = command
+        self._wake.set()
+
+    def look(self) -> None:
+        """A list may show something new."""
+        self._look_at = min(self._look_at, self._now())
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled, or this scheduler has lost its permit, which is somebody else's to find out."""
+        loop = asyncio.get_running_loop()
+        with self._engine.watch(lambda: _soon(loop, self.look)):
+            while True:
+                await self._pause()
+                try:
+                    await self._act()
+                except FencedError:
+                    return
+                except (HeronError, OSError) as error:  # the state manager is away: the command is given again
+                    log.debug("no command to the engine: %s", error)
+                if self._now() >= self._look_at:
+                    await self._list()
+
+    async def _pause(self) -> None:
+        # An engine that only polls calls `look` each `poll_s`; this is for one that has missed something.
+        self._look_at = min(self._look_at, self._listed_at + 2 * self._poll_s)
+        # However often something changes: an engine is not flooded with questions.
+        self._look_at = max(self._look_at, self._listed_at + min(LOOK_SOON_S, self._poll_s))
+        left = self._look_at - self._now()
+        if left <= 0 or self._submits or self._cancels:
+            return
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(left):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    # ---- commands ---------------------------------------------------------------------------
+    async def _act(self) -> None:
+        if not self._submits and not self._cancels:
+            return
+        submits, self._submits = self._submits, {}
+        cancels, self._cancels = self._cancels, {}
+        await self._prove()
+        by_grace: dict[float, list[str]] = {}
+        for one in cancels.values():
+            by_grace.setdefault(one.grace_s, []).append(one.engine_id)
+        for grace_s, ids in by_grace.items():
+            try:
+                await self._calls.call(lambda ids=ids, grace_s=grace_s: self._engine.cancel(ids, grace_s))  # type: ignore[misc]
+            except EngineError as error:
+                self._on_event(EngineAway(str(error)))
+        for requests in _alike(one.request for one in submits.values()):
+            await self._submit([replace(one, ticket=self._ticket) for one in requests])
+        self._look_at = self._now()
+
+    async def _submit(self, requests: list[Request]) -> None:
+        try:
+            await self._calls.call(lambda: self._engine.submit(requests))
+        except EngineError as error:
+            fatal = isinstance(error, EngineFatalError)
+            for one in requests:
+                self._on_event(Refused(one.container, one.submission, str(error), fatal))
+
+    # ---- what is seen -----------------------------------------------------------------------
+    async def _list(self) -> None:
+        asked_at = self._listed_at = self._now()
+        self._look_at = float("inf")
+        try:
+            seen = await self._calls.call(self._engine.list)
+        except EngineError as error:
+            self._on_event(EngineAway(str(error)))
+            return
+        self._on_event(Listed(tuple(seen), asked_at))
+        await self._explain(seen)
+
+    async def _explain(self, seen: Iterable[Seen]) -> None:
+        """Ask for the reason of the one whose reason is the oldest."""
+        waiting = {one.engine_id for one in seen if one.phase is EnginePhase.QUEUED}
+        self.explained = {name: words for name, words in self.explained.items() if name in waiting}
+        self._explained_at = {name: at for name, at in self._explained_at.items() if name in waiting}
+        oldest = min(sorted(waiting), key=lambda name: self._explained_at.get(name, float("-inf")), default=None)
+        now = self._now()
+        if oldest is None or now - self._explained_at.get(oldest, float("-inf")) < EXPLAIN_EVERY_S:
+            return
+        self._explained_at[oldest] = now
+        try:
+            self.explained[oldest] = await self._calls.call(lambda: self._engine.explain(oldest))
+        except EngineAwayError as error:
+            log.debug("no reason why %s waits: %s", oldest, error)
+        except EngineError as error:
+            self.explained[oldest] = Explained(str(error))
+
+    def close(self) -> None:
+        """No further calls."""
+        self._calls.close()
+
+
+def _alike(requests: Iterable[Request]) -> list[list[Request]]:
+    """Requests that an engine takes or refuses together, so that a refusal is never half of one."""
+    found: dict[Request, list[Request]] = {}
+    for one in requests:
+        found.setdefault(replace(one, container=0), []).append(one)
+    return list(found.values())
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(call)

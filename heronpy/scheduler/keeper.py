@@ -1,0 +1,424 @@
+"""The scheduler of containers that an engine runs on other hosts: the shell of `placement`.
+
+It lists, hears at its door, decides, and carries out. Invariants: one scheduler per topology acts, ensured by its
+permit in the state manager; the engine, the state manager and the package are asked in threads, so the door answers
+whatever hangs; a scheduler that ends leaves its containers running, and its successor adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Awaitable
+from contextlib import ExitStack
+
+from google.protobuf.message import Message
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import ConfigError, DeadlineError, FencedError, HeronError, RetryableError, RpcError
+from heronpy.common.setting_types import LoggingSettings, TmasterSettings
+from heronpy.common.settings import settings_for
+from heronpy.net import curve
+from heronpy.net.private import make_private
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.plan.component_config import reliability_mode
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.child_log import OwnLog
+from heronpy.procs.plan_watch import PlanWatch
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.scheduler.admission import Admission
+from heronpy.scheduler.containers import container_specs
+from heronpy.scheduler.door import Door, forget_port
+from heronpy.scheduler.engine_desk import EngineDesk
+from heronpy.scheduler.guardian import START_OVER, Pulse
+from heronpy.scheduler.keeper_setup import Setup, boot_clock, open_door, read_topology, set_up, sizes_of, state_door_of
+from heronpy.scheduler.leases import Permit
+from heronpy.scheduler.ledger import LedgerStore
+from heronpy.scheduler.outbox import Outbox
+from heronpy.scheduler.placement import TICK_S, Placement
+from heronpy.scheduler.placement_events import (
+    AllGone,
+    Effect,
+    Event,
+    HostAvoided,
+    KillAsked,
+    Phase,
+    PlanChanged,
+    RestartAsked,
+    Tick,
+)
+from heronpy.scheduler.shown import record_of, standing
+from heronpy.scheduler.teardown import remove_sockets, remove_state
+from heronpy.statemgr import open_state_of, paths
+
+log = logging.getLogger("heronpy.scheduler")
+
+#: How long a restart or a drained container may take besides the time to leave, before the request is answered.
+RESTART_MAX_S = 30.0
+#: The reply must be sent before the socket is closed.
+REPLY_LINGER_S = 0.03
+LAST_ANSWERS_MS = 500
+LOG_CHECK_S = 30.0
+PROVE_S = 5.0
+#: Longer than an engine's own deadline for a command, of which one call may need some.
+ENGINE_DEADLINE_S = 30.0
+STATE_TICK_S = 0.5
+
+
+class EngineScheduler:
+    """`await run()` returns the exit code."""
+
+    def __init__(self, launch: LaunchSpec, pulse: Pulse) -> None:
+        self._launch = launch
+        self._pulse = pulse
+        logging_settings = settings_for(launch, LoggingSettings)
+        self._own_log = OwnLog(
+            str(launch.log_dir / "scheduler.log"), logging_settings.file_max_bytes, logging_settings.files_max
+        )
+        self._exit_code: int = exit_codes.OK
+        #: What is open is closed in reverse.
+        self._opened = ExitStack()
+        self._placement: Placement | None = None
+        self._permit: Permit | None = None
+        self._acts_since: dict[int, tuple[int, float]] = {}
+        self._looks = False
+        #: Removes the topology, once all containers are gone or a user says that they are.
+        self._removal: asyncio.Task[None] | None = None
+        self._drains: dict[str, asyncio.Task[str]] = {}
+        #: The topology's state is being removed, and with it our own permit.
+        self._removing = False
+
+    # ---- life -------------------------------------------------------------------------------
+    async def run(self) -> int:
+        """Keep the topology's containers running until they are killed, or somebody ends this process."""
+        loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
+        self._changed = asyncio.Event()
+        #: The topology was killed, and no container of it is left.
+        self._gone = asyncio.Event()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self.end)
+        try:
+            await self._open()
+        except HeronError as error:
+            # A submit shows the last line of this log.
+            log.error("the scheduler of %s cannot start", self._launch.topology)
+            log.error("%s", error)
+            self._opened.close()
+            if isinstance(error, RetryableError):
+                return START_OVER
+            if isinstance(error, FencedError):
+                return exit_codes.FENCED
+            return exit_codes.REFUSED if isinstance(error, ConfigError) else exit_codes.STARTUP_FAILURE
+        tasks = [
+            asyncio.create_task(self._watched(work))
+            for work in (self._outbox.run(), self._desk.run(), self._tick(), self._prove(), self._check_log())
+        ]
+        await self._end.wait()
+        self._pulse.end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._opened.close()
+        return self._exit_code
+
+    async def _watched(self, work: Awaitable[None]) -> None:
+        """Work that has to go on; a bug in it ends the process, which the guardian replaces."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("the scheduler has a bug and is started again; its containers run on")
+            self._exit_code = START_OVER
+            self._end.set()
+
+    async def _open(self) -> None:
+        launch = self._launch
+        make_private(launch.sockets_dir)
+        self._state = open_state_of(launch)
+        self._opened.callback(self._state.close)
+        self._topology = read_topology(self._state, launch.topology)
+        self._setup = set_up(launch, reliability_mode(self._topology))
+        await self._open_with(self._setup)
+
+    async def _open_with(self, setup: Setup) -> None:
+        launch = self._launch
+        self._now = boot_clock
+        if self._state.exists(paths.scheduler(launch.topology)):
+            # Before the door is bound at the port that the other one listens at.
+            raise FencedError(
+                f"another scheduler runs topology {launch.topology!r}; kill the topology before starting it again"
+            )
+        #: Who was let in; made when `run` begins.
+        self.admission = Admission(setup.terms, self._handle, self._now)
+        self.admission.start()
+        self._state_door = state_door_of(launch, self._state)
+        if self._state_door is not None:
+            self._opened.callback(self._state_door.close)
+        #: Where containers ask; made when `run` begins.
+        self.door: Door = await open_door(launch, setup, self.admission, self._state_door)
+        self._opened.callback(self.door.close, LAST_ANSWERS_MS)
+        endpoint = f"ipc://{launch.sockets_dir}/scheduler"
+        location = plan_pb2.SchedulerLocation(
+            topology=launch.topology,
+            endpoint=endpoint,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            permit=secrets.token_hex(16),
+            doors=self.door.endpoints,
+        )
+        self._store = LedgerStore(self._state, location, self._now)
+        asked_at = self._now()
+        ledger, alone, killing = self._store.take()
+        self._permit = Permit(setup.terms.times, asked_at, alone)
+        self._placement = Placement(
+            launch.topology_id, setup.limits, setup.terms.times, setup.terms.fencing, self._now(), ledger, alone
+        )
+        self.admission.known = self._placement.submissions_of
+        self.admission.entry_of = self._placement.entry_of
+        self._desk = EngineDesk(
+            setup.engine,
+            setup.settings.poll_s,
+            setup.ticket_for(self.door.endpoints),
+            self._now,
+            self._on_event,
+            self._prove_once,
+            ENGINE_DEADLINE_S,
+        )
+        self._opened.callback(self._desk.close)
+        self._outbox = Outbox(
+            self._store, self._desk, self.admission.answer, self._on_all_gone, self._prove_once, self._on_lost
+        )
+        if killing:
+            log.info("the topology was killed; what is left of it is being ended")
+            self._handle(KillAsked(setup.terms.times.stop_grace_s))
+        self._plan_watch = PlanWatch(self._state, paths.packing_plan(launch.topology), self._on_plan)
+        self._opened.callback(self._plan_watch.close)
+        self._plan_watch.start()
+        self.admission.permit = self._permit
+        self._opened.callback(ControlServer([endpoint], self._on_request).close, LAST_ANSWERS_MS)
+        log.info(
+            "the scheduler of %s runs as process %d; its door is at %s",
+            launch.topology, os.getpid(), ", ".join(self.door.endpoints),
+        )  # fmt: skip
+
+    def end(self) -> None:
+        """End as after a signal."""
+        log.info("the scheduler was asked to end; the topology's containers run on")
+        self._end.set()
+
+    def _on_lost(self, error: FencedError) -> None:
+        if self._removing:
+            return
+        log.error("%s; this one ends, and the containers run on", error)
+        self._exit_code = exit_codes.FENCED
+        self._end.set()
+
+    # ---- what goes on -----------------------------------------------------------------------
+    async def _tick(self) -> None:
+        ticked_at = 0.0
+        while True:
+            self._pulse.beat()
+            now = self._now()
+            if self._state_door is not None:
+                self._state_door.tick(now)
+            if now - ticked_at >= TICK_S:
+                ticked_at = now
+                self._handle(Tick())
+            await asyncio.sleep(min(STATE_TICK_S, TICK_S))
+
+    async def _prove(self) -> None:
+        while True:
+            try:
+                await self._prove_once()
+                if self._permit is not None and self._permit.is_alone(self._now()):
+                    await asyncio.to_thread(self._store.become_alone)
+            except FencedError as error:
+                self._on_lost(error)
+            except (HeronError, OSError) as error:
+                log.debug("the permit cannot be proved: %s", error)
+            await asyncio.sleep(PROVE_S)
+
+    async def _prove_once(self) -> None:
+        asked_at = self._now()
+        await asyncio.to_thread(self._store.prove)
+        if self._permit is not None:
+            self._permit.proved(asked_at)
+
+    async def _check_log(self) -> None:
+        while True:
+            await asyncio.sleep(LOG_CHECK_S)
+            self._own_log.rotate_if_large()
+            await self.admission.tell_lost()
+
+    # ---- events -----------------------------------------------------------------------------
+    def _on_event(self, event: Event) -> None:
+        self._handle(event)
+
+    def _handle(self, event: Event) -> list[Effect]:
+        if self._placement is None:
+            return []
+        effects = self._placement.handle(event, self._now())
+        self._outbox.put(effects)
+        self._changed.set()
+        if not self._looks:
+            # Once for all that is heard in a turn of the loop: there are as many renewals as containers.
+            self._looks = True
+            asyncio.get_running_loop().call_soon(self._look)
+        return effects
+
+    def _look(self) -> None:
+        self._looks = False
+        assert self._placement is not None
+        for view in self._placement.views():
+            if view.phase is Phase.RUNNING and self._acts_since.get(view.container, (0, 0.0))[0] != view.epoch:
+                self._acts_since[view.container] = view.epoch, time.time()
+
+    def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
+        # Until there is a plan nothing is placed, and nothing that runs is ended.
+        requests = sizes_of(self._launch, plan, self._topology)
+        standbys = settings_for(self._launch, TmasterSettings).standbys
+        self._handle(PlanChanged(container_specs(requests, plan, standbys)))
+
+    def _on_all_gone(self, _: AllGone) -> None:
+        log.info("no container of the topology is left")
+        self._gone.set()
+
+    # ---- commands ---------------------------------------------------------------------------
+    def _on_request(self, _: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message]:
+        field, body = body_of(envelope)
+        if field == "get_containers":
+            return self._containers_reply()
+        if field == "kill_topology":
+            return self._answer_kill(body)
+        if field in ("restart_container", "drain_host") and self._acting().is_killed:
+            raise RpcError(f"topology {self._launch.topology!r} was killed, and its containers are being ended")
+        if field == "restart_container":
+            return self._answer_restart(body.container, body.force)
+        if field == "drain_host":
+            return self._answer_drain(body.host)
+        raise RpcError(f"the scheduler does not know the request {field!r}")
+
+    def _containers_reply(self) -> control_pb2.ContainersReply:
+        placement = self._acting()
+        away = ""
+        if placement.away_since is not None:
+            away = f"for {self._now() - placement.away_since:.0f} s: {placement.away_why}"
+        records = [
+            record_of(
+                view,
+                self._desk.explained,
+                self.admission.start_of(view.container, view.submission),
+                self._acts_since.get(view.container, (0, 0.0))[1] if view.phase is Phase.RUNNING else 0.0,
+                self.admission.last_words_of(view.container),
+            )
+            for view in placement.views()
+        ]
+        return control_pb2.ContainersReply(containers=records, engine_away=away, killing=placement.is_killed)
+
+    def _acting(self) -> Placement:
+        assert self._placement is not None, "requests are taken once there is a placement"
+        return self._placement
+
+    async def _answer_kill(self, asked: control_pb2.KillTopology) -> Message:
+        """End all containers and remove the topology, or say after `wait_s` what is left; the ending goes on.
+
+        The name stays taken until a request finds that nothing is left: only its sender learns that it is free.
+        """
+        placement = self._acting()
+        if not placement.is_killed:
+            log.info("the topology is being killed")
+            self._handle(KillAsked(asked.grace_s or self._setup.terms.times.stop_grace_s))
+        if not asked.force and self._removal is None:
+            try:
+                async with asyncio.timeout(asked.wait_s or None):
+                    await self._gone.wait()
+            except TimeoutError:
+                return control_pb2.KillUnderWay(left=placement.left(), engine_away=placement.away_why)
+        if self._removal is None or (self._removal.done() and self._removal.exception() is not None):
+            for one in placement.left():
+                log.warning("nobody could confirm the end of %s; a user removes the topology all the same", one)
+            self._removal = asyncio.create_task(self._remove())
+        await asyncio.shield(self._removal)
+        asyncio.get_running_loop().call_later(REPLY_LINGER_S, self._end.set)
+        return control_pb2.Ok(text=f"killed topology {self._launch.topology}")
+
+    async def _remove(self) -> None:
+        """The state, keys and files of a topology that has no containers any more."""
+        launch = self._launch
+        self._removing = True
+        self._plan_watch.close()
+        if self._state_door is not None:
+            self._state_door.close()
+        # Before the name is free: the next topology of this name keeps its keys in the same place.
+        curve.remove(launch.working_dir)
+        self.admission.remove()
+        forget_port(launch.working_dir)
+        await self.admission.tell_lost(all_left=True)
+        await asyncio.to_thread(remove_state, self._state, launch.topology)
+        remove_sockets(launch.sockets_dir)
+
+    async def _answer_restart(self, container: int, force: bool) -> control_pb2.Ok:
+        known = [view.container for view in self._acting().views()]
+        if container >= 0 and container not in known:
+            raise RpcError(
+                f"topology {self._launch.topology!r} has no container {container};"
+                f" its containers are {', '.join(map(str, known))}"
+            )
+        names = await self._restart(known if container < 0 else [container], "a user asked for it", force)
+        return control_pb2.Ok(text=f"restarted {', '.join(names)}")
+
+    async def _restart(self, containers: list[int], why: str, force: bool = False) -> list[str]:
+        """Replace containers, and wait until their successors act."""
+        placement = self._acting()
+        before = {view.container: view.epoch for view in placement.views()}
+        self._handle(RestartAsked(tuple(containers), why, force))
+        limit_s = self._setup.limits.leave_s + RESTART_MAX_S
+        deadline = time.monotonic() + limit_s
+
+        def late() -> bool:
+            views = {view.container: view for view in placement.views()}
+            return any(
+                number in views and (views[number].epoch <= before[number] or views[number].phase is not Phase.RUNNING)
+                for number in containers
+            )
+
+        while late():
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._changed.wait()
+            except TimeoutError:
+                where = standing(placement.views(), containers)
+                raise DeadlineError(
+                    f"not restarted within {limit_s:g} s: {where or 'they are being replaced'}"
+                ) from None
+        return [f"executor-{number}" for number in containers]
+
+    async def _answer_drain(self, host: str) -> control_pb2.Ok:
+        if not host:
+            raise RpcError("a host to drain has a name; give one that heron status shows")
+        if host not in self._drains or self._drains[host].done():
+            self._drains[host] = asyncio.create_task(self._drain(host))
+        return control_pb2.Ok(text=await asyncio.shield(self._drains[host]))
+
+    async def _drain(self, host: str) -> str:
+        """Avoid a host and move the containers away from it, one at a time."""
+        self._handle(HostAvoided(host, "a user asked for it"))
+        moved: list[int] = []
+        while True:
+            left = [
+                view.container for view in self._acting().views() if view.host == host and view.container not in moved
+            ]
+            if not left:
+                break
+            await self._restart(left[:1], f"host {host} is drained")
+            moved += left[:1]
+        what = f"moved {', '.join(f'container {number}' for number in moved)}" if moved else "no container was there"
+        return f"host {host} gets no container for {self._setup.settings.avoid_s:g} s; {what}"

@@ -1,0 +1,146 @@
+"""What a scheduler of containers on an engine needs before it can decide: settings, keys, engine, addresses, sizes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.setting_types import (
+    EngineSettings,
+    PackingSettings,
+    SchedulerSettings,
+    SecuritySettings,
+    SparkSettings,
+)
+from heronpy.common.settings import settings_for
+from heronpy.engines.contract import Engine
+from heronpy.engines.lease import LeaseTimes
+from heronpy.engines.open import open_engine
+from heronpy.net import curve, door_keys
+from heronpy.net.addresses import address_here, told_at
+from heronpy.net.ticket import Ticket
+from heronpy.packing.requests import ResourceRequest, requests_of
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.restart_policy import RestartLimits
+from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.scheduler.admission import Admission, Terms
+from heronpy.scheduler.door import Door, bind_door, kept_addresses
+from heronpy.scheduler.leases import fencing_of
+from heronpy.scheduler.placement import PlacementLimits
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+if TYPE_CHECKING:
+    from heronpy.scheduler.state_door import StateDoor
+
+_RESTART_MAX_PAUSE_S = 60.0
+#: The last of a container's retries to leave comes from itself; this is for one that a user restarts.
+_LEAVE_S = 30.0
+
+
+def boot_clock() -> float:
+    """Seconds since the boot of this host, with those in which it was suspended: leases count them, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class BootClock:
+    """The same as a `Clock`."""
+
+    __slots__ = ()
+
+    def now(self) -> float:
+        return boot_clock()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What does not change while a scheduler runs."""
+
+    settings: EngineSettings
+    limits: PlacementLimits
+    terms: Terms = field(repr=False)
+    engine: Engine
+
+    def ticket_for(self, endpoints: list[str]) -> str:
+        """What a container shows at the door, and where that is: at `endpoints`, unless the operator names a host."""
+        keys, told = self.terms.door_keys.keys, told_at(self.settings.door_host, endpoints)
+        return Ticket(self.terms.launch.topology_id, tuple(told), keys.server.public, keys.client).to_text()
+
+
+def set_up(launch: LaunchSpec, mode: str) -> Setup:
+    """ConfigError when settings or keys contradict what an engine needs."""
+    settings, scheduler = settings_for(launch, EngineSettings), settings_for(launch, SchedulerSettings)
+    times = LeaseTimes(settings.renew_s, settings.fence_s, settings.lost_s, scheduler.kill_grace_s, settings.permit_s)
+    restart = RestartLimits(
+        scheduler.container_restart_backoff_s,
+        _RESTART_MAX_PAUSE_S,
+        scheduler.container_restart_budget,
+        scheduler.container_restart_window_s,
+    )
+    terms = Terms(
+        launch,
+        times,
+        fencing_of(settings.fencing, mode, launch.state_type == "local"),
+        door_keys.load(launch.working_dir, launch.topology_id),
+        curve.load(launch.working_dir, launch.topology_id),
+        tuple(folder for folder in settings.shared.split(":") if folder),
+    )
+    command = [settings.python or sys.executable, "-Pm", "heronpy.executor.bootstrap"]
+    command += ["--start-s", f"{settings.start_s:g}"]
+    engine = open_engine(launch.submitted.engine, launch, launch.topology_id, command)
+    limits = PlacementLimits(restart, leave_s=_LEAVE_S, start_s=settings.start_s, avoid_s=settings.avoid_s)
+    return Setup(settings, limits, terms, engine)
+
+
+def sizes_of(
+    launch: LaunchSpec, plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology
+) -> dict[int, ResourceRequest]:
+    """The request of each container, container 0 with its Spark driver included."""
+    heap = 0
+    if launch.needs_spark:
+        from heronpy.spark.tuning import driver_bytes
+
+        heap = driver_bytes(settings_for(launch, SparkSettings))
+    return requests_of(plan, topology, settings_for(launch, PackingSettings), heap)
+
+
+def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
+    """The topology as submitted; ConfigError when the state manager has none."""
+    found = state.get(paths.topology(name))
+    if found is None:
+        raise ConfigError(f"the state manager holds no topology {name!r}; submit it again")
+    return topology_pb2.Topology.FromString(found[0])
+
+
+def state_door_of(launch: LaunchSpec, state: StateManager) -> StateDoor | None:
+    """For state in files of this host; None where containers reach the state manager themselves."""
+    if launch.state_type != "local":
+        return None
+    from heronpy.scheduler.state_door import StateDoor
+
+    return StateDoor(state, launch.topology, BootClock())
+
+
+async def open_door(launch: LaunchSpec, setup: Setup, admission: Admission, at_door: StateDoor | None) -> Door:
+    """The door at the address that an earlier scheduler had, else one that the engine's hosts reach."""
+    security = settings_for(launch, SecuritySettings)
+
+    def make(endpoints: list[str]) -> Door:
+        return Door(setup.terms.door_keys, launch.topology_id, endpoints, admission, at_door)
+
+    def bind(addresses: tuple[str, ...]) -> Door:
+        return bind_door(launch.working_dir, addresses, security.port_range, make)
+
+    if security.network:
+        return bind((address_here(security.network, ""),))
+    kept = kept_addresses(launch.working_dir)
+    if kept:
+        try:
+            return bind(kept)
+        except ConfigError:
+            pass  # this is another host than the one where the topology was submitted
+    return bind(await asyncio.to_thread(setup.engine.reach))

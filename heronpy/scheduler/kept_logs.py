@@ -1,0 +1,66 @@
+"""The ends of logs that containers of other hosts send when they end, in the topology's own folder of logs.
+
+Each process has one file, `<process>.log`, where `heron logs` looks for it; no process of this host but the scheduler
+writes there. An end is appended after a line that names the host; a file that would grow beyond `FILE_MAX_BYTES`
+begins anew with the newest end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from heronpy.common.errors import InvalidRpcError
+from heronpy.common.folders import open_private
+from heronpy.common.ids import executor_id, part_name_problem
+from heronpy.common.log_format import format_record
+from heronpy.common.units import format_bytes
+
+FILES_MAX = 2000
+FILE_MAX_BYTES = 4 << 20
+END_MAX_BYTES = 1 << 20
+#: With ".log" it has to be the name of a file.
+_NAME_MAX_BYTES = 240
+_OWN = re.compile(r"scheduler(\..*)?")
+
+
+class KeptLogs:
+    """The files of one topology; one call at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, process: str, container: int, submission: int, host: str, data: bytes, cut: bool) -> None:
+        """Append the end of a log; InvalidRpcError when it cannot be one, OSError when the disk refuses it."""
+        too_long = len(process.encode()) > _NAME_MAX_BYTES
+        if too_long or part_name_problem(process[:_NAME_MAX_BYTES]) or _OWN.fullmatch(process):
+            raise InvalidRpcError(f"{process[:80]!r} is not the name of a process of a container")
+        if len(data) > END_MAX_BYTES:
+            raise InvalidRpcError(
+                f"the end of a log has {format_bytes(len(data))}; send {format_bytes(END_MAX_BYTES)} at most"
+            )
+        what = "the end of the log" if cut else "the log"
+        where = f"on host {host or 'unknown'}, container {container}, submission {submission}"
+        if cut:
+            data = data.partition(b"\n")[2]  # what is before it is the rest of a line
+        self._append(process, "INFO", f"{what} of {process} {where}:", data)
+
+    def lost(self, container: int, submission: int, host: str) -> None:
+        """Say in the log of a container's executor that the logs of a run did not arrive; OSError as `keep`."""
+        on = f"are on host {host}, if it still has them" if host else "did not arrive"
+        said = f"container {container}, submission {submission}, has ended without sending its logs; they {on}"
+        self._append(executor_id(container), "WARNING", said, b"")
+
+    def _append(self, process: str, level: str, said: str, data: bytes) -> None:
+        path = self._folder / f"{process}.log"
+        there = path.exists()
+        if not there and len(os.listdir(self._folder)) >= FILES_MAX:
+            raise InvalidRpcError(f"the topology keeps {FILES_MAX} log files already; remove some of {self._folder}")
+        head = format_record(time.time(), level, process, "heronpy.scheduler", said)
+        flags = os.O_WRONLY | os.O_APPEND
+        if there and path.stat().st_size + len(data) > FILE_MAX_BYTES:
+            flags |= os.O_TRUNC
+        with open(open_private(path, flags), "ab") as file:
+            file.write(f"{head}\n".encode() + data + (b"" if data.endswith(b"\n") or not data else b"\n"))

@@ -1,0 +1,93 @@
+"""Who may act for a container, as its scheduler counts it (pure): grants, and the permit of the scheduler.
+
+`heronpy.engines.lease` says how leases work. A scheduler proves that its permit, an ephemeral node, is still the one
+that it took, before it writes down a new activation: then no container was told since that there is no scheduler.
+"""
+
+from __future__ import annotations
+
+from heronpy.common.errors import ConfigError
+from heronpy.engines.lease import Fencing, LeaseTimes
+
+
+def fencing_of(asked: str, mode: str, state_at_door: bool) -> Fencing:
+    """The fencing of a topology: `asked` is auto, lease, epoch or confirmation; `mode` its reliability mode.
+
+    `state_at_door`: the state manager is reached through the scheduler, so both are lost together and a container
+    cannot ask whether there is a scheduler. ConfigError where the promise of the mode could not be kept.
+    """
+    known = {"auto", *(fencing.value for fencing in Fencing)}
+    if asked not in known:
+        raise ConfigError(f"fencing {asked!r} is unknown; use one of {', '.join(sorted(known))}")
+    if asked == "lease" and state_at_door:
+        raise ConfigError(
+            "fencing 'lease' needs a state manager that containers reach without the scheduler;"
+            " set heron.statemgr.type to zookeeper, or use fencing 'auto'"
+        )
+    if asked == "epoch" and mode == "ATMOST_ONCE":
+        raise ConfigError(
+            "fencing 'epoch' lets a lost container run on, so ATMOST_ONCE could deliver a tuple twice;"
+            " use fencing 'auto', or another reliability mode"
+        )
+    if asked != "auto":
+        return Fencing(asked)
+    if state_at_door:
+        return Fencing.CONFIRMATION if mode == "ATMOST_ONCE" else Fencing.EPOCH
+    return Fencing.EPOCH if mode == "EFFECTIVELY_ONCE" else Fencing.LEASE
+
+
+class Grants:
+    """What the scheduler knows of the leases of all containers; `since`: see `LeaseTimes.silence_from`."""
+
+    def __init__(self, times: LeaseTimes, fencing: Fencing, since: float) -> None:
+        self._times = times
+        self._fencing = fencing
+        self._since = since
+        #: When the one that may act for a container was last heard; without an entry nobody may.
+        self._heard: dict[int, float] = {}
+
+    def hold(self, container: int, now: float) -> None:
+        """Somebody may act for the container from now on, or has just been heard."""
+        self._heard[container] = max(now, self._heard.get(container, now))
+
+    def release(self, container: int) -> None:
+        """Nobody acts for it: it was stopped, or its end is confirmed."""
+        self._heard.pop(container, None)
+
+    def is_free(self, container: int, now: float) -> bool:
+        """Whether a successor may be activated."""
+        free_at = self.free_at(container)
+        return free_at is not None and now >= free_at
+
+    def free_at(self, container: int) -> float | None:
+        """When a successor may be activated if nothing is heard until then; None: when the end is confirmed."""
+        if container not in self._heard:
+            return 0.0
+        if self._fencing is Fencing.CONFIRMATION:
+            return None
+        return max(self._heard[container], self._since) + self._times.lost_s
+
+
+class Permit:
+    """The right of one scheduler to grant, from when the question was sent that last proved it.
+
+    `alone`: all earlier schedulers are known to have ended. A scheduler writes into the node of its permit whether
+    `is_alone`, so that a successor does not take the end of the last one for the end of all.
+    """
+
+    def __init__(self, times: LeaseTimes, taken_at: float, alone: bool) -> None:
+        self._permit_s = times.permit_s
+        self._proved_at = self._taken_at = taken_at
+        self._alone = alone
+
+    def proved(self, asked_at: float) -> None:
+        """The state manager has answered a question of that time: the permit is ours."""
+        self._proved_at = max(self._proved_at, asked_at)
+
+    def may_grant(self, received_at: float) -> bool:
+        """Whether a container's request that came at that time may be granted."""
+        return received_at < self._proved_at + self._permit_s
+
+    def is_alone(self, now: float) -> bool:
+        """Whether no earlier scheduler can grant anything more."""
+        return self._alone or now >= self._taken_at + self._permit_s

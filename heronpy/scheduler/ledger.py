@@ -1,0 +1,228 @@
+"""The permit and the ledger of a scheduler whose containers an engine runs, in the state manager.
+
+The permit is the ephemeral node of the scheduler's location; the ledger is a node of its own, written with the version
+that this scheduler has read or written last. Who takes the permit writes the ledger at once, so that whatever its
+predecessor still writes is refused. All calls block: they belong into a thread.
+
+Times in the ledger are wall times, as those of the scheduler's own clock mean nothing after a boot of its host.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from heronpy.common.errors import FencedError, NodeExistsError, NoNodeError, StateError, VersionMismatchError
+from heronpy.common.host import Host, this_host
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.restart_policy import Charges
+from heronpy.proto import plan_pb2
+from heronpy.scheduler.placement_events import Entry, Ledger, Past
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+
+class Taken(NamedTuple):
+    """What a scheduler finds when it takes the permit."""
+
+    ledger: Ledger
+    #: All earlier schedulers are known to have ended.
+    alone: bool
+    #: The topology was killed, and what remains of it has to be ended.
+    killing: bool = False
+
+
+class LedgerStore:
+    """Of one topology, for one incarnation of its scheduler, which `location.permit` names; `now` is its clock."""
+
+    def __init__(
+        self, state: StateManager, location: plan_pb2.SchedulerLocation, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._state = state
+        self._now = now
+        self._location = location
+        self._topology = location.topology
+        self._version = 0
+        self._written = plan_pb2.PlacementLedger()
+        self._writing = threading.Lock()
+
+    # ---- permit -----------------------------------------------------------------------------
+    def take(self) -> Taken:
+        """Take the permit, and with it the ledger; FencedError when another scheduler has it."""
+        try:
+            self._state.create(paths.scheduler(self._topology), self._location.SerializeToString(), ephemeral=True)
+        except NodeExistsError:
+            raise FencedError(
+                f"another scheduler runs topology {self._topology!r}; kill the topology before starting it again"
+            ) from None
+        found = self._state.get(paths.placement(self._topology))
+        kept, self._version = plan_pb2.PlacementLedger(alone=True), 0
+        if found is not None:
+            kept, self._version = _parse(found[0]), found[1]
+        alone = kept.alone and _has_ended(kept.scheduler)
+        ledger = {one.container: self._entry(one) for one in kept.entries}
+        self._written = plan_pb2.PlacementLedger(scheduler=trace_of(os.getpid(), self._location.permit), alone=alone)
+        self.write(ledger, kept.killing)
+        return Taken(ledger, alone, kept.killing)
+
+    def prove(self) -> None:
+        """FencedError unless the permit is still the one that this scheduler took; StateError when nobody can say."""
+        found = self._state.get(paths.scheduler(self._topology))
+        holder = plan_pb2.SchedulerLocation.FromString(found[0]) if found is not None else None
+        if holder is None or holder.permit != self._location.permit:
+            who = f"process {holder.pid} of {holder.host}" if holder is not None else "nobody"
+            raise FencedError(f"this scheduler of {self._topology} has lost its permit; {who} has it")
+
+    # ---- ledger -----------------------------------------------------------------------------
+    def write(self, ledger: Ledger, killing: bool = False) -> None:
+        """Prove the permit and write; FencedError when another scheduler has written meanwhile.
+
+        After any other error the ledger may have been written; the same or a later one can be written again.
+        """
+        with self._writing:
+            draft = plan_pb2.PlacementLedger(
+                scheduler=self._written.scheduler, alone=self._written.alone, killing=killing
+            )
+            draft.entries.extend(self._kept(number, entry) for number, entry in sorted(ledger.items()))
+            self._write(draft)
+
+    def become_alone(self) -> None:
+        """Write down that no earlier scheduler can grant anything more; nothing if that is known."""
+        with self._writing:
+            if not self._written.alone:
+                draft = plan_pb2.PlacementLedger.FromString(self._written.SerializeToString())
+                draft.alone = True
+                self._write(draft)
+
+    def _write(self, draft: plan_pb2.PlacementLedger) -> None:
+        self.prove()
+        path, data = paths.placement(self._topology), draft.SerializeToString()
+        try:
+            if self._version == 0:
+                self._state.create(path, data)
+                self._version = 1
+            else:
+                self._version = self._state.set(path, data, self._version)
+        except (VersionMismatchError, NodeExistsError, NoNodeError):
+            self._recognise(path)
+            self._version = self._state.set(path, data, self._version)
+        self._written = draft
+
+    # ---- entries ----------------------------------------------------------------------------
+    def _kept(self, container: int, entry: Entry) -> plan_pb2.PlacementEntry:
+        past, ahead_s = entry.past, time.time() - self._now()
+        return plan_pb2.PlacementEntry(
+            container=container,
+            submitted=entry.submitted,
+            holder=entry.holder,
+            epoch=entry.epoch,
+            restarts=past.restarts,
+            judged=past.judged,
+            failed=past.failed,
+            finished=past.finished,
+            exit_reason=past.reason.value if past.reason is not None else "",
+            exit_detail=past.detail,
+            ends=_charges_kept(past.ends, ahead_s),
+            cancels=_charges_kept(past.cancels, ahead_s),
+        )
+
+    def _entry(self, kept: plan_pb2.PlacementEntry) -> Entry:
+        ahead_s = time.time() - self._now()
+        past = Past(
+            kept.restarts,
+            kept.judged,
+            kept.failed,
+            kept.finished,
+            _reason(kept.exit_reason),
+            kept.exit_detail,
+            _charges(kept.ends, ahead_s),
+            _charges(kept.cancels, ahead_s),
+        )
+        return Entry(kept.submitted, kept.holder, kept.epoch, past)
+
+    def _recognise(self, path: str) -> None:
+        """After a write at the wrong version: our own, whose answer was lost, or another scheduler's."""
+        found = self._state.get(path)
+        kept = _parse(found[0]) if found is not None else None
+        ours = kept is not None and kept.scheduler.permit == self._written.scheduler.permit
+        if found is None or not ours or found[1] == self._version:
+            raise FencedError(f"another scheduler of {self._topology} has written the ledger of its containers")
+        self._version = found[1]
+
+
+def _charges_kept(charges: Charges, ahead_s: float) -> plan_pb2.RestartCharges:
+    """`ahead_s`: of the wall clock before the scheduler's."""
+    return plan_pb2.RestartCharges(
+        charges=[
+            plan_pb2.RestartCharge(reason=reason.value, at=[at + ahead_s for at in times])
+            for reason, times in charges.failures
+        ],
+        streak=charges.streak,
+        last_pause_s=charges.last_pause_s,
+        healthy_at=charges.healthy_at + ahead_s if charges.healthy_at is not None else 0.0,
+    )
+
+
+def _charges(kept: plan_pb2.RestartCharges, ahead_s: float) -> Charges:
+    found = ((_reason(one.reason), tuple(at - ahead_s for at in one.at)) for one in kept.charges)
+    return Charges(
+        tuple((reason, times) for reason, times in found if reason is not None),
+        kept.streak,
+        kept.last_pause_s,
+        kept.healthy_at - ahead_s if kept.healthy_at else None,
+    )
+
+
+def _reason(name: str) -> ExitReason | None:
+    """None for none, and for one that another release knows."""
+    return next((reason for reason in ExitReason if reason.value == name), None)
+
+
+def _parse(data: bytes) -> plan_pb2.PlacementLedger:
+    try:
+        return plan_pb2.PlacementLedger.FromString(data)
+    except DecodeError:
+        raise StateError(
+            "the ledger of the containers in the state manager is damaged; kill the topology and submit it again"
+        ) from None
+
+
+def trace_of(pid: int, permit: str) -> plan_pb2.SchedulerTrace:
+    """By which a later scheduler of this host can tell whether a process of it has ended."""
+    return plan_pb2.SchedulerTrace(
+        host=this_host().to_text(), pid=pid, started=_started(pid), permit=permit, pids=_pids()
+    )
+
+
+def _has_ended(trace: plan_pb2.SchedulerTrace) -> bool:
+    """Whether the scheduler of a trace is known to have ended: that of another host is not."""
+    if not trace.permit:
+        return True
+    host, here = Host.from_text(trace.host), this_host()
+    if host is None or not host.is_same(here):
+        return False
+    if host.boot and here.boot and host.boot != here.boot:
+        return True
+    return trace.pids == _pids() and _started(trace.pid) != trace.started
+
+
+def _pids() -> int:
+    """The namespace of process ids: numbers of another one say nothing here."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _started(pid: int) -> int:
+    """When a process of this host began, in clock ticks since the boot; 0 if there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0

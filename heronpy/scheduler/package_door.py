@@ -1,0 +1,151 @@
+"""The package of a topology as one archive, for hosts that do not have it.
+
+It is made once, in a thread, beside everything else: a tar file of the package's entry in the cache, without
+compression, owners and times, so that equal packages give equal archives. It lies in the working folder and stays for
+the next scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from heronpy.common.errors import InvalidRpcError, PackageError, RetryableRpcError
+from heronpy.common.folders import open_private
+from heronpy.storage.packages import BYTES_MAX, FILES_MAX
+
+PIECE_BYTES = 256 << 10
+#: Pieces that are read from the disk at a time.
+READERS_MAX = 4
+#: Requests for pieces that wait; further ones are refused for now.
+ASKING_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What hosts are told of it before they fetch it."""
+
+    size: int = 0
+    sha256: bytes = b""
+
+
+class PackageDoor:
+    """Call `start` on the loop; without a package `digest` is empty."""
+
+    def __init__(self, package_dir: str | None, working_dir: str) -> None:
+        self._entry = Path(package_dir) if package_dir else None
+        self._folder = Path(working_dir)
+        self.digest = self._entry.name if self._entry is not None else ""
+        self._made: asyncio.Task[Archive] | None = None
+        self._readers = asyncio.Semaphore(READERS_MAX)
+        self._asking = 0
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / f"package-{self.digest[:16]}.tar"
+
+    def start(self) -> None:
+        """Begin to make the archive."""
+        if self._entry is not None:
+            self._made = asyncio.create_task(asyncio.to_thread(_make, self._entry, self._file))
+
+    async def archive(self) -> Archive:
+        """The archive, once it is made; RetryableRpcError when it cannot be: the next call tries again."""
+        if self._made is None:
+            return Archive()
+        if self._made.done() and self._made.exception() is not None:
+            self.start()
+        try:
+            return await asyncio.shield(self._made)
+        except (PackageError, OSError) as error:
+            raise RetryableRpcError(str(error)) from None
+
+    async def read(self, package: str, offset: int) -> bytes:
+        """At most `PIECE_BYTES` from the offset on; empty at the end."""
+        if not self.digest or package != self.digest:
+            raise InvalidRpcError(f"package {package[:80]!r} is not this topology's")
+        if self._asking >= ASKING_MAX:
+            raise RetryableRpcError("too many hosts fetch the package at once; ask again")
+        self._asking += 1
+        try:
+            await self.archive()
+            async with self._readers:
+                return await asyncio.to_thread(_read, self._file, offset)
+        finally:
+            self._asking -= 1
+
+    def remove(self) -> None:
+        """Delete the archive: nobody will ask for it any more."""
+        if self.digest:
+            self._file.unlink(missing_ok=True)
+
+
+def _read(file: Path, offset: int) -> bytes:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise PackageError(f"the archive {file} of the package cannot be read: {error.strerror}") from None
+    try:
+        # An offset beyond what a file can have is beyond its end.
+        return os.pread(descriptor, PIECE_BYTES, offset) if offset < 1 << 62 else b""
+    finally:
+        os.close(descriptor)
+
+
+def pack_entry(entry: Path, into: Path, files_max: int = FILES_MAX, bytes_max: int = BYTES_MAX) -> int:
+    """Write an entry of the package cache as a tar file, unless that is there; its size.
+
+    The file appears whole or not at all. Names are relative to the entry; nothing but files, folders and links.
+    """
+    try:
+        if into.is_file() and not into.is_symlink():
+            return into.stat().st_size
+        draft = into.with_name(f".{into.name}.{os.getpid()}")
+        draft.unlink(missing_ok=True)
+        try:
+            with open(open_private(draft, os.O_WRONLY | os.O_EXCL), "wb") as file:
+                with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                    for count, path in enumerate(_below(entry)):
+                        if count >= files_max or file.tell() > bytes_max:
+                            raise PackageError(f"package {entry} has grown; submit the topology again")
+                        archive.add(path, str(path.relative_to(entry)), recursive=False, filter=_plain)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, into)
+        finally:
+            draft.unlink(missing_ok=True)
+        return into.stat().st_size
+    except OSError as error:
+        raise PackageError(f"package {entry} cannot be packed for other hosts: {error.strerror or error}") from None
+
+
+def _make(entry: Path, file: Path) -> Archive:
+    size = pack_entry(entry, file)
+    try:
+        with open(file, "rb") as archive:
+            return Archive(size, hashlib.file_digest(archive, "sha256").digest())
+    except OSError as error:
+        raise PackageError(f"the archive {file} of the package cannot be read: {error.strerror}") from None
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Everything below a folder, each folder before its content, in the order of names."""
+    for path in sorted(folder.iterdir()):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _below(path)
+
+
+def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if not (info.isreg() or info.isdir() or info.issym() or info.islnk()):
+        return None
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    info.mtime = 0
+    info.mode = 0o700 if info.isdir() or info.mode & 0o100 else 0o600
+    return info

@@ -1,0 +1,524 @@
+"""The decisions on where containers run: which submission is made, activated, cancelled (pure).
+
+The engine's list and what containers say at the door are the truth; each event updates facts, and `_settle` compares
+them with the plan. So a command that was lost is given again, and a scheduler that takes over adopts what it finds:
+it starts with the ledger of its predecessor and waits for the first list.
+
+Invariants: at most one submission of a container may act, as `heronpy.scheduler.leases` says when its successor may;
+submission numbers and epochs only grow, and are in the ledger before they are used; once a successor is decided on, its
+predecessor is granted nothing more; absence from a list is never an end, and no list at all ends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heronpy.engines.contract import Ended, Request, Seen
+from heronpy.engines.lease import Fencing, LeaseTimes
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
+from heronpy.scheduler.avoided_hosts import AvoidedHosts
+from heronpy.scheduler.leases import Grants
+from heronpy.scheduler.placement_events import (
+    Activate,
+    AllGone,
+    Cancel,
+    ContainerSpec,
+    ContainerView,
+    Effect,
+    EngineAway,
+    Entry,
+    Event,
+    Fence,
+    GiveUp,
+    Grant,
+    Heard,
+    HostAvoided,
+    KillAsked,
+    Leaving,
+    Ledger,
+    Listed,
+    Note,
+    Persist,
+    Phase,
+    PlanChanged,
+    Refused,
+    RestartAsked,
+    Submit,
+    Tick,
+)
+from heronpy.scheduler.submissions import Container, Submission
+
+#: The shell hands in an event at least as often as this.
+TICK_S = 1.0
+#: No event for this long means that this process was paused: silence then proves nothing.
+OWN_STALL_S = 5.0
+#: A list that took longer says nothing of who is missing now.
+LIST_LATE_S = 10.0
+#: Time between two requests to the engine to end the same submission.
+CANCEL_AGAIN_S = 10.0
+#: How long the engine has to call a submission hopeless before the container has FAILED.
+HOPELESS_S = 30.0
+#: Ends by commands of others: the third within five minutes is final.
+CANCELLED = RestartLimits(backoff_s=0.2, budget=2, window_s=300.0, budgets={ExitReason.KILLED: 2})
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementLimits:
+    """The numbers of placement, in seconds."""
+
+    restart: RestartLimits = field(default_factory=RestartLimits)
+    #: For a container to end by itself, once its successor stands by or a user asks for its restart.
+    leave_s: float = 30.0
+    #: From the start of a container on its host to its hello.
+    start_s: float = 120.0
+    #: How long a lost host gets no containers.
+    avoid_s: float = 600.0
+
+
+class Placement:
+    """`handle(event, now)` returns what to do, in order; the first event is a PlanChanged."""
+
+    def __init__(
+        self,
+        topology_id: str,
+        limits: PlacementLimits,
+        times: LeaseTimes,
+        fencing: Fencing,
+        now: float,
+        ledger: Ledger | None = None,
+        alone: bool = True,
+    ) -> None:
+        self._topology_id = topology_id
+        self._limits = limits
+        self._times = times
+        self._grants = Grants(times, fencing, times.silence_from(now, alone))
+        self._fencing = fencing
+        self._containers: dict[int, Container] = {}
+        self._avoided = AvoidedHosts(limits.avoid_s)
+        self._planned = self._listed = self._changed = False
+        self._asked_at = float("-inf")
+        #: Since when the engine does not answer.
+        self.away_since: float | None = None
+        self.away_why = ""
+        self._killed_at: float | None = None
+        self._kill_grace_s = 0.0
+        self._gone = False
+        self._awake_since = self._last_now = now
+        for number, entry in (ledger or {}).items():
+            container = self._containers[number] = Container.of(number, entry, limits.restart, CANCELLED)
+            for known in {entry.holder, entry.submitted} - {0}:
+                container.submissions[known] = Submission(known, since=now)
+            if entry.holder:
+                self._grants.hold(number, now)
+
+    # ---- queries ----------------------------------------------------------------------------
+    @property
+    def ledger(self) -> Ledger:
+        """What a successor of this scheduler has to know."""
+        known = sorted(self._containers.items())
+        return {number: container.entry for number, container in known if container.entry != Entry()}
+
+    def views(self) -> list[ContainerView]:
+        """The containers that should run or may still run, in order."""
+        return [
+            self._view(container)
+            for _, container in sorted(self._containers.items())
+            if container.spec is not None or container.submissions
+        ]
+
+    def entry_of(self, container: int) -> Entry | None:
+        """The ledger's entry of a container; None of one that is neither planned nor was ever heard of."""
+        found = self._containers.get(container)
+        return found.entry if found is not None else None
+
+    def submissions_of(self, container: int) -> list[int]:
+        """Those of a container that may exist."""
+        found = self._containers.get(container)
+        return sorted(found.submissions) if found is not None else []
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether all containers are to end."""
+        return self._killed_at is not None
+
+    def left(self) -> tuple[str, ...]:
+        """The submissions that may exist, in words."""
+        return tuple(
+            f"container {container.number}, submission {number}"
+            + (f" ({one.engine_id}{f' on {one.host}' if one.host else ''})" if one.engine_id else "")
+            for _, container in sorted(self._containers.items())
+            for number, one in sorted(container.submissions.items())
+        )
+
+    def validate(self) -> None:
+        """Raise AssertionError if an invariant does not hold."""
+        for container in self._containers.values():
+            numbers, entry = container.submissions, container.entry
+            assert entry.holder <= entry.submitted, f"{container.number} is held by a submission that was never made"
+            assert all(0 < number <= entry.submitted for number in numbers)
+            assert not set(numbers) & set(container.ended), "an ended submission is known as alive"
+            acting = [number for number, one in numbers.items() if one.epoch and number == entry.holder]
+            assert len(acting) <= 1
+            if container.stays is not None and container.stays.heard_at is not None:
+                others = [one for one in container.successors() if one.number != entry.holder]
+                assert not others, f"duplicates of container {container.number} are not cancelled: {others}"
+
+    def _view(self, container: Container) -> ContainerView:
+        shown = container.stays or next(iter(container.successors()), None) or container.holder
+        entry, words = container.entry, container.failed or (shown.words if shown else "") or container.exit_detail
+        phase = Phase.FAILED if container.failed else shown.phase if shown else Phase.QUEUED
+        holder = container.holder
+        if phase is Phase.STANDBY and self._fencing is Fencing.CONFIRMATION and holder not in (None, shown):
+            words = f"it waits until the end of submission {entry.holder} is confirmed, or restart it with --force"
+        return ContainerView(
+            container.number,
+            phase,
+            shown.number if shown else 0,
+            entry.epoch,
+            shown.engine_id if shown else "",
+            shown.host if shown else "",
+            words,
+            container.restarts,
+            container.exit_reason,
+            tuple((one.number, one.phase) for _, one in sorted(container.submissions.items())),
+        )
+
+    # ---- events -----------------------------------------------------------------------------
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """One event at the monotonic time `now`; nothing follows after AllGone."""
+        if now - self._last_now > OWN_STALL_S:
+            self._awake_since = now
+        self._last_now, self._changed = now, False
+        if self._gone:
+            return []
+        effects = self._apply(event, now)
+        for container in list(self._containers.values()):
+            if not isinstance(event, Heard):
+                effects += self._settle(container, 0, now)
+            elif container.number == event.container:
+                effects += self._settle(container, event.submission, now)
+        if self._killed_at is not None and not self.left():
+            self._gone = True
+            effects.append(AllGone())
+        return [Persist(self.ledger, self.is_killed), *effects] if self._changed else effects
+
+    def _apply(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case PlanChanged(containers):
+                return self._on_plan(containers)
+            case Listed():
+                return self._on_listed(event, now)
+            case Heard():
+                return self._on_heard(event, now)
+            case Leaving(container, number, why):
+                found = self._containers.get(container)
+                leaver = found.submissions.get(number) if found is not None else None
+                if leaver is None or leaver.leaving:
+                    return []
+                leaver.leaving = True
+                return [Note(f"container {container} has to leave {leaver.host or 'its host'}: {why}")]
+            case Refused():
+                return self._on_refused(event)
+            case HostAvoided(host, why):
+                return self._avoid(host, why, now)
+            case RestartAsked():
+                return self._on_restart(event, now)
+            case KillAsked(grace_s):
+                self._changed = self._killed_at is None
+                self._killed_at, self._kill_grace_s = self._killed_at or now, grace_s
+                return []
+            case EngineAway(why):
+                self.away_why = why
+                if self.away_since is not None:
+                    return []
+                self.away_since = now
+                return [Note(f"the engine does not answer: {why}; containers run on", True)]
+            case Tick():
+                return []
+
+    def _on_plan(self, specs: tuple[ContainerSpec, ...]) -> list[Effect]:
+        self._planned = True
+        wanted = {spec.container: spec for spec in specs}
+        for number in wanted.keys() - self._containers.keys():
+            self._containers[number] = Container(number, Entry())
+        for number, container in self._containers.items():
+            container.spec = wanted.get(number)
+        return []
+
+    def _on_listed(self, event: Listed, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        late = now - event.asked_at > LIST_LATE_S or event.asked_at < self._asked_at
+        for seen in event.seen:
+            container = self._containers.get(seen.container)
+            if container is None:
+                container = self._containers[seen.container] = Container(seen.container, Entry())
+            if seen.ended is Ended.CONFIRMED:
+                effects += self._on_ended(container, seen, now)
+            elif not late and seen.submission not in container.ended:
+                self._known(container, seen.submission, now).show(seen, now)
+        if late:
+            return [
+                *effects,
+                Note(f"a list of the engine came {now - event.asked_at:.0f} s late and is not used", True),
+            ]
+        if self.away_since is not None:
+            effects.append(Note(f"the engine answers again after {now - self.away_since:.0f} s"))
+        self._asked_at, self._listed, self.away_since, self.away_why = event.asked_at, True, None, ""
+        shown = {(seen.container, seen.submission) for seen in event.seen}
+        for container in self._containers.values():
+            for number, one in container.submissions.items():
+                if (container.number, number) not in shown:
+                    one.miss(event.asked_at, bool(shown))
+        return effects
+
+    def _known(self, container: Container, number: int, now: float) -> Submission:
+        """The submission of that number; one that only the engine knows is adopted."""
+        if number > container.entry.submitted:
+            # From before the state manager lost its records: it must not be used again.
+            self._write(container, submitted=number)
+        return container.submissions.setdefault(number, Submission(number, since=now))
+
+    def _on_ended(self, container: Container, seen: Seen, now: float) -> list[Effect]:
+        """The engine confirms an end; it does so in each of its lists for a while."""
+        number = seen.submission
+        if number in container.ended:
+            return []
+        if number > container.entry.submitted:
+            self._write(container, submitted=number)
+        one = container.submissions.get(number)
+        container.forget(number)
+        if number == container.entry.holder:
+            self._grants.release(container.number)
+        if one is None or number < container.entry.holder or not self._is_wanted(container):
+            return []
+        if number == container.judged:
+            return []  # by an earlier scheduler
+        detail = seen.words or (seen.reason.value if seen.reason else "")
+        container.exit_reason, container.exit_detail = seen.reason, detail
+        if one.cancelled_at is not None:
+            return []
+        container.judged = number
+        effects = self._judge(container, seen, one, now)
+        self._write(container, past=container.past())
+        return effects
+
+    def _judge(self, container: Container, seen: Seen, one: Submission, now: float) -> list[Effect]:
+        """What follows the end of a submission that was to go on."""
+        what = f"container {container.number}, submission {one.number} on {seen.host or 'no host'}, has ended"
+        what += f" ({container.exit_detail})"
+        ran_s = now - one.hello_at if one.hello_at is not None else 0.0
+        reason = ExitReason.PREEMPTED if one.leaving else seen.reason or ExitReason.KILLED
+        if seen.cancelled and not one.leaving:
+            decision = decide_restart(CANCELLED, container.cancels, ExitReason.KILLED, ran_s, now)
+        else:
+            decision = decide_restart(self._limits.restart, container.history, reason, ran_s, now)
+        if reason is ExitReason.FINISHED:
+            container.finished = True
+            return [Note(what)]
+        if not decision.restart:
+            cause = decision.cause if decision.cause != reason.value else ""
+            return [Note(what, True), *self._fail(container, reason, f"{cause}: {container.exit_detail}".lstrip(": "))]
+        container.restarts += 1
+        container.submit_at = now + decision.pause_s
+        return [Note(what, True)]
+
+    def _on_heard(self, event: Heard, now: float) -> list[Effect]:
+        number = event.submission
+        container = self._containers.get(event.container)
+        if container is None:
+            why = f"the topology has no container {event.container}"
+            return [Fence(event.container, number, why)] if self._planned else []
+        entry = container.entry
+        if max(event.epoch, event.stopped) > entry.epoch and number >= entry.holder:
+            # The state manager has lost its records; or we are no longer the scheduler, and will not be able to write.
+            self._write(
+                container,
+                submitted=max(number, entry.submitted),
+                holder=number,
+                epoch=max(event.epoch, event.stopped),
+            )
+            entry = container.entry
+        if number < entry.holder:
+            return [Fence(container.number, number, f"submission {entry.holder} has its place")]
+        if number in container.ended:
+            return [Fence(container.number, number, "the engine has confirmed its end")]
+        one = self._known(container, number, now)
+        back = one.lost
+        one.heard_at, one.lost, one.hello_at = now, False, one.hello_at or now
+        one.host, one.stopped = event.host or one.host, max(one.stopped, event.stopped)
+        if number == entry.holder:
+            if one.stopped >= entry.epoch:
+                one.epoch = 0
+                self._grants.release(container.number)
+            else:
+                self._grants.hold(container.number, now)
+                one.epoch = event.epoch if event.epoch == entry.epoch else one.epoch
+        effects: list[Effect] = [Note(f"container {container.number} on {one.host} is heard again")] if back else []
+        asked_at, held = one.cancelled_at, number == entry.holder
+        # The engine has asked it to end as well, but may be away.
+        patience_s = self._limits.leave_s if self._killed_at is None else self._kill_grace_s
+        if asked_at is not None and (not held or now - asked_at >= patience_s):
+            return [*effects, Fence(container.number, number, "it was asked to end")]
+        return [*effects, Grant(container.number, number)] if one.epoch else effects
+
+    def _on_refused(self, event: Refused) -> list[Effect]:
+        container = self._containers.get(event.container)
+        if container is None or event.submission not in container.submissions:
+            return []
+        if not event.fatal:
+            return [Note(f"container {event.container} could not be submitted: {event.why}", True)]
+        container.forget(event.submission)
+        return self._fail(container, None, event.why)
+
+    def _on_restart(self, event: RestartAsked, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for container in self._containers.values():
+            if container.spec is None or (event.containers and container.number not in event.containers):
+                continue
+            effects.append(Note(f"restarting container {container.number}: {event.why or 'asked to'}"))
+            container.history, container.cancels = RestartHistory(), RestartHistory()
+            container.failed, container.finished, container.submit_at = "", False, now
+            holder = container.holder
+            if event.force and (holder is None or holder.lost):
+                self._grants.release(container.number)
+            elif holder is not None and not holder.lost and holder.cancelled_at is None:
+                holder.cancelled_at = now
+            self._write(container, past=container.past())
+        return effects
+
+    # ---- what follows from the facts ----------------------------------------------------------
+    def _is_wanted(self, container: Container) -> bool:
+        return container.spec is not None and self._killed_at is None
+
+    def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
+        """Everything that the facts about one container ask for; `heard` is the submission that is heard just now."""
+        if not self._planned:
+            return []
+        effects = self._find_lost(container, now)
+        wanted, holder = self._is_wanted(container), container.holder
+        stays = container.stays if wanted else None
+        # One that was adopted and not heard yet may be gone.
+        sure = stays is not None and stays.heard_at is not None
+        keep = next(iter(container.successors()), None) if wanted and not sure else None
+        if keep is not None:
+            effects += self._doubt(container, keep, now)
+            keep = keep if keep.cancelled_at is None else None
+        for one in list(container.submissions.values()):
+            if one is stays or one is keep:
+                continue
+            needed = wanted and one is holder
+            if needed and one.cancelled_at is None and (one.lost or keep is None or keep.phase is not Phase.STANDBY):
+                continue
+            effects += self._cancel(container, one, now)
+            if not needed and self._has_vanished(one, now):
+                container.submissions.pop(one.number)
+        if wanted and stays is None and keep is None and self._may_submit(container, now):
+            effects += self._submit(container, now)
+        target = stays if sure else keep
+        return effects + (self._activate(container, target, heard, now) if target is not None else [])
+
+    def _find_lost(self, container: Container, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for number, one in container.submissions.items():
+            if one.lost or one.is_heard(now, 2 * self._times.renew_s):
+                if one.given_up and not one.lost and not one.leaving:
+                    one.leaving = True
+                    what = f"the engine has given up container {container.number}, which still runs"
+                    effects += [Note(what, True), *self._avoid(one.host, "the engine has given it up", now)]
+                continue
+            absent = one.is_absent(now, self._times.lost_s, self._awake_since)
+            silent_s = now - max(one.since, one.heard_at or 0.0, self._awake_since)
+            speaks = one.heard_at is not None or number == container.entry.holder
+            if one.given_up or absent or (speaks and silent_s >= self._times.lost_s):
+                one.lost = True
+                how = "the engine has given it up" if one.given_up else "nobody lists it" if absent else "it is silent"
+                what = f"container {container.number}, submission {number} on {one.host or 'no host'}, is lost: {how}"
+                effects.append(Note(what, True))
+                if one.host:
+                    effects += self._avoid(one.host, "a container on it is lost", now)
+        return effects
+
+    def _doubt(self, container: Container, one: Submission, now: float) -> list[Effect]:
+        """Whether a submission that has not run yet will ever do so."""
+        if one.hopeless_since is not None and now - one.hopeless_since >= HOPELESS_S:
+            one.cancelled_at = now
+            return self._fail(container, None, one.words)
+        if one.phase is Phase.STARTING and now - (one.runs_since or now) >= self._limits.start_s:
+            one.cancelled_at = now
+            what = (
+                f"container {container.number} has not said hello for {self._limits.start_s:g} s; it is submitted again"
+            )
+            return [Note(what, True), *self._avoid(one.host, "a container on it did not start", now)]
+        if one.phase is Phase.QUEUED and set(one.avoid) - set(self._avoid_for(container, now)):
+            one.cancelled_at = now
+            return [Note(f"container {container.number} may use more hosts again; it is submitted again")]
+        return []
+
+    def _cancel(self, container: Container, one: Submission, now: float) -> list[Effect]:
+        one.cancelled_at = now if one.cancelled_at is None else one.cancelled_at
+        said = one.cancel_said_at
+        if self.away_since is not None or not one.engine_id or (said is not None and now - said < CANCEL_AGAIN_S):
+            return []
+        one.cancel_said_at = now
+        grace_s = self._kill_grace_s if self._killed_at is not None else self._limits.leave_s
+        return [Cancel(container.number, one.number, one.engine_id, grace_s)]
+
+    def _has_vanished(self, one: Submission, now: float) -> bool:
+        """Whether a submission that should be gone is neither listed nor heard."""
+        return one.is_absent(now, self._times.lost_s, self._awake_since) and not one.is_heard(now, self._times.lost_s)
+
+    def _may_submit(self, container: Container, now: float) -> bool:
+        ready = self._listed and self.away_since is None and now >= container.submit_at
+        return ready and not container.failed and not container.finished
+
+    def _submit(self, container: Container, now: float) -> list[Effect]:
+        number, spec = container.entry.submitted + 1, container.spec
+        assert spec is not None
+        self._write(container, submitted=number)
+        avoid = self._avoid_for(container, now)
+        container.submissions[number] = Submission(number, since=now, avoid=avoid)
+        wish = Request(
+            self._topology_id, spec.container, number, spec.cpu, spec.ram_bytes, spec.disk_bytes, avoid, spec.apart_from
+        )
+        return [Submit(wish)]
+
+    def _activate(self, container: Container, one: Submission, heard: int, now: float) -> list[Effect]:
+        """Let a standby act, once nobody else can."""
+        entry = container.entry
+        if not one.is_heard(now, 2 * self._times.renew_s) or one.epoch:
+            return []
+        if one.number == entry.holder and one.stopped < entry.epoch:
+            # It was activated, and has not got the message.
+            again = heard == one.number
+            return [Activate(container.number, one.number, entry.epoch)] if again else []
+        if not self._grants.is_free(container.number, now):
+            return []
+        self._write(container, holder=one.number, epoch=entry.epoch + 1)
+        self._grants.hold(container.number, now)
+        return [Activate(container.number, one.number, container.entry.epoch)]
+
+    def _write(self, container: Container, **changes: Any) -> None:
+        entry = replace(container.entry, **changes)
+        self._changed = self._changed or entry != container.entry
+        container.entry = entry
+
+    def _fail(self, container: Container, reason: ExitReason | None, detail: str) -> list[Effect]:
+        container.failed = detail or (reason.value if reason else "it was refused")
+        self._write(container, past=container.past())
+        return [GiveUp(container.number, reason, container.failed)]
+
+    def _avoid(self, host: str, why: str, now: float) -> list[Effect]:
+        if not self._avoided.add(host, now):
+            return []
+        return [Note(f"host {host} gets no container for {self._limits.avoid_s:g} s: {why}", True)]
+
+    def _avoid_for(self, container: Container, now: float) -> tuple[str, ...]:
+        apart = container.spec.apart_from if container.spec is not None else ()
+        return tuple(sorted(self._avoided.at(now) | self._hosts_of(apart)))
+
+    def _hosts_of(self, containers: Iterable[int]) -> set[str]:
+        found = [self._containers[number] for number in containers if number in self._containers]
+        return {one.host for container in found for one in container.submissions.values() if one.host and not one.lost}

@@ -1,0 +1,178 @@
+"""What placement knows of one submission and of one container, and what follows from it without any command (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from heronpy.engines.contract import Ended, EnginePhase, Seen
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.restart_policy import Charges, RestartHistory, RestartLimits
+from heronpy.scheduler.placement_events import ContainerSpec, Entry, Past, Phase
+
+#: Good lists in a row that do not show a submission, before it counts as missing.
+ABSENT_LISTS = 2
+#: A list shows a submission only so long after it was made.
+SETTLE_S = 10.0
+#: Numbers of ended submissions that are remembered, so that a late message of one is not taken for news.
+ENDED_MAX = 64
+
+
+@dataclass(slots=True)
+class Submission:
+    """The facts about one submission; its phase is derived from them."""
+
+    number: int
+    #: When it was made, or first known.
+    since: float
+    #: The last list that showed it alive.
+    seen_at: float | None = None
+    #: The last request of it at the door, and the first.
+    heard_at: float | None = None
+    hello_at: float | None = None
+    #: Since when the engine lists it as running.
+    runs_since: float | None = None
+    #: Since when the engine says that it will never start.
+    hopeless_since: float | None = None
+    #: Lists in a row without it: those that show others, and all.
+    missed: int = 0
+    missed_any: int = 0
+    #: The engine has given it up.
+    given_up: bool = False
+    #: It is silent, or missing: its end is neither confirmed nor denied.
+    lost: bool = False
+    leaving: bool = False
+    #: We asked for its end; when first and when last.
+    cancelled_at: float | None = None
+    cancel_said_at: float | None = None
+    #: The epoch in which it was heard acting last, and the highest in which it has stopped.
+    epoch: int = 0
+    stopped: int = 0
+    engine_id: str = ""
+    host: str = ""
+    avoid: tuple[str, ...] = ()
+    words: str = ""
+
+    @property
+    def phase(self) -> Phase:
+        if self.lost:
+            return Phase.UNCONFIRMED
+        if self.leaving or self.cancelled_at is not None:
+            return Phase.LEAVING
+        if self.epoch:
+            return Phase.RUNNING
+        if self.heard_at is not None:
+            return Phase.STANDBY
+        return Phase.QUEUED if self.runs_since is None else Phase.STARTING
+
+    def known_at(self, awake_since: float) -> float:
+        """When it was last known to exist; silence counts only while this scheduler was awake."""
+        return max(self.since, self.seen_at or 0.0, self.heard_at or 0.0, awake_since)
+
+    def is_heard(self, now: float, within_s: float) -> bool:
+        """Whether it was heard lately."""
+        return self.heard_at is not None and now - self.heard_at <= within_s
+
+    def show(self, seen: Seen, now: float) -> None:
+        """A list shows it, and it has not ended for sure."""
+        self.missed = self.missed_any = 0
+        self.engine_id, self.words, self.avoid = seen.engine_id, seen.words, seen.avoid
+        self.host = seen.host or self.host
+        self.given_up = seen.ended is Ended.UNCONFIRMED
+        if not self.given_up:
+            self.seen_at = now
+        runs = seen.phase in (EnginePhase.RUNNING, EnginePhase.ENDING) and not self.given_up
+        self.runs_since = (self.runs_since or now) if runs else self.runs_since
+        self.hopeless_since = (self.hopeless_since or now) if seen.hopeless else None
+
+    def miss(self, asked_at: float, others: bool) -> None:
+        """A list does not show it; `others`: but it shows something."""
+        if asked_at >= self.since + SETTLE_S:
+            self.missed_any += 1
+            self.missed += others
+
+    def is_absent(self, now: float, lost_s: float, awake_since: float) -> bool:
+        """Whether enough lists do not show it. Empty ones prove little, so they need a long silence as well."""
+        if self.missed >= ABSENT_LISTS:
+            return True
+        return self.missed_any >= ABSENT_LISTS and now - self.known_at(awake_since) >= lost_s
+
+
+@dataclass(slots=True)
+class Container:
+    """One container: its submissions, and what outlives them."""
+
+    number: int
+    entry: Entry
+    #: None: it should not run.
+    spec: ContainerSpec | None = None
+    submissions: dict[int, Submission] = field(default_factory=dict)
+    ended: list[int] = field(default_factory=list)
+    #: Not before this is it submitted again.
+    submit_at: float = 0.0
+    #: Why it has FAILED; empty: it has not.
+    failed: str = ""
+    #: It has done its work.
+    finished: bool = False
+    history: RestartHistory = field(default_factory=RestartHistory)
+    #: Ends by commands of others.
+    cancels: RestartHistory = field(default_factory=RestartHistory)
+    restarts: int = 0
+    #: The submission whose end was counted last.
+    judged: int = 0
+    exit_reason: ExitReason | None = None
+    exit_detail: str = ""
+
+    @classmethod
+    def of(cls, number: int, entry: Entry, limits: RestartLimits, cancelled: RestartLimits) -> Container:
+        """A container as an earlier scheduler has left it."""
+        past = entry.past
+        return cls(
+            number,
+            entry,
+            failed=past.failed,
+            finished=past.finished,
+            history=past.ends.history(limits),
+            cancels=past.cancels.history(cancelled),
+            restarts=past.restarts,
+            judged=past.judged,
+            exit_reason=past.reason,
+            exit_detail=past.detail,
+        )
+
+    def past(self) -> Past:
+        """What of it outlives this scheduler."""
+        return Past(
+            self.restarts,
+            self.judged,
+            self.failed,
+            self.finished,
+            self.exit_reason,
+            self.exit_detail,
+            Charges.of(self.history),
+            Charges.of(self.cancels),
+        )
+
+    @property
+    def holder(self) -> Submission | None:
+        """The submission that was activated last, while it may exist."""
+        return self.submissions.get(self.entry.holder)
+
+    @property
+    def stays(self) -> Submission | None:
+        """The holder, if it is to go on."""
+        holder = self.holder
+        leaves = holder is None or holder.lost or holder.leaving or holder.cancelled_at is not None
+        return None if leaves else holder
+
+    def successors(self) -> list[Submission]:
+        """Those that may be activated after the holder, the readiest first."""
+        ready = {Phase.STANDBY: 0, Phase.STARTING: 1, Phase.QUEUED: 2}
+        found = [one for number, one in self.submissions.items() if number > self.entry.holder and one.phase in ready]
+        return sorted(found, key=lambda one: (ready[one.phase], one.number))
+
+    def forget(self, number: int) -> None:
+        """A submission has ended."""
+        self.submissions.pop(number, None)
+        if number not in self.ended:
+            self.ended.append(number)
+            del self.ended[:-ENDED_MAX]
