@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 from heronpy.common import exit_codes
@@ -17,6 +18,8 @@ from heronpy.executor.desired import Place, Roles
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.forkserver import ForkServer
+from heronpy.procs.linux import die_with_parent
+from heronpy.procs.open_files import lift_files
 from heronpy.procs.preload import PRELOAD
 from heronpy.statemgr import module_of
 
@@ -26,12 +29,16 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--launch", required=True, help="path of launch.json")
     parser.add_argument("--container", required=True, type=int, help="number of the container")
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of the container")
+    parser.add_argument("--parent", type=int, default=0, help="process with which it ends; 0: it ends by itself")
+    parser.add_argument("--signs-fd", type=int, default=-1, help="descriptor for a byte a second, as a sign of life")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     """Run the executor; returns its exit code. `roles` replaces the modules that are run."""
     arguments = parse(argv)
+    if arguments.parent and not die_with_parent(signal.SIGKILL, arguments.parent):
+        return exit_codes.LOST_PARENT
     try:
         launch = LaunchSpec.load(arguments.launch)
         logging_settings = settings_for(launch, LoggingSettings)
@@ -44,6 +51,7 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         own_log.redirect()
         setup(name, logging_settings.level)
         os.environ["HERON_LAUNCH"] = arguments.launch
+        lift_files()  # all processes of the container inherit it
         # Before any thread, socket, event loop or lock exists in this process.
         server = ForkServer.start(
             f"fork-server-{arguments.container}", (*PRELOAD, module_of(launch.state_type)) if preload else ()
@@ -58,7 +66,7 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     from heronpy.procs.loop import run_loop
 
     place = Place(launch, arguments.launch, arguments.container, arguments.epoch)
-    return run_loop(lambda: Executor(place, server, roles).run())
+    return run_loop(lambda: Executor(place, server, roles, arguments.signs_fd).run())
 
 
 if __name__ == "__main__":

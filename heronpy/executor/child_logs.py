@@ -9,7 +9,8 @@ from heronpy.common.setting_types import LoggingSettings
 from heronpy.procs.child_log import ChildLog
 from heronpy.proto import control_pb2
 
-STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
+#: A process that has just started ignores the request until it can print: it is asked again.
+STACKS_TIMES, STACKS_WAIT_S, STACKS_QUIET_S = 5, 1.0, 0.1
 #: What faulthandler prints for each thread.
 STACKS_MARK = b"most recent call first"
 DETAIL_MAX = 1024
@@ -51,8 +52,13 @@ class ChildLogs:
         child_log = self._logs.get(name)
         if child_log is None:
             return None
-        ask()
-        return await child_log.capture(STACKS_MARK, STACKS_WAIT_S, STACKS_QUIET_S)
+        printed = ""
+        for _ in range(STACKS_TIMES):
+            ask()
+            printed += await child_log.capture(STACKS_MARK, STACKS_WAIT_S, STACKS_QUIET_S)
+            if STACKS_MARK.decode() in printed:
+                break
+        return printed
 
     def forget(self, name: str) -> None:
         """A process will not start again."""

@@ -7,7 +7,7 @@ masters, assigned round robin; a container that is not in the plan has nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from heronpy.common.ids import child_epoch, instance_id, stmgr_id
@@ -66,8 +66,12 @@ def desired_processes(
     memory_max_bytes: Callable[[str], int] = lambda _: 0,
     standbys: int = 0,
     replicates: bool = False,
+    has_run: Collection[int] = (),
 ) -> tuple[ProcessSpec, ...]:
-    """The processes of a container; tasks stop first, then the processes that they talk to."""
+    """The processes of a container; tasks stop first, then the processes that they talk to.
+
+    `has_run` are the tasks that have initialised under an earlier executor.
+    """
     if container == 0:
         specs = [ProcessSpec(TMASTER, TMASTER, stop_rank=1, critical=True, stop_grace_s=stop_grace_s)]
         if needs_spark:
@@ -87,6 +91,7 @@ def desired_processes(
                 task_id=instance.task_id,
                 component=instance.component,
                 user_code=True,
+                has_run=instance.task_id in has_run,
                 hang_timeout_s=hang_timeout_s(instance.component),
                 stop_grace_s=stop_grace_s,
                 memory_max_bytes=memory_max_bytes(instance.component),

@@ -19,7 +19,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError
-from heronpy.common.ids import executor_id, stmgr_id
+from heronpy.common.ids import bootstrap_id, executor_id, stmgr_id
 from heronpy.common.log_search import TEXT_MAX_BYTES, search_back
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
@@ -47,9 +47,10 @@ def door_name(container: int) -> str:
 
 def belongs(process: str, container: int) -> bool:
     """Whether a process of this name is of this container, or of none and this is container 0."""
-    if process in (stmgr_id(container), executor_id(container)) or process.startswith(f"container_{container}_"):
+    own = (stmgr_id(container), executor_id(container), bootstrap_id(container))
+    if process in own or process.startswith(f"container_{container}_"):
         return True
-    return container == 0 and not re.match(r"(stmgr-|executor-|container_)\d+(_|$)", process)
+    return container == 0 and not re.match(r"(stmgr-|executor-|bootstrap-|container_)\d+(_|$)", process)
 
 
 class ContainerFiles:
@@ -100,7 +101,7 @@ class ContainerFiles:
         if descriptor < 0:
             return control_pb2.SearchFileReply()  # rotated away
         try:
-            found = search_back(descriptor, text, request.until, request.hits, request.context)
+            found = search_back(descriptor, text, request.until, request.hits, request.context, request.ignore_case)
         finally:
             os.close(descriptor)
         reply = control_pb2.SearchFileReply(until=found.until, searched=found.searched)

@@ -10,12 +10,11 @@ import resource
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.ids import stmgr_id
+from heronpy.procs.open_files import lift_files
 from heronpy.proto import plan_pb2
 
 FDS_PER_PROCESS = 40
 FDS_PER_LINK = 6
-#: Where there is no hard limit; the kernel's own for a process (fs.nr_open) is the same by default.
-FILES_MAX = 1 << 20
 
 
 def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:
@@ -25,18 +24,6 @@ def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int
     tasks = sum(len(c.instances) for c in plan.containers if c.id == container)
     links = tasks + len(plan.containers)
     return FDS_PER_PROCESS + FDS_PER_LINK * links, stmgr_id(container)
-
-
-def lift_files() -> int:
-    """Raise the soft limit of this process, and of those it starts, to the hard one, which is returned.
-
-    The estimate alone would not do: a client that connects and stays silent also holds a descriptor for a moment.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return hard
 
 
 def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:

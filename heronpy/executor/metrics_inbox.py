@@ -1,7 +1,8 @@
 """Where the processes of a container push their metrics and exceptions.
 
-Invariants: at most one report per process (the newest) and at most `EXCEPTIONS_MAX` exceptions wait for
-the topology master; the excess is dropped and counted, as is garbage on the socket.
+Invariants: at most one report per process (the newest, with the spans of those that it replaces) and at most
+`EXCEPTIONS_MAX` exceptions wait for the topology master; the excess is dropped and counted, as is garbage on the
+socket.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2
 
 EXCEPTIONS_MAX = 1024
+#: Spans of one process that wait.
+SPANS_MAX = 100
 #: Last reports of processes that were replaced or removed before those were sent.
 ENDED_MAX = 256
 _DRAIN_MAX = 1000
+#: What comes within this is read together: the tasks of a host report at shared moments.
+PAUSE_S = 0.05
 
 
 class MetricsInbox:
@@ -37,16 +42,21 @@ class MetricsInbox:
         self._is_known = is_known
         self._on_report = on_report
         self._on_exception = on_exception
-        self._sock = configure(zmq.Context.instance().socket(zmq.PULL))
+        self._sock = configure(zmq.Context.instance().socket(zmq.PULL), heartbeat=False)
         bind(self._sock, endpoint)
         self._reports: dict[str, control_pb2.MetricsReport] = {}
         self._fresh: set[str] = set()
         self._ended: deque[control_pb2.MetricsReport] = deque(maxlen=ENDED_MAX)
+        #: Of each process, the last report of its previous incarnation: what a topology master had not stored when it
+        #: died, its successor learns from here.
+        self._told: dict[str, control_pb2.MetricsReport] = {}
         self._exceptions: deque[control_pb2.ExceptionReport] = deque()
         self._last_exception: dict[str, control_pb2.ExceptionReport] = {}
         self.exceptions_discarded = 0
+        #: Spans of replaced reports for which there was no room.
+        self.spans_discarded = 0
         self.invalid = 0
-        self._socket = LoopSocket(self._sock, self.receive)
+        self._socket = LoopSocket(self._sock, self.receive, pause_s=PAUSE_S)
 
     def receive(self, parts: list[bytes]) -> None:
         """One message: a report or an exception of a process of this container. Nothing that is in it raises."""
@@ -65,6 +75,8 @@ class MetricsInbox:
                 return
             if previous is not None and previous.epoch < body.epoch:
                 self._keep_last(body.process)
+            if previous is not None and body.process in self._fresh:
+                self._carry(previous, body)
             self._reports[body.process] = body
             self._fresh.add(body.process)
             self._on_report(body)
@@ -98,6 +110,14 @@ class MetricsInbox:
         """A new incarnation starts: earlier exceptions do not explain its end."""
         self._last_exception.pop(process, None)
 
+    def _carry(self, earlier: control_pb2.MetricsReport, later: control_pb2.MetricsReport) -> None:
+        """The spans of a report that is replaced before it was sent go with the next one, the newest of them."""
+        if earlier.epoch == later.epoch and earlier.spans:
+            spans = [*earlier.spans, *later.spans]
+            self.spans_discarded += max(0, len(spans) - SPANS_MAX)
+            del later.spans[:]
+            later.spans.extend(spans[-SPANS_MAX:])
+
     def _keep_last(self, process: str) -> None:
         if process in self._fresh:
             self._ended.append(self._reports[process])
@@ -119,6 +139,11 @@ class MetricsInbox:
         batch = control_pb2.MetricsBatch(container=self._container)
         # In order: each precedes the first report of its successor.
         batch.reports.extend(self._ended)
+        for report in self._ended:
+            self._told.pop(report.process, None)
+            self._told[report.process] = report
+        while len(self._told) > ENDED_MAX:
+            del self._told[next(iter(self._told))]
         batch.reports.extend(self._reports[name] for name in sorted(self._fresh))
         self._ended.clear()
         batch.exceptions.extend(self._exceptions)
@@ -126,11 +151,17 @@ class MetricsInbox:
         self._exceptions.clear()
         return batch
 
+    def repeat(self) -> None:
+        """For a new topology master: it skips what it has heard of."""
+        self._ended = deque([*self._told.values(), *self._ended], maxlen=ENDED_MAX)
+
     def put_back(self, batch: control_pb2.MetricsBatch) -> None:
         """A batch could not be sent; newer reports win, exceptions keep their order."""
         for report in reversed(batch.reports):
             newest = self._reports.get(report.process)
             if newest is not None and newest.epoch == report.epoch:
+                if report.process in self._fresh:  # it came since; else it is the same one
+                    self._carry(report, newest)
                 self._fresh.add(report.process)
             elif len(self._ended) < ENDED_MAX:
                 self._ended.appendleft(report)

@@ -124,6 +124,7 @@ class Reports:
         for name, value in (
             ("__executor/__exceptions_discarded", self._inbox.exceptions_discarded),
             ("__executor/__messages_invalid", self._inbox.invalid),
+            ("__executor/__spans_discarded", self._inbox.spans_discarded),
         ):
             own.samples.add(name=name, type=control_pb2.Sample.COUNTER, value=value)
         for name, counts in (

@@ -7,12 +7,15 @@ this process ends, for whatever reason, all its processes end (the fork server e
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import signal
 import time
 from pathlib import Path
 
 from heronpy.common import exit_codes
+from heronpy.common.clock import group_of
 from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError, RpcError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id
@@ -27,8 +30,10 @@ from heronpy.common.setting_types import (
 from heronpy.common.settings import settings_for
 from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.desired import Place, Roles, command_of, desired_processes
+from heronpy.executor.earlier import tasks_that_ran
 from heronpy.executor.evidence import Evidence
 from heronpy.executor.files_door import FilesDoor
+from heronpy.executor.handing import TopologyHanding
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
@@ -43,6 +48,7 @@ from heronpy.procs import sampler
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
+from heronpy.procs.handed_plans import plan_file
 from heronpy.procs.host import ProcessHost
 from heronpy.procs.jobs import Jobs
 from heronpy.procs.plan_watch import PlanWatch
@@ -54,14 +60,18 @@ from heronpy.statemgr import open_state_of, paths
 
 log = logging.getLogger("heronpy.executor")
 
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 2.0
+#: A new try to reach a topology master after an unexpected failure.
+RETRY_S = 1.0
 EXCEPTION_DELAY_S = 0.05
+#: Reports that come within this share a message; more than the pause of the inbox.
+REPORTS_DELAY_S = 0.06
 
 
 class Executor:
     """`await run()` returns the exit code. The fork server must have been started before the loop."""
 
-    def __init__(self, place: Place, server: ForkServer, roles: Roles | None = None) -> None:
+    def __init__(self, place: Place, server: ForkServer, roles: Roles | None = None, signs_fd: int = -1) -> None:
         self._place = place
         self._server = server
         self._roles = roles or Roles()
@@ -85,9 +95,15 @@ class Executor:
             str(launch.log_dir / f"{self._name}.log"), self._logging.file_max_bytes, self._logging.files_max
         )
         self._exit_code: int = exit_codes.OK
-        self._jobs = Jobs()
+        self._jobs = Jobs(group=group_of(place.container))
         self._beat_soon = self._export_soon = False
+        self._exported_at = 0.0
+        self._export_timer: asyncio.TimerHandle | None = None
+        #: Tasks that have run under an earlier executor; None until they are looked for.
+        self._has_run: frozenset[int] | None = None
         self._last_beat = time.monotonic()
+        #: Where whoever started this process looks for signs of life.
+        self._signs_fd = signs_fd
 
     # ---- life -------------------------------------------------------------------------------
     async def run(self) -> int:
@@ -104,7 +120,6 @@ class Executor:
             self._host.close()
             return exit_codes.UNAVAILABLE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
         self._jobs.every(HEARTBEAT_S, self._on_heartbeat)
-        self._jobs.every(self._metrics.export_interval_s, self._export)
         self._jobs.every(self._settings.usage_interval_s, self._measure)
         if self._sinks.names:
             self._jobs.every(self._metrics.sink_interval_s, self._feed_sinks)
@@ -171,11 +186,13 @@ class Executor:
             self._on_plan(None)
             self._plan_watch = None
         else:
+            self._handing = TopologyHanding(self._state, launch, container)
+            self._handing.start()
             self._plan_watch = PlanWatch(
                 self._state,
                 paths.packing_plan(launch.topology),
                 self._on_plan,
-                Path(launch.sockets_dir) / f"{self._name}.plan",
+                plan_file(launch.sockets_dir, container),
             )
             self._plan_watch.start()
         log.info("%s runs; metrics on %s port %d", self._name, self._settings.metrics_host, self._page.port)
@@ -183,8 +200,12 @@ class Executor:
     async def _close(self) -> None:
         await self._jobs.close()
         self._beat()
+        self._inbox.drain()
+        if (last := self._inbox.take_batch()) is not None:
+            await self._link.last_word(self._state, last)
         if self._plan_watch is not None:
             self._plan_watch.close()
+            self._handing.close()
         self._link.close()
         await self._page.close()
         await asyncio.to_thread(self._sinks.close)
@@ -212,6 +233,8 @@ class Executor:
                 # Users are shown the last line of this log.
                 self.stop(str(error), exit_codes.STARTUP_FAILURE)
                 return
+        if plan is not None and self._has_run is None:
+            self._has_run = tasks_that_ran(self._state, self._place.launch)
         tmaster = settings_for(self._place.launch, TmasterSettings)
         specs = desired_processes(
             plan,
@@ -222,6 +245,7 @@ class Executor:
             memory_max_bytes=lambda component: self._instance(component).memory_soft_limit_bytes,
             standbys=tmaster.standbys,
             replicates=bool(settings_for(self._place.launch, CheckpointSettings).replica),
+            has_run=self._has_run or (),
         )
         self._host.handle(DesiredChanged(specs))
 
@@ -276,6 +300,7 @@ class Executor:
         number, _ = self._supervisor.current(report.process)
         if report.epoch in (0, child_epoch(self._place.epoch, number)):
             self._host.reported(report.process, number, *progress(report))
+        self._export_when_due()
 
     def _on_exception(self) -> None:
         # Users wait for these; a burst shares one message.
@@ -291,11 +316,27 @@ class Executor:
     def _feed_sinks(self) -> None:
         self._sinks.offer(time.time(), self._reports.all())
 
+    def _export_when_due(self) -> None:
+        """Pass reports on, together with those that come with them, twice per interval at most.
+
+        Twice as often as one process tells, so what it tells does not wait for the others.
+        """
+        if self._export_timer is None and not self._supervisor.stopping:
+            now = time.monotonic()
+            delay_s = max(REPORTS_DELAY_S, self._exported_at + 0.5 * self._metrics.export_interval_s - now)
+            self._export_timer = asyncio.get_running_loop().call_later(delay_s, self._jobs.call, self._export)
+
     def _export(self) -> None:
         self._export_soon = False
-        batch = self._inbox.take_batch() if self._link.registered else None
+        if self._export_timer is not None:
+            self._export_timer.cancel()
+            self._export_timer = None
+        if not self._link.registered:
+            return  # once it is, all of it goes out
+        batch, self._exported_at = self._inbox.take_batch(), time.monotonic()
         if batch is not None and not self._link.send(batch):
             self._inbox.put_back(batch)
+            self._export_when_due()
 
     # ---- the topology master ----------------------------------------------------------------
     async def _follow_tmaster(self, keys: Keys | None) -> None:
@@ -307,11 +348,12 @@ class Executor:
                 return
             except Exception:
                 log.exception("the connection to the topology master failed")
-                await asyncio.sleep(HEARTBEAT_S)
+                await asyncio.sleep(RETRY_S)
 
     def _on_registered(self, _: control_pb2.Ok | None) -> None:
         self._measure()
         self._beat()
+        self._inbox.repeat()
         self._export()
 
     def _on_heartbeat(self) -> None:
@@ -320,6 +362,9 @@ class Executor:
         if stalled:
             self._link.register_again()
         self._host.handle(Tick())
+        if self._signs_fd >= 0:
+            with contextlib.suppress(OSError):  # a full pipe says enough
+                os.write(self._signs_fd, b".")
         self._beat()
 
     def _beat(self) -> None:

@@ -1,0 +1,112 @@
+"""`python -Pm heronpy.executor.bootstrap`: the first process of a container on a host of a cluster.
+
+The engine that starts it hands over the ticket as standard input, or as a mounted secret in the folder that
+HERON_TICKET_FOLDER names, and which submission it is in the environment. It ends as its executor ended, by the same
+exit code or signal, so that the engine sees the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import sys
+import time
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import ConfigError, HeronError
+from heronpy.common.ids import bootstrap_id, name_problem
+from heronpy.common.logs import setup
+from heronpy.common.setting_types import EngineSettings
+from heronpy.executor.container import Container, Who
+from heronpy.net.private import is_mounted, read_mounted
+from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket
+from heronpy.procs.linux import become_subreaper, die_with_parent
+
+
+def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor") -> int:
+    """Run the container; returns its exit code, negative for the number of a signal."""
+    begun_at = time.time()
+    parser = argparse.ArgumentParser(prog="heronpy.executor.bootstrap", description="A container on this host.")
+    parser.add_argument(
+        "--start-s",
+        type=float,
+        default=EngineSettings().start_s,
+        help="seconds until the scheduler must have admitted it (default: %(default)g)",
+    )
+    arguments = parser.parse_args(argv)
+    with contextlib.suppress(PermissionError):  # already the leader of its session's group
+        os.setsid()
+    become_subreaper()
+    # For an orderly end with the engine's own process. The kernel sends it as well when only the thread ends that has
+    # started us, so `Container` looks whether the parent is gone.
+    parent = os.getppid()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if os.getpid() != 1:
+        die_with_parent(signal.SIGHUP, parent)
+    try:
+        who = _who()
+        setup(bootstrap_id(who.container), descriptor=2)
+        ticket = _ticket(who)
+    except HeronError as error:
+        print(f"bootstrap: {error}", file=sys.stderr, flush=True)
+        return exit_codes.USAGE
+    return asyncio.run(Container(ticket, who, executor_module, arguments.start_s, begun_at, parent).run())
+
+
+def _who() -> Who:
+    found = [os.environ.get(name, "") for name in ("HERON_TOPOLOGY_ID", "HERON_CONTAINER", "HERON_SUBMISSION")]
+    topology_id, *numbers = found
+    if name_problem(topology_id) or not all(one.isascii() and one.isdigit() for one in numbers):
+        raise ConfigError(
+            "HERON_TOPOLOGY_ID, HERON_CONTAINER and HERON_SUBMISSION do not say which container this is;"
+            " it is started by the engine of a cluster, not by hand"
+        )
+    return Who(topology_id, *map(int, numbers))
+
+
+def _ticket(who: Who) -> Ticket:
+    folder = os.environ.get("HERON_TICKET_FOLDER", "")
+    text, source = (_mounted(folder), folder) if folder else (_piped(), "standard input")
+    ticket = Ticket.from_text(text.decode(errors="replace"), source)
+    if ticket.topology_id != who.topology_id:
+        raise ConfigError(f"{source} holds the ticket of another topology than {who.topology_id}")
+    return ticket
+
+
+def _mounted(folder: str) -> bytes:
+    if not is_mounted(folder):
+        raise ConfigError(f"{folder} is no mounted secret: it must be root's or your own, and mounted read-only")
+    return read_mounted(folder, "ticket", TEXT_MAX_CHARS)
+
+
+def _piped() -> bytes:
+    """What nothing started from here gets to read."""
+    text = os.read(0, 0)
+    while len(text) <= TEXT_MAX_CHARS and (piece := os.read(0, TEXT_MAX_CHARS)):
+        text += piece
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return text
+
+
+def leave(code: int) -> None:
+    """End this process with an exit code or, if negative, by that signal. Threads that still wait end with it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code < 0:
+        # The executor has left its core already, if it was to leave one.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+        code = 128 - code  # process 1 of a container ends by no signal of its own
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,434 @@
+"""The shell of a container on another host: joins the door, the folders, the executor and what decides (`standing`).
+
+Invariants: everything that this process has started or made is gone when `run` returns, but for the packages of its
+host; a container that ends sends the ends of its logs first, within `LOGS_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import ConfigError, HeronError, RpcError
+from heronpy.common.folders import make_folders
+from heronpy.common.ids import bootstrap_id, executor_id
+from heronpy.common.logs import setup
+from heronpy.common.release import release
+from heronpy.common.setting_types import EngineSettings, LoggingSettings
+from heronpy.common.settings import settings_for
+from heronpy.engines.lease import Fencing, LeaseTimes
+from heronpy.executor import arriving
+from heronpy.executor.executor_child import SIGNS_FD, ExecutorChild
+from heronpy.executor.host_folder import HostFolder, home_of
+from heronpy.executor.last_words import LOG_END_MAX_BYTES, archive_logs, code_of, code_of_error, send_logs
+from heronpy.executor.scheduler_link import Admitted, SchedulerLink
+from heronpy.executor.standing import (
+    AskState,
+    End,
+    Ending,
+    Event,
+    ExecutorEnded,
+    KillExecutor,
+    LeaveHeard,
+    Prepared,
+    Send,
+    SendLeave,
+    Signal,
+    SignOfLife,
+    Standing,
+    StartExecutor,
+    StateAnswered,
+    StopExecutor,
+    Tick,
+)
+from heronpy.net.addresses import address_here
+from heronpy.net.member import Membership
+from heronpy.net.ticket import Ticket
+from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.submitted import Settings, Submitted
+from heronpy.procs.cgroups import memory_max_bytes
+from heronpy.procs.child_log import OwnLog
+from heronpy.procs.exit_reason import describe_status
+from heronpy.procs.jobs import Jobs
+from heronpy.proto import door_pb2
+from heronpy.statemgr import open_state_of, paths
+from heronpy.storage.log_archive import LogArchive, Run
+
+log = logging.getLogger("heronpy.executor")
+
+TICK_S = 0.25
+#: For the ends of all logs together; and if the engine waits for the end.
+LOGS_S = 15.0
+LOGS_SOON_S = 5.0
+#: Of that time for the archive; the rest is for what the door gets instead.
+ARCHIVE_PART = 0.6
+LOG_CHECK_TICKS = 120
+#: For a preparation that is cut short.
+PREPARING_ENDS_S = 3.0
+#: Where engines leave the name that they have for a host.
+HOST_NAMES = ("HERON_HOST", "SLURMD_NODENAME")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Which submission of which container this process is."""
+
+    topology_id: str
+    container: int
+    submission: int
+
+
+class Container:
+    """`await run()` returns the exit code, negative for the number of a signal. Needs asyncio's own loop."""
+
+    def __init__(
+        self, ticket: Ticket, who: Who, executor_module: str, start_s: float, begun_at: float, parent: int
+    ) -> None:
+        self._ticket = ticket
+        self._who = who
+        self._name = bootstrap_id(who.container)
+        self._module = executor_module
+        self._start_s = start_s
+        self._spans = arriving.Spans()
+        self._begun_at = begun_at
+        self._parent = parent
+        self._jobs = Jobs()
+        #: By which the door knows this process again.
+        self._nonce = secrets.token_bytes(32)
+        self._standing: Standing | None = None
+        self._folder: HostFolder | None = None
+        self._launch: LaunchSpec | None = None
+        self._own_log: OwnLog | None = None
+        self._kept_bytes = 0
+        self._ticks = 0
+        self._started: tuple[float, float] | None = None
+        self._preparing: Future[LaunchSpec] | None = None
+
+    # ---- life -------------------------------------------------------------------------------
+    async def run(self) -> int:
+        """Run the container until it ends."""
+        loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[End] = loop.create_future()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._on_signal, True, "its engine ends it")
+        loop.add_signal_handler(signal.SIGHUP, self._on_parent)
+        loop.add_signal_handler(signal.SIGUSR1, self._on_signal, False, "its engine will end it soon")
+        self._child = ExecutorChild(lambda: self._feed(SignOfLife()), lambda status: self._feed(ExecutorEnded(status)))
+        self._link = SchedulerLink(self._ticket, self._who.container, self._who.submission)
+        if os.getppid() != self._parent:
+            self._on_parent()
+        said, code, soon = "an error of its own", int(exit_codes.FAILURE), False
+        try:
+            if (admitted := await self._admitted()) is not None:
+                await self._arrive(admitted)
+            end = await self._end
+            said, code, soon = end.why, code_of(end), end.ending is Ending.ASKED
+            if end.ending is Ending.EXECUTOR:
+                said += f": {describe_status(end.status)}"
+        except (HeronError, OSError) as error:
+            said, code = str(error), code_of_error(error)
+            log.error("%s", said)
+        except Exception:
+            log.exception("%s cannot go on", self._name)
+        log.info("%s ends: %s", self._name, said)
+        try:
+            self._child.kill()
+            await self._preparing_ended()
+            self._child.close()
+            with suppress(TimeoutError):
+                limit_s = LOGS_SOON_S if soon else LOGS_S
+                async with asyncio.timeout(limit_s):
+                    await self._send_logs(said, limit_s * ARCHIVE_PART)
+            await self._jobs.close()
+        finally:
+            self._link.close()
+            self._clean_up()
+        self._say(said)
+        return code
+
+    async def _admitted(self) -> Admitted | None:
+        """The door's answer; None if this process is asked to end before it has one."""
+        begun = time.monotonic()
+        admission = asyncio.ensure_future(self._link.admit(self._hello, self._start_s))
+        await asyncio.wait((admission, self._end), return_when=asyncio.FIRST_COMPLETED)
+        if not admission.done():
+            admission.cancel()
+            return None
+        admitted = admission.result()
+        self._spans.add("admit", self._begun_at, max(time.time() - self._begun_at, time.monotonic() - begun))
+        return admitted
+
+    def _hello(self, door: str) -> door_pb2.Hello:
+        installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return door_pb2.Hello(
+            topology_id=self._who.topology_id,
+            container=self._who.container,
+            submission=self._who.submission,
+            heronpy=release(),
+            python=f"{sys.version_info.major}.{sys.version_info.minor}",
+            host=host_name(),
+            pid=os.getpid(),
+            cpu=len(os.sched_getaffinity(0)),
+            ram_bytes=min(installed, memory_max_bytes() or installed),
+            address=address_here("", door),
+            nonce=self._nonce,
+        )
+
+    async def _arrive(self, admitted: Admitted) -> None:
+        """Begin to renew the lease, and prepare what the executor needs; returns early if the container ends."""
+        welcome = admitted.welcome
+        self._kept_bytes = min(welcome.log_kept_bytes, LOG_END_MAX_BYTES)
+        # The scheduler has checked them against each other; the others are its own business.
+        lost_s = 2 * (welcome.fence_s + welcome.stop_grace_s)
+        times = LeaseTimes(welcome.renew_s, welcome.fence_s, lost_s, welcome.stop_grace_s, lost_s)
+        submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
+        state_apart = submitted.state_type not in ("local", "door")
+        self._standing = Standing(times, _fencing_of(welcome.fencing), _now(), state_apart)
+        self._late_s = max(1.0, times.renew_s)
+        self._jobs.every(TICK_S, self._on_tick)
+        self._feed(Tick())
+        loop = asyncio.get_running_loop()
+
+        def read(package: str, offset: int) -> bytes:
+            return asyncio.run_coroutine_threadsafe(self._link.read_package(package, offset), loop).result()
+
+        self._preparing = _in_thread(lambda: self._prepare(admitted, submitted, read))
+        preparing = asyncio.wrap_future(self._preparing)
+        preparing.add_done_callback(lambda future: future.cancelled() or future.exception())
+        await asyncio.wait((preparing, self._end), return_when=asyncio.FIRST_COMPLETED)
+        if preparing.done():
+            self._launch = preparing.result()
+            self._feed(Prepared())
+
+    def _prepare(
+        self, admitted: Admitted, submitted: Submitted, read: Callable[[str, int], bytes]
+    ) -> LaunchSpec:  # in a thread
+        welcome, who = admitted.welcome, self._who
+        engine = settings_for(_Settings(submitted), EngineSettings)
+        home = home_of(engine.home)
+        folder = HostFolder(home, who.topology_id, who.container, who.submission)
+        self._folder = folder
+        folder.open()
+        launch = arriving.launch_of(welcome, self._ticket, folder, admitted.door)
+        self._log_to_file(launch)
+        arriving.check_shared(welcome)
+        with self._spans.step("fetch"):
+            arriving.fetch_package(welcome, launch, read)
+        if self._end.done():
+            raise RpcError("it is told to end before it has started")
+        with self._spans.step("build"):
+            launch = arriving.with_environment(launch, home, engine.environment)
+            member = Membership(who.container, who.submission, bytes(welcome.member))
+            arriving.write_files(welcome, self._ticket, member, launch)
+        return launch
+
+    # ---- what is decided ----------------------------------------------------------------------
+    def _on_signal(self, now: bool, why: str) -> None:
+        log.info("%s is told: %s", self._name, why)
+        if self._standing is not None:
+            self._feed(Signal(now, why))
+        elif now and not self._end.done():
+            self._end.set_result(End(Ending.ASKED, why))
+
+    def _on_parent(self) -> None:
+        # One outside of this process's namespace has the number 0, dead or alive.
+        if not self._parent or os.getppid() != self._parent:
+            self._on_signal(True, "the process of the engine that started it is gone")
+
+    def _on_tick(self) -> None:
+        self._ticks += 1
+        if self._own_log is not None and self._ticks % LOG_CHECK_TICKS == 0:
+            self._own_log.rotate_if_large()
+        self._feed(Tick())
+
+    def _feed(self, event: Event) -> None:
+        if self._standing is None:
+            return
+        if isinstance(event, SignOfLife) and self._started is not None:
+            begun_at, begun = self._started
+            self._started = None
+            self._spans.add("start", begun_at, time.monotonic() - begun)
+            self._jobs.start(self._send_spans())
+        for effect in self._standing.handle(event, _now()):
+            match effect:
+                case Send():
+                    self._jobs.start(self._renew(effect))
+                case SendLeave(why):
+                    self._jobs.start(self._leave(why))
+                case AskState(number):
+                    self._jobs.start(self._ask_state(number))
+                case StartExecutor(epoch):
+                    self._start(epoch)
+                case StopExecutor(why):
+                    log.warning("the executor is stopped: %s", why)
+                    self._child.stop()
+                case KillExecutor(why):
+                    log.warning("the executor is killed: %s", why)
+                    self._child.kill()
+                case End():
+                    if not self._end.done():
+                        self._end.set_result(effect)
+
+    def _start(self, epoch: int) -> None:
+        launch, folder = self._launch, self._folder
+        assert launch is not None and folder is not None
+        file = str(folder.path / arriving.LAUNCH)
+        argv = (
+            *(launch.python, "-P", "-m", self._module, "--launch", file, "--container", str(self._who.container)),
+            *("--epoch", str(epoch), "--parent", str(os.getpid()), "--signs-fd", str(SIGNS_FD)),
+        )
+        # Whatever has no folder of its own goes where it is removed.
+        environ = {**os.environ, "HERON_HOME": str(folder.path), "HERON_LAUNCH": file}
+        self._started = time.time(), time.monotonic()
+        try:
+            os.chdir(folder.path)
+            self._child.start(argv, environ, 2)
+        except OSError as error:
+            self._end.set_exception(ConfigError(f"cannot start {launch.python}: {error.strerror}"))
+            return
+        log.info("the executor runs as process %d in epoch %d", self._child.pid, epoch)
+
+    # ---- what is sent -------------------------------------------------------------------------
+    async def _renew(self, send: Send) -> None:
+        self._feed(await self._link.renew(send, self._late_s))
+
+    async def _leave(self, why: str) -> None:
+        if await self._link.leave(why):
+            self._feed(LeaveHeard())
+
+    async def _ask_state(self, number: int) -> None:
+        launch = self._launch
+        has_scheduler = await asyncio.wrap_future(_in_thread(lambda: _has_scheduler(launch))) if launch else None
+        self._feed(StateAnswered(number, has_scheduler))
+
+    async def _send_spans(self) -> None:
+        await self._link.spans(self._spans.taken)
+
+    async def _send_logs(self, said: str, archive_s: float) -> None:
+        if self._own_log is None:
+            await self._link.log_end(self._name, f"{said}\n".encode()[-LOG_END_MAX_BYTES:], False)
+            return
+        first = (self._name, executor_id(self._who.container))
+        folder = Path(self._own_log.path).parent
+        archived = await self._archived(folder, archive_s)
+        await send_logs(self._link, folder, first, self._kept_bytes, archived)
+
+    async def _archived(self, folder: Path, within_s: float) -> frozenset[str]:
+        """The processes whose logs are in the archive; what still uploads then ends with this process."""
+        place = settings_for(self._launch, LoggingSettings).archive if self._launch is not None else ""
+        if not place or self._launch is None:
+            return frozenset()
+        archived: set[str] = set()
+        try:
+            archive = LogArchive(place, self._who.topology_id, within_s / 2)
+        except ConfigError as error:
+            log.warning("no log is archived: %s", error)
+            return frozenset()
+        run = Run(self._who.container, self._who.submission, host_name())
+        work = asyncio.wrap_future(_in_thread(lambda: archive_logs(archive, run, folder, archived)))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await asyncio.shield(work)
+        return frozenset(archived)
+
+    # ---- this process -------------------------------------------------------------------------
+    def _log_to_file(self, launch: LaunchSpec) -> None:
+        make_folders(launch.log_dir)
+        settings = settings_for(launch, LoggingSettings)
+        own_log = OwnLog(str(launch.log_dir / f"{self._name}.log"), settings.file_max_bytes, settings.files_max)
+        self._stderr = os.dup(2)
+        own_log.redirect()
+        setup(self._name, settings.level)
+        self._own_log = own_log
+
+    def _say(self, text: str) -> None:
+        """The last words, where the engine may keep them; before there was a file, the log was there."""
+        if self._own_log is not None:
+            with suppress(OSError):
+                os.write(self._stderr, f"{self._name}: {text}\n".encode(errors="replace"))
+
+    async def _preparing_ended(self) -> None:
+        """What is being made can only be removed when nobody makes it any more."""
+        deadline = time.monotonic() + PREPARING_ENDS_S
+        while self._preparing is not None and not self._preparing.done() and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+
+    def _clean_up(self) -> None:
+        os.chdir("/")
+        for left in self._folder.close() if self._folder is not None else []:
+            self._say(f"could not remove {left}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The settings of a submit before there is a launch on this host."""
+
+    submitted: Submitted
+
+    @property
+    def settings(self) -> Settings:
+        return self.submitted.settings
+
+    @property
+    def component_settings(self) -> Settings:
+        return self.submitted.component_settings
+
+
+def host_name() -> str:
+    """This host, as its engine calls it."""
+    return next((name for key in HOST_NAMES if (name := os.environ.get(key))), socket.gethostname())
+
+
+def _in_thread(call: Callable[[], T]) -> Future[T]:
+    """Run it in a thread of its own, for which the end of this process does not wait."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def _has_scheduler(launch: LaunchSpec) -> bool | None:
+    """Whether the state manager knows a scheduler; None: it does not answer."""
+    try:
+        state = open_state_of(launch)
+        try:
+            return state.exists(paths.scheduler(launch.topology))
+        finally:
+            state.close()
+    except HeronError as error:
+        log.warning("the state manager does not answer: %s", error)
+        return None
+
+
+def _fencing_of(name: str) -> Fencing:
+    try:
+        return Fencing(name)
+    except ValueError:
+        raise ConfigError(f"the scheduler asks for fencing {name!r}, which this release does not know") from None
+
+
+def _now() -> float:
+    """Seconds that go on while the host is suspended, as the scheduler's do."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,160 @@
+"""The executor as a child of the container's first process, with everything that descends from it.
+
+The first process adopts what is orphaned on its way (subreaper, or process 1 of a container) and reaps it. Invariants:
+an end is reported once, after no process below this one is left; the child dies with this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+from heronpy.procs.linux import children_by_scan
+
+log = logging.getLogger("heronpy.executor")
+
+#: Where the executor finds the pipe for its signs of life.
+SIGNS_FD = 3
+#: Those that Python or this process has changed.
+_SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "USR1", "CHLD", "PIPE", "XFSZ"))
+#: Killed processes are gone in moments, unless the kernel waits for a device.
+GONE_S = 10.0
+
+
+class ExecutorChild:
+    """Needs a running loop of asyncio in the main thread."""
+
+    def __init__(self, on_sign: Callable[[], None], on_ended: Callable[[int], None]) -> None:
+        self._on_sign = on_sign
+        self._on_ended = on_ended
+        self._loop = asyncio.get_running_loop()
+        self.pid = 0
+        self._signs = -1
+
+    def start(self, argv: Sequence[str], environ: dict[str, str], output: int) -> None:
+        """Start it in its own session; OSError when there is no such program, or no process left."""
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.pid = os.posix_spawn(
+                argv[0],
+                list(argv),
+                environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, null, 0),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                    (os.POSIX_SPAWN_DUP2, writer, SIGNS_FD),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=_SIGNALS,
+            )
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+            os.close(null)
+        self._signs = reader
+        self._loop.add_reader(reader, self._read_signs)
+        # Not earlier: whoever starts a program to prepare something waits for its end himself.
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        self._loop.call_soon(self._reap)
+
+    def stop(self) -> None:
+        """Ask it to end; it stops its own processes in order."""
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+                os.kill(self.pid, signal.SIGCONT)
+
+    @staticmethod
+    def kill() -> None:
+        """Kill everything below this process, also what has left its session."""
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _read_signs(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if os.read(self._signs, 4096):
+                self._on_sign()
+                return
+            self._forget_signs()  # nobody holds the other end any more
+
+    def _forget_signs(self) -> None:
+        if self._signs >= 0:
+            self._loop.remove_reader(self._signs)
+            os.close(self._signs)
+            self._signs = -1
+
+    def _reap(self) -> None:
+        for pid, status in _reaped():
+            if pid == self.pid:
+                self.pid = 0
+                self._forget_signs()
+                self.kill_all()
+                self._on_ended(status)
+
+    def kill_all(self) -> list[int]:
+        """Kill and reap everything below this process; the numbers of what would not go."""
+        deadline = time.monotonic() + GONE_S
+        while left := descendants(os.getpid()):
+            self.kill()
+            for _ in _reaped():
+                pass
+            if time.monotonic() > deadline:
+                return left
+            time.sleep(0.005)
+        return []
+
+    def close(self) -> None:
+        """Kill and reap what is left, once nobody waits for a program of his own any more. Idempotent."""
+        self._loop.remove_signal_handler(signal.SIGCHLD)
+        self.pid = 0
+        self._forget_signs()
+        for pid in self.kill_all():
+            log.error("process %d of the container does not end although it was killed", pid)
+
+
+def descendants(pid: int) -> list[int]:
+    """The living processes below a process; zombies that wait for their parents among them."""
+    found, todo = [], _children(pid)
+    while todo:
+        one = todo.pop()
+        found.append(one)
+        todo += _children(one)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """Those of all its threads."""
+    found = []
+    with contextlib.suppress(OSError):  # it has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            try:
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:
+                    found += [int(child) for child in listing.read().split()]
+            except FileNotFoundError:
+                if os.path.isdir(f"/proc/{pid}/task/{thread}"):
+                    return children_by_scan(pid)
+    return found
+
+
+def _reaped() -> list[tuple[int, int]]:
+    found = []
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            found.append((pid, status))
+    return found

@@ -1,0 +1,187 @@
+"""The folders of one submission of a container on its host, and what dead predecessors have left there.
+
+`<home>/containers/<topology id>.<container>.<submission>@<host>/` holds everything but the sockets, whose paths must be
+short, and the packages, which all containers of the host share. Each folder has a lock that its first process holds;
+one whose lock is free has no living owner. A lock says nothing of another host, whether it is held or not there yet, so
+the names of folders have a digest of their host, and in a home that several hosts reach each looks at its own only.
+
+Invariants: every folder is private to this user (0700, no link); nothing is removed while its owner may live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from heronpy.common.errors import ConfigError, DeadlineError
+from heronpy.common.folders import check_root, open_private
+from heronpy.common.host import Host, this_host
+from heronpy.net.private import check_private, make_private
+from heronpy.plan.here import sockets_dir
+
+log = logging.getLogger("heronpy.executor")
+
+_LOCK: Final = "lock"
+#: Making and sweeping folders takes moments.
+LOCK_WAIT_S: Final = 60.0
+#: A file system may show a file of a process that has just ended; it is looked at again so often.
+_REMOVE_TRIES: Final = 5
+
+
+def home_of(given: str) -> Path:
+    """The folder of this user on this host: `given`, the operator's, or one in the folder for temporary files.
+
+    It is made, and refused if another user could replace what is in it (ConfigError).
+    """
+    home = Path(given) if given else Path(tempfile.gettempdir()) / f"heron-{os.getuid()}"
+    if not home.is_absolute():
+        raise ConfigError(f"heron.engine.home is {given!r} but must be an absolute path")
+    check_root(home.parent, "the folder above heron.engine.home", sticky=True)
+    try:
+        make_private(home)
+    except OSError as error:
+        raise ConfigError(
+            f"host folder {home} cannot be made: {error.strerror}; set heron.engine.home to a folder that you may"
+            " write to on every host"
+        ) from None
+    return home
+
+
+class HostFolder:
+    """The folders of one submission; it lives, for others, as long as this object is open."""
+
+    def __init__(self, home: Path, topology_id: str, container: int, submission: int) -> None:
+        self._all = home / "containers"
+        name = f"{topology_id}.{container}.{submission}"
+        self.path = self._all / f"{name}@{_host()}"
+        self.packages = home / "packages"
+        self.sockets = _sockets_of(name)
+        self._lock = -1
+
+    def open(self) -> None:
+        """Make the folders, and remove those of dead predecessors on this host; ConfigError when that cannot be."""
+        for folder in (self._all, self.packages):
+            make_private(folder)
+        with self._making():
+            self._sweep()
+            try:
+                os.mkdir(self.path, 0o700)
+            except FileExistsError:
+                raise ConfigError(f"{self.path} exists: another process runs this submission") from None
+            descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(descriptor, this_host().to_text().encode())
+            self._lock = descriptor
+            check_root(self.sockets.parent.parent, "the folder for temporary files", sticky=True)
+            for folder in (self.sockets.parent, self.sockets):
+                make_private(folder)
+
+    def _sweep(self) -> None:
+        for folder in sorted(self._all.iterdir()):
+            name, _, host = folder.name.rpartition("@")
+            if host != _host() or folder.is_symlink() or not folder.is_dir():
+                continue
+            descriptor = _take_over(folder)
+            if descriptor is None:
+                continue
+            try:
+                log.info("removing what a container that is gone has left in %s", folder)
+                _remove(_sockets_of(name))
+                _remove(folder)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        """One process of this host at a time makes and removes folders."""
+        descriptor = open_private(self._all / ".lock", os.O_RDWR)
+        deadline = time.monotonic() + LOCK_WAIT_S
+        try:
+            while not _try(descriptor):
+                if time.monotonic() > deadline:
+                    raise DeadlineError(
+                        f"{self._all}/.lock has been locked for {LOCK_WAIT_S:g} s; look for a stopped process"
+                    )
+                time.sleep(0.02)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> list[str]:
+        """Remove everything but the packages; what could not be removed. Idempotent."""
+        if self._lock < 0:
+            return []
+        left = []
+        for folder in (self.sockets, self.path):
+            try:
+                _remove(folder)
+            except OSError as error:
+                left.append(f"{folder} ({error.strerror})")
+        os.close(self._lock)
+        self._lock = -1
+        with contextlib.suppress(OSError):  # others may need it
+            os.rmdir(self.sockets.parent)
+        return left
+
+
+def _host() -> str:
+    """Of this host, the same after its next boot."""
+    here = this_host()
+    return hashlib.sha256(f"{here.machine or here.boot} {here.name}".encode()).hexdigest()[:8]
+
+
+def _sockets_of(name: str) -> Path:
+    return sockets_dir(name)
+
+
+def _take_over(folder: Path) -> int | None:
+    """The lock of a folder whose owner, of this host, is dead; None of any other."""
+    try:
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        # Its owner ended before it had a lock, for folders are made one at a time; or a removal was cut short.
+        check_private(folder)
+        return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    owner = Host.from_text(os.pread(descriptor, 256, 0).decode(errors="replace"))
+    if (owner is None or owner.is_same(this_host())) and _try(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        return False
+    return True
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, which another process may be doing as well; OSError if it cannot be removed."""
+    for left in reversed(range(_REMOVE_TRIES)):
+        try:
+            shutil.rmtree(folder)
+        except OSError:
+            if not os.path.lexists(folder):
+                return
+            if not left:
+                raise
+            time.sleep(0.05)
+        else:
+            return

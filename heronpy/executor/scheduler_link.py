@@ -1,0 +1,187 @@
+"""What a container says to the door of its scheduler, and how it reaches it: the addresses of its ticket, in turn.
+
+Invariants: each call has a deadline; the ticket and the member's secret appear in no text; a door that does not answer
+is looked for at the other addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from heronpy.common.backoff import Backoff
+from heronpy.common.errors import DeadlineError, FencedRpcError, HeronError, InvalidRpcError, RetryableError, RpcError
+from heronpy.executor.standing import AnswerLate, Renewed, Send, Word
+from heronpy.net.rpc import ControlClient
+from heronpy.net.ticket import Ticket
+from heronpy.proto import control_pb2, door_pb2
+
+log = logging.getLogger("heronpy.executor")
+
+CALL_S = 5.0
+#: Calls in a row without an answer, after which the next address is tried.
+MISSED_MAX = 2
+#: Tries to read one piece of a package, whose pauses grow to a few seconds.
+PIECE_TRIES = 8
+_WORDS = {
+    door_pb2.VERDICT_GRANTED: Word.GRANTED,
+    door_pb2.VERDICT_ACTIVATED: Word.ACTIVATED,
+    door_pb2.VERDICT_FENCED: Word.FENCED,
+}
+
+
+class NoDoorError(DeadlineError):
+    """The door did not admit this container in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The door's answer to the hello, and the address at which it answered."""
+
+    welcome: door_pb2.Welcome
+    door: str
+
+
+class SchedulerLink:
+    """The connection of one submission to the door; needs a running loop."""
+
+    def __init__(self, ticket: Ticket, container: int, submission: int) -> None:
+        self._ticket = ticket
+        self._member = door_pb2.Member(container=container, submission=submission)
+        self._at = 0
+        self._missed = 0
+        self._client: ControlClient | None = None
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """The endpoint of the door that is used now."""
+        return self._ticket.addresses[self._at]
+
+    async def admit(self, hello_at: Callable[[str], door_pb2.Hello], within_s: float) -> Admitted:
+        """Say hello at each address in turn until one answers; `hello_at(address)` makes the message.
+
+        NoDoorError after `within_s`; FencedRpcError and InvalidRpcError when the door refuses this submission for good.
+        """
+        deadline = time.monotonic() + within_s
+        pauses = Backoff(0.2, 5.0)
+        last: HeronError | None = None
+        while True:
+            for _ in self._ticket.addresses:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise NoDoorError(
+                        f"the scheduler of {self._ticket.topology_id} did not admit container"
+                        f" {self._member.container} within {within_s:g} s; tried from {socket.gethostname()}:"
+                        f" {', '.join(self._ticket.addresses)} ({last})"
+                    )
+                try:
+                    welcome = await self._connected().call(hello_at(self.address), min(CALL_S, left_s))
+                    if not isinstance(welcome, door_pb2.Welcome):
+                        raise DeadlineError(f"{self.address} gave no answer to a hello")
+                except (FencedRpcError, InvalidRpcError):
+                    raise
+                except HeronError as error:
+                    last = error
+                    self._turn()
+                    continue
+                self._member.secret = welcome.member
+                return Admitted(welcome, self.address)
+            await asyncio.sleep(min(pauses.next_s(random.random()), max(0.0, deadline - time.monotonic())))
+
+    async def renew(self, send: Send, late_s: float) -> Renewed | AnswerLate:
+        """Ask for the lease; the answer is late `late_s` after the door may have waited."""
+        request = door_pb2.Renew(
+            member=self._member, number=send.number, epoch=send.epoch, stopped=send.stopped, wait_s=send.wait_s
+        )
+        try:
+            answer = await self._call(request, send.wait_s + late_s)
+        except HeronError as error:
+            # Only a verdict ends a container: a scheduler that ends, or a door that knows nobody yet, refuses as well.
+            log.warning("the scheduler does not answer: %s", error)
+            return AnswerLate(send.number)
+        if not isinstance(answer, door_pb2.Renewed) or answer.number != send.number:
+            return AnswerLate(send.number)
+        return Renewed(answer.number, _WORDS.get(answer.verdict, Word.NONE), answer.epoch, answer.why)
+
+    async def leave(self, why: str) -> bool:
+        """Say that this container will be ended; False if nobody heard it."""
+        return await self._say(door_pb2.Leave(member=self._member, why=why))
+
+    async def read_package(self, package: str, offset: int) -> bytes:
+        """The piece of the package's archive from `offset` on, which is empty at its end."""
+        pauses = Backoff(0.2, 5.0)
+        for left in reversed(range(PIECE_TRIES)):
+            request = door_pb2.ReadPackage(member=self._member, package=package, offset=offset)
+            try:
+                piece = await self._call(request, CALL_S)
+                return bytes(piece.data) if isinstance(piece, door_pb2.PackagePiece) else b""
+            except (DeadlineError, RetryableError):
+                if not left:
+                    raise
+            await asyncio.sleep(pauses.next_s(random.random()))
+        raise AssertionError("unreachable")
+
+    async def log_end(self, process: str, data: bytes, cut: bool) -> bool:
+        """Hand over the end of a log."""
+        return await self._say(door_pb2.LogEnd(member=self._member, process=process, data=data, cut=cut))
+
+    async def spans(self, spans: Iterable[door_pb2.StartSpan]) -> bool:
+        """Say how long the steps of the start took."""
+        return await self._say(door_pb2.StartSpans(member=self._member, spans=spans))
+
+    async def _say(self, body: Message) -> bool:
+        try:
+            await self._call(body, CALL_S)
+        except HeronError as error:
+            log.warning("the scheduler did not take %s: %s", type(body).__name__, error)
+            return False
+        return True
+
+    async def _call(self, body: Message, timeout_s: float) -> Any:
+        client = self._connected()
+        try:
+            answer = await client.call(body, timeout_s)
+        except DeadlineError:
+            self._missed += 1
+            if self._missed >= MISSED_MAX and client is self._client:
+                self._turn()
+            raise
+        self._missed = 0
+        return answer
+
+    def _connected(self) -> ControlClient:
+        if self._closed:
+            raise RpcError("this container has closed its connection to the scheduler")
+        if self._client is None:
+            self._client = ControlClient(self.address, _ignore, keys=self._ticket.keys())
+        return self._client
+
+    def _turn(self) -> None:
+        """Go on to the next address; calls that wait for the old one have no answer."""
+        if len(self._ticket.addresses) > 1:
+            self._disconnect()
+            self._at = (self._at + 1) % len(self._ticket.addresses)
+        self._missed = 0
+
+    def close(self) -> None:
+        """Calls that still wait raise LostReplyError. Idempotent."""
+        self._closed = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def _ignore(_: control_pb2.Envelope) -> None:
+    """The door sends answers only."""

@@ -1,0 +1,325 @@
+"""The life of one submission of a container on its host (pure): it stands by, acts in an epoch, stops, ends.
+
+Invariants: the executor is started only in an epoch that the scheduler has given, which is never one in which it has
+acted before; it runs no longer than the lease, but for the grace of its stop; a container that was told to end never
+starts it again; one request for the lease is on its way at a time; nothing follows `End`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from heronpy.engines.lease import Fencing, Lease, LeaseTimes
+
+#: A running executor that gives no sign of life for this long is killed.
+SILENT_S = 30.0
+#: The first sign of life may take longer: it loads its modules, maybe with many others on its host.
+FIRST_SIGN_S = 120.0
+#: No event for this long means that this process was paused: the silence of the executor then proves nothing.
+OWN_STALL_S = 5.0
+#: A standby asks again no sooner than this part of `renew_s`, whatever it is answered.
+PAUSE = 0.1
+
+
+class Word(Enum):
+    """What the door answers to a request for the lease."""
+
+    NONE = "none"
+    GRANTED = "granted"
+    ACTIVATED = "activated"
+    FENCED = "fenced"
+
+
+class Ending(Enum):
+    """Why a container ends."""
+
+    #: The executor ended by itself; with its status.
+    EXECUTOR = "executor"
+    #: Its engine asked it to.
+    ASKED = "asked"
+    FENCED = "fenced"
+    #: The executor gave no sign of life and was killed.
+    HUNG = "hung"
+
+
+# ---- events ---------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Package, keys and files are on this host: the executor could run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """An answer of the door to the request of that number."""
+
+    number: int
+    word: Word
+    epoch: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLate:
+    """The request of that number got no answer in time, or was refused for now."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateAnswered:
+    """The state manager says whether there is a scheduler; None: it did not answer."""
+
+    number: int
+    has_scheduler: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """The executor's loop has turned."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorEnded:
+    """The executor has ended with this wait status, and no process of it is left."""
+
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """The engine speaks: it will end the container soon, or, `now`, wants it to end itself."""
+
+    now: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveHeard:
+    """The door has heard that this container has to leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    Prepared | Renewed | AnswerLate | StateAnswered | SignOfLife | ExecutorEnded | Signal | LeaveHeard | Tick
+)  # fmt: skip
+
+
+# ---- effects --------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Ask the door for the lease; it may answer `wait_s` later."""
+
+    number: int
+    epoch: int
+    stopped: int
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskState:
+    """Ask the state manager if there is a scheduler."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendLeave:
+    """Tell the door that this container has to leave."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartExecutor:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopExecutor:
+    """Ask the executor to end."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillExecutor:
+    """Kill every process of it; said again until they are gone."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the container. `status`: the executor's, where it ended by itself."""
+
+    ending: Ending
+    why: str
+    status: int = 0
+
+
+Effect = Send | AskState | SendLeave | StartExecutor | StopExecutor | KillExecutor | End
+
+
+class Phase(Enum):
+    """Where a submission is in its life."""
+
+    PREPARING = "preparing"
+    STANDBY = "standby"
+    ACTING = "acting"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Standing:
+    """`handle(event, now)` returns what to do, in order; `now` counts CLOCK_BOOTTIME seconds.
+
+    `stop_grace_s`: from asking the executor to end until it is killed.
+    """
+
+    def __init__(self, times: LeaseTimes, fencing: Fencing, now: float, state_apart: bool = True) -> None:
+        self._times = times
+        self._lease = Lease(times, fencing)
+        #: The state manager is reached without the scheduler, so it can be asked about it.
+        self._state_apart = state_apart
+        self.phase = Phase.PREPARING
+        self._asked: int | None = None
+        self._asked_at = float("-inf")
+        self._next_at = now
+        self._state_asked: int | None = None
+        self._state_asked_at = float("-inf")
+        self._leave_why = ""
+        self._leave_at: float | None = None
+        #: What follows once the executor has stopped; None: it stands by again.
+        self._then: End | None = None
+        self._why = ""
+        self._kill_at = 0.0
+        self._silent_at = 0.0
+        self._last_now = now
+
+    @property
+    def epoch(self) -> int:
+        """In which it acts; 0: it does not."""
+        return self._lease.epoch
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """One event. Ticks come at least once a second."""
+        if now - self._last_now > OWN_STALL_S:
+            self._silent_at = max(self._silent_at, now + SILENT_S)
+        self._last_now = now
+        if self.phase is Phase.ENDED:
+            return []
+        return self._apply(event, now) + self._in_time(now)
+
+    def _apply(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case Prepared():
+                if self.phase is not Phase.PREPARING:
+                    return []
+                self.phase = Phase.STANDBY
+                return self._start(now) if self._lease.epoch else []
+            case Renewed():
+                return self._on_renewed(event, now)
+            case AnswerLate(number):
+                if number == self._asked:
+                    self._asked, self._next_at = None, max(now, self._asked_at + self._times.renew_s)
+            case StateAnswered(number, has_scheduler):
+                if number == self._state_asked:
+                    self._state_asked = None
+                    if has_scheduler is False:
+                        self._lease.granted(number, now)
+            case SignOfLife():
+                self._silent_at = now + SILENT_S
+            case ExecutorEnded(status):
+                return self._on_ended(status)
+            case Signal(ends_now, why):
+                self._leave_why, self._leave_at = self._leave_why or why, now
+                if ends_now:
+                    return self._end(End(Ending.ASKED, why), now)
+            case LeaveHeard():
+                self._leave_at = None
+        return []
+
+    def _on_renewed(self, event: Renewed, now: float) -> list[Effect]:
+        if event.number == self._asked:
+            self._asked = None
+            pause_s = self._times.renew_s * (1 if self._lease.epoch else PAUSE)
+            self._next_at = self._asked_at + pause_s
+        match event.word:
+            case Word.FENCED:
+                return self._end(End(Ending.FENCED, event.why), now)
+            case Word.GRANTED:
+                self._lease.granted(event.number, now)
+            case Word.ACTIVATED if event.epoch == self._lease.epoch:
+                self._lease.granted(event.number, now)
+            case Word.ACTIVATED if self.phase in (Phase.PREPARING, Phase.STANDBY) and not self._lease.epoch:
+                if self._lease.activated(event.number, event.epoch, now) and self.phase is Phase.STANDBY:
+                    return self._start(now)
+        return []
+
+    def _start(self, now: float) -> list[Effect]:
+        self.phase, self._next_at = Phase.ACTING, now
+        self._silent_at = now + FIRST_SIGN_S
+        return [StartExecutor(self._lease.epoch)]
+
+    def _on_ended(self, status: int) -> list[Effect]:
+        self._lease.stop()
+        if self.phase is Phase.STOPPING and self._then is None:
+            self.phase = Phase.STANDBY
+            self._next_at = self._last_now
+            return []
+        self.phase, then = Phase.ENDED, self._then
+        return [then or End(Ending.EXECUTOR, "its executor has ended", status)]
+
+    def _end(self, end: End, now: float) -> list[Effect]:
+        """End as soon as nothing runs; the first reason counts."""
+        if self.phase in (Phase.ACTING, Phase.STOPPING):
+            self._then = self._then or end
+            return self._stop(end.why, now)
+        self._lease.stop()
+        self.phase = Phase.ENDED
+        return [*self._leave(now), end]
+
+    def _stop(self, why: str, now: float, grace: bool = True) -> list[Effect]:
+        if self.phase is not Phase.ACTING:
+            return []
+        self.phase, self._why = Phase.STOPPING, why
+        self._kill_at = now + (self._times.stop_grace_s if grace else 0.0)
+        return [StopExecutor(why)] if grace else []
+
+    def _in_time(self, now: float) -> list[Effect]:
+        """Everything that is due."""
+        effects: list[Effect] = []
+        if self.phase is Phase.ENDED:
+            return effects
+        if self._lease.is_over(now):
+            if self.phase is Phase.ACTING:
+                effects += self._stop(f"it had no grant for {self._times.fence_s:g} s", now)
+            elif self.phase in (Phase.PREPARING, Phase.STANDBY):
+                self._lease.stop()  # nothing has run yet
+        if self.phase is Phase.ACTING and now >= self._silent_at:
+            self._then = End(Ending.HUNG, "its executor gave no sign of life, and was killed")
+            effects += self._stop(self._then.why, now, grace=False)
+        if self.phase is Phase.STOPPING and now >= self._kill_at:
+            effects.append(KillExecutor(self._why))
+            self._kill_at = now + 1.0
+        effects += self._leave(now)
+        if self._asked is None and now >= self._next_at:
+            self._asked, self._asked_at = self._lease.ask(now), now
+            wait_s = 0.0 if self._lease.epoch else self._times.renew_s
+            effects.append(Send(self._asked, self._lease.epoch, self._lease.stopped, wait_s))
+        if self._state_apart and self._lease.is_in_doubt(now) and self._state_asked is None:
+            if now >= self._state_asked_at + self._times.renew_s:
+                self._state_asked, self._state_asked_at = self._lease.ask(now), now
+                effects.append(AskState(self._state_asked))
+        return effects
+
+    def _leave(self, now: float) -> list[Effect]:
+        if self._leave_at is None or now < self._leave_at:
+            return []
+        self._leave_at = now + self._times.renew_s
+        return [SendLeave(self._leave_why)]
