@@ -1,0 +1,40 @@
+"""Opening files that anybody may have put there: below a folder, never through a link, never waiting."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from heronpy.common.errors import HeronError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class UnfitFileError(HeronError):
+    """What has the name of a file cannot be read as one."""
+
+
+def open_below(root: str, key: str) -> int:
+    """A descriptor of a regular file below a folder, for reading.
+
+    `key` is its path below `root`. No part of it may be a link; the root itself may be reached through links,
+    because the user has named it. OSError when it cannot be opened, UnfitFileError when it is not a regular file.
+    """
+    folders = key.split("/")
+    name = folders.pop()
+    if any(part in ("", ".", "..") for part in (*folders, name)):
+        raise UnfitFileError(f"{key!r} is not a path below {root}")
+    here = os.open(root, _FOLDER)
+    try:
+        for part in folders:
+            inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = inner
+        descriptor = os.open(name, _FILE, dir_fd=here)
+    finally:
+        os.close(here)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnfitFileError("is not a regular file")
+    return descriptor

@@ -1,0 +1,132 @@
+"""Reading the whole lines of a part of a file.
+
+A *chunk* is `begin, end` of a file. A line belongs to the chunk in which its first byte lies, so chunks can be cut
+anywhere without reading a byte, and each line is in exactly one. An unfinished last line is not read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from heronpy.common.errors import HeronError
+
+BLOCK_BYTES = 256 * 1024
+LINE_BYTES_MAX = 32 * 1024 * 1024
+
+
+class LongLineError(HeronError):
+    """A line is longer than what fits into memory; `offset` is that of its first byte."""
+
+    def __init__(self, name: str, offset: int, limit: int) -> None:
+        super().__init__(f"{name} has a line of more than {limit} bytes at byte {offset}; is it a text file?")
+        self.offset = offset
+
+
+class Lines(NamedTuple):
+    """Whole lines, one after the other, with their line ends. `offset` is that of the first byte."""
+
+    offset: int
+    data: bytes
+
+
+def read_chunk(
+    descriptor: int,
+    name: str,
+    begin: int,
+    end: int,
+    block_bytes: int = BLOCK_BYTES,
+    line_bytes_max: int = LINE_BYTES_MAX,
+) -> Iterator[Lines]:
+    """The lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
+
+    `name` is for errors: LongLineError, OSError.
+    """
+    at = begin
+    if begin and os.pread(descriptor, 1, begin - 1) != b"\n":
+        at = _next_line(descriptor, name, begin, line_bytes_max)
+    while at < end:
+        _, data = read_lines(descriptor, name, at, min(block_bytes, end - at), line_bytes_max)
+        if not data:
+            return
+        yield Lines(at, data)
+        at += len(data)
+
+
+def read_lines(
+    descriptor: int, name: str, at: int, want: int, line_bytes_max: int = LINE_BYTES_MAX, context: int = 0
+) -> tuple[bytes, bytes]:
+    """The `context` bytes before `at`, and the whole lines from `at` on: those that end in the next `want` bytes.
+
+    `at` is the beginning of a line. When none ends there, it is one line, however long; none at the end of the file.
+    The first read has context and lines of one moment.
+    """
+    read = os.pread(descriptor, context + want, at - context)
+    around, data = read[:context], read[context:]
+    end = data.rfind(b"\n") + 1
+    if not end and len(data) == want:
+        data, end = _rest_of_line(descriptor, name, at, data, line_bytes_max)
+    data = data[:end]
+    if len(data) > line_bytes_max:
+        _check_lines(name, at, data, line_bytes_max)
+    return around, data
+
+
+def line_at(descriptor: int, name: str, offset: int, line_bytes_max: int = LINE_BYTES_MAX) -> bytes | None:
+    """The line that begins at `offset`, without its line end; None when it is not whole."""
+    _, data = read_lines(descriptor, name, offset, 4096, line_bytes_max)
+    return data.partition(b"\n")[0].removesuffix(b"\r") if data else None
+
+
+def safe_size(descriptor: int, size: int, known: int = 0) -> int:
+    """The offset behind the last line end before `size`; at least `known`, an earlier answer.
+
+    Reads backwards, so an unfinished line is all that is read in vain.
+    """
+    at = size
+    while at > known:
+        start = max(known, at - BLOCK_BYTES)
+        end = os.pread(descriptor, at - start, start).rfind(b"\n") + 1
+        if end:
+            return start + end
+        at = start
+    return known
+
+
+def _rest_of_line(descriptor: int, name: str, at: int, data: bytes, limit: int) -> tuple[bytes, int]:
+    """A line that is longer than `data`, and its length; 0 when it is not finished."""
+    pieces, have = [data], len(data)
+    while True:
+        if have > limit:
+            raise LongLineError(name, at, limit)
+        piece = os.pread(descriptor, BLOCK_BYTES, at + have)
+        if not piece:
+            return b"", 0
+        found = piece.find(b"\n") + 1
+        pieces.append(piece[: found or None])
+        have += found or len(piece)
+        if found:
+            if have > limit:
+                raise LongLineError(name, at, limit)
+            return b"".join(pieces), have
+
+
+def _next_line(descriptor: int, name: str, at: int, limit: int) -> int:
+    """Where the next line begins; the end of the file when there is none."""
+    start = at
+    while True:
+        piece = os.pread(descriptor, BLOCK_BYTES, at)
+        found = piece.find(b"\n") + 1
+        if found or not piece:
+            return at + found
+        at += len(piece)
+        if at - start > limit:
+            raise LongLineError(name, start, limit)
+
+
+def _check_lines(name: str, at: int, data: bytes, limit: int) -> None:
+    for line in data.split(b"\n"):
+        if len(line) >= limit:
+            raise LongLineError(name, at, limit)
+        at += len(line) + 1

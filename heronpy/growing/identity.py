@@ -1,0 +1,117 @@
+"""Whether a file is one that is known (pure).
+
+Files that others rotate keep neither name nor inode: a rename changes the name, `copytruncate` of logrotate the
+inode, and an inode that is free is soon another file's. So an inode only proposes, and content decides: the
+beginning of the file, and the bytes before the *cut*, up to which it has been read. What a file of
+immutable beginning (Ubiq's precondition) can do is to grow, to be renamed, or to be copied; a file of which bytes
+that were read have changed is *mutated*.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from hashlib import blake2b
+from typing import NamedTuple
+
+#: Bytes at the beginning, and before the cut, that are compared.
+HEAD_BYTES = 1024
+
+
+class Identity(Enum):
+    """What a file is, compared with one that is known."""
+
+    SAME = "the same"
+    RENAMED = "the same, with another name"
+    SHORTER = "shorter than what was read, and as far as one can tell with the same beginning"
+    MUTATED = "the same beginning, but bytes that were read have changed"
+    NEW = "another one: truncated and written anew, or another file"
+
+
+class Mark(NamedTuple):
+    """What is remembered of a file's content."""
+
+    #: Digest of the first line that is not header, of its first 1024 bytes if it is longer.
+    first: str
+    head_bytes: int
+    #: Digest of the first `head_bytes`, 1024 at most.
+    head: str
+    cut: int
+    #: Digest of the 1024 bytes before the cut, or of all if there are fewer.
+    before: str
+
+
+class Line(NamedTuple):
+    """The first line that is not header: its offset, and its first 1024 bytes with the line end."""
+
+    offset: int
+    data: bytes
+
+
+def digest(data: bytes) -> str:
+    """16 hexadecimal digits."""
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+def before(cut: int) -> int:
+    """The offset of the first of the bytes before the cut that are compared."""
+    return max(0, cut - HEAD_BYTES)
+
+
+def first_line(beginning: bytes, header_lines: int = 0) -> Line | None:
+    """The first line after the header, once it can no longer change: it is whole, or there are 1024 bytes of it."""
+    offset = 0
+    for _ in range(header_lines):
+        offset = beginning.find(b"\n", offset) + 1
+        if not offset:
+            return None
+    end = beginning.find(b"\n", offset, offset + HEAD_BYTES) + 1
+    line = beginning[offset : end or offset + HEAD_BYTES]
+    return Line(offset, line) if end or len(line) == HEAD_BYTES else None
+
+
+def mark_of(beginning: bytes, line: Line) -> Mark:
+    """The mark of a file of which nothing has been read; `line` is its first line."""
+    head = beginning[: min(HEAD_BYTES, line.offset + len(line.data))]
+    return Mark(digest(line.data), len(head), digest(head), 0, digest(b""))
+
+
+def advanced(mark: Mark, context: bytes, data: bytes) -> Mark:
+    """The mark after reading `data` behind the cut; `context` are the bytes before it that are compared."""
+    cut = mark.cut + len(data)
+    both = context + data
+    head_bytes, head = mark.head_bytes, mark.head
+    if head_bytes < HEAD_BYTES and head_bytes < cut:
+        # The cut was not beyond the head, so `both` begins with the file.
+        head_bytes = min(HEAD_BYTES, cut)
+        head = digest(both[:head_bytes])
+    return Mark(mark.first, head_bytes, head, cut, digest(both[-HEAD_BYTES:]))
+
+
+def fits(mark: Mark, context: bytes, beginning: bytes) -> bool:
+    """Whether bytes were read from the marked file: by those before the cut, and the first 1024 of the file.
+
+    To be sure, the beginning is read last: a file is truncated and written anew at any moment.
+    """
+    return digest(context) == mark.before and digest(beginning[: mark.head_bytes]) == mark.head
+
+
+def identify(
+    mark: Mark, size: int, beginning: bytes, context: bytes | None, *, renamed: bool = False, header_lines: int = 0
+) -> Identity:
+    """What a file is that may be the marked one.
+
+    size: its length in bytes. beginning: its first 1024 bytes, or all. context: its bytes from `before(mark.cut)`
+    to the cut; None when it is shorter than the cut. renamed: whether it has another name than the marked one had.
+    """
+    if not size:
+        return Identity.NEW
+    if len(beginning) < mark.head_bytes:
+        line = first_line(beginning, header_lines)
+        return Identity.SHORTER if line is None or digest(line.data) == mark.first else Identity.NEW
+    if digest(beginning[: mark.head_bytes]) != mark.head:
+        return Identity.NEW
+    if size < mark.cut or context is None:
+        return Identity.SHORTER
+    if digest(context) != mark.before:
+        return Identity.MUTATED
+    return Identity.RENAMED if renamed else Identity.SAME

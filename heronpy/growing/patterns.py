@@ -1,0 +1,83 @@
+"""Patterns of files, taken apart (pure).
+
+The *root* of a pattern is its folders before the first wildcard; nothing is opened outside it. The *key* of a
+file is its path below the root, which is the same wherever the root is mounted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fnmatch import translate
+from typing import NamedTuple
+
+#: A part of a pattern that stands for any number of folders, also none.
+ANY_FOLDERS = "**"
+_WILD = re.compile(r"[*?\[]")
+
+
+class Pattern(NamedTuple):
+    """A pattern: the folder of its fixed part, and the parts below it, of which the last one names files."""
+
+    root: str
+    parts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The pattern as it was given."""
+        return join(self.root, "/".join(self.parts))
+
+
+def parse(text: str) -> Pattern:
+    """The pattern of an absolute path with the wildcards of a shell; ValueError when it names no file."""
+    if not text.startswith("/"):
+        raise ValueError(f"{text!r} is not an absolute path")
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ValueError(f"{text} has '..'; give the path without it")
+    if not parts or text.endswith("/") or parts[-1] == ANY_FOLDERS:
+        raise ValueError(f"{text} names a folder; name its files, such as {text.rstrip('/*')}/*.log")
+    fixed = 0
+    while fixed < len(parts) - 1 and not is_wild(parts[fixed]):
+        fixed += 1
+    return Pattern("/" + "/".join(parts[:fixed]), tuple(parts[fixed:]))
+
+
+def is_wild(part: str) -> bool:
+    """Whether a part of a pattern has wildcards."""
+    return _WILD.search(part) is not None
+
+
+def matcher(part: str) -> Callable[[str], bool]:
+    """What says whether a name matches a part; as in a shell, a hidden name only where the part begins with a dot."""
+    found, shows_hidden = re.compile(translate(part)).match, part.startswith(".")
+    return lambda name: found(name) is not None and (shows_hidden or not name.startswith("."))
+
+
+def join(folder: str, name: str) -> str:
+    """The path of a name in a folder."""
+    return folder + name if folder.endswith("/") else f"{folder}/{name}"
+
+
+def key_of(root: str, path: str) -> str | None:
+    """The path below a root; None when it is not below it."""
+    start = join(root, "")
+    key = path.removeprefix(start)
+    if not path.startswith(start) or not key or any(part in ("", ".", "..") for part in key.split("/")):
+        return None
+    return key
+
+
+def stem(path: str) -> str:
+    """The name of a file up to its last dot: what the names that rotation makes from it begin with.
+
+    `app.log.1`, `app.log-20260101` and `app-2026-01-01.log` all begin with the stem of `app.log`.
+    """
+    name = path.rpartition("/")[2]
+    return name.rpartition(".")[0] or name
+
+
+def stems_of_origins(path: str) -> list[str]:
+    """The stems of all names from which rotation may have made this one: its beginnings."""
+    name = path.rpartition("/")[2]
+    return [name[:end] for end in range(1, len(name) + 1)]

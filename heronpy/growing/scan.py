@@ -1,0 +1,241 @@
+"""Finding the files of a pattern again and again, at low cost.
+
+A look lists folders and asks for the size of what matches; it opens nothing, so a pipe or a dead mount below the
+pattern is named and never waited for. `measure` opens one file and reports what a ledger of byte ranges needs.
+`Pace` says when to look next: the cost of looking stays below a twentieth of a core, however many files there are.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from heronpy.common.units import counted
+from heronpy.growing.below import open_below
+from heronpy.growing.chunks import safe_size
+from heronpy.growing.identity import HEAD_BYTES, Identity, Mark, before, digest, first_line, identify
+from heronpy.growing.patterns import ANY_FOLDERS, Pattern, is_wild, join, key_of, matcher
+
+INTERVAL_S = 0.5
+#: A look is made at most every so many times its own duration.
+COST_FACTOR = 20
+FILES_MAX = 200_000
+_LINK = "is a link, which is not followed; name its target in the pattern"
+_SPECIAL = "is not a regular file; make the pattern exclude it"
+
+
+class Entry(NamedTuple):
+    """A regular file that matches, as its folder shows it."""
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    #: Changes with the content, the name and the rights.
+    changed_ns: int
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look has found."""
+
+    files: list[Entry] = field(default_factory=list)
+    #: Path or pattern to why it is not read: links, pipes, folders that cannot be listed.
+    refused: dict[str, str] = field(default_factory=dict)
+    took_s: float = 0.0
+
+
+class Measured(NamedTuple):
+    """A file, as a ledger of byte ranges records it."""
+
+    #: Path below the root of the pattern, the same on all sites.
+    key: str
+    device: int
+    inode: int
+    #: What to remember of its content; its cut is the safe size. None while it has no whole line.
+    mark: Mark | None
+    #: All of it: from the safe size on it is an unfinished line.
+    size: int
+    #: Not later than now, in nanoseconds of the wall clock: a file system need not keep when a file was made, so the
+    #: first measurement counts.
+    born_ns: int
+    #: What it is, compared with the mark that was given; None when none was.
+    identity: Identity | None
+
+    @property
+    def safe_size(self) -> int:
+        """Behind the last line end."""
+        return 0 if self.mark is None else self.mark.cut
+
+
+class Pace:
+    """When to look next. Times are of a monotonic clock."""
+
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+        self._interval_s = interval_s
+        self._took_s = 0.0
+        self.due = float("-inf")
+
+    def looked(self, now: float, took_s: float) -> None:
+        """A look has ended now, and took so long.
+
+        The shorter of the last two counts: many new files at once make one look long, and not the next one late.
+        """
+        usual_s, self._took_s = min(took_s, self._took_s), took_s
+        self.due = now + max(self._interval_s, COST_FACTOR * usual_s)
+
+    def sooner(self, now: float, within_s: float) -> None:
+        """Something has been seen to change. Half of the time at most goes into looks, even if it does not stop."""
+        self.due = min(self.due, now + max(within_s, self._took_s))
+
+
+class Scanner:
+    """Looks for the files of some patterns."""
+
+    def __init__(self, patterns: Sequence[Pattern], files_max: int = FILES_MAX) -> None:
+        self._patterns = list(patterns)
+        self._files_max = files_max
+
+    def look(self) -> Look:
+        """All regular files that match, each once, by path; those above the limit are refused together."""
+        begun = time.monotonic()
+        look = Look()
+        found: dict[str, Entry] = {}
+        for pattern in self._patterns:
+            before = len(found)
+            for entry in _walk(pattern.root, pattern.parts, look.refused):
+                if len(found) >= self._files_max:
+                    limit = counted(self._files_max, "file")
+                    look.refused[pattern.text] = f"matches more than {limit}; the others are not read: divide them"
+                    break
+                found.setdefault(entry.path, entry)
+            if len(found) == before:
+                look.refused.setdefault(pattern.text, "matches no file yet; waiting for one")
+        look.files = sorted(found.values())
+        look.took_s = time.monotonic() - begun
+        return look
+
+    def root_of(self, path: str) -> tuple[str, str] | None:
+        """The root below which a path is opened, and its key; None when it is below none."""
+        for pattern in self._patterns:
+            key = key_of(pattern.root, path)
+            if key is not None:
+                return pattern.root, key
+        return None
+
+
+def siblings(path: str) -> list[tuple[str, int]]:
+    """Path and inode of the regular files in the folder of a path; none when it cannot be listed."""
+    folder = path.rpartition("/")[0] or "/"
+    try:
+        with os.scandir(folder) as entries:
+            files = [(join(folder, e.name), e.inode()) for e in entries if e.is_file(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [found for found in files if _is_text(found[0])]
+
+
+def entry_of(path: str) -> Entry | None:
+    """The regular file at a path; None when there is none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return _entry(path, status) if stat.S_ISREG(status.st_mode) else None
+
+
+def measure(root: str, key: str, known: Mark | None = None) -> Measured:
+    """Opens one file below a root and measures it; OSError or UnfitFileError when it cannot be read.
+
+    `known` is the mark of an earlier measurement of what may be the same file: then only what is new is read
+    to find the safe size. Any other identity than SAME means that the new mark is one of other content.
+    """
+    descriptor = open_below(root, key)
+    try:
+        status = os.fstat(descriptor)
+        size = status.st_size
+        start = before(known.cut) if known is not None else 0
+        context = os.pread(descriptor, known.cut - start, start) if known is not None and size >= known.cut else None
+        # Last: a file that is replaced meanwhile is another one, not a changed one.
+        beginning = os.pread(descriptor, HEAD_BYTES, 0)
+        found = None if known is None else identify(known, size, beginning, context)
+        safe = safe_size(descriptor, size, known.cut if known is not None and found is Identity.SAME else 0)
+        mark = None
+        line = first_line(beginning)
+        if safe and line is not None:
+            tail = os.pread(descriptor, safe - before(safe), before(safe))
+            head = beginning[:safe]
+            mark = Mark(digest(line.data), len(head), digest(head), safe, digest(tail))
+    finally:
+        os.close(descriptor)
+    born = min(status.st_mtime_ns, status.st_ctime_ns)
+    return Measured(key, status.st_dev, status.st_ino, mark, size, born, found)
+
+
+def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterator[Entry]:
+    part, rest = parts[0], parts[1:]
+    if not rest and not is_wild(part):
+        # One file by its name: its folder may hold any number of others.
+        path = join(folder, part)
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            refused[path] = f"cannot be read ({error.strerror}); check its folders"
+            return
+        if stat.S_ISDIR(status.st_mode):
+            refused[path] = f"is a folder; name its files, such as {path}/*.log"
+        yield from _regular(path, status, refused)
+        return
+    if part == ANY_FOLDERS:
+        yield from _walk(folder, rest, refused)
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        refused[folder] = f"cannot be listed ({error.strerror}); check its rights"
+        return
+    matches = matcher("*" if part == ANY_FOLDERS else part)
+    for entry in entries:
+        if not matches(entry.name):
+            continue
+        if not rest:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue  # gone meanwhile
+            yield from _regular(entry.path, status, refused)
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path, parts if part == ANY_FOLDERS else rest, refused)
+        elif entry.is_symlink() and entry.is_dir():
+            refused[entry.path] = _LINK
+
+
+def _is_text(path: str) -> bool:
+    """Whether a path can be written down: in a checkpoint, in a row, on a screen."""
+    try:
+        path.isascii() or path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _regular(path: str, status: os.stat_result, refused: dict[str, str]) -> Iterator[Entry]:
+    if not _is_text(path):
+        refused[path] = "has a name that is not UTF-8; rename it"
+    elif stat.S_ISREG(status.st_mode):
+        yield _entry(path, status)
+    elif stat.S_ISLNK(status.st_mode):
+        refused[path] = _LINK
+    elif not stat.S_ISDIR(status.st_mode):
+        refused[path] = _SPECIAL
+
+
+def _entry(path: str, status: os.stat_result) -> Entry:
+    return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)

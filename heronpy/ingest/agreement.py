@@ -1,0 +1,136 @@
+"""Whether table, ledger and lineage agree, and what a ledger is rebuilt from (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.ingest.ledger.ranges import Range as Bytes
+from heronpy.ingest.ledger.ranges import subtract
+from heronpy.ingest.ledger.requests import FoundFile, FoundRange
+from heronpy.ingest.ledger.types import File, Row, Span, SpanState, Unit, UnitState
+from heronpy.ingest.ledger.validate import validate
+from heronpy.ingest.outputs.lineage import Lineage
+
+_File = tuple[str, int]
+_Spans = dict[_File, list[Bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A range of a file, and the published unit that says to have it."""
+
+    begin: int
+    end: int
+    unit: str
+
+
+def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequence[Lineage]) -> list[str]:
+    """One sentence for each way in which a ledger and the lineage of its table differ.
+
+    `earlier` was read before the rows of the ledger and `later` after them, so that a pipeline may run meanwhile: what
+    was published earlier is done in the ledger (or about to be), and what is done is published later.
+    """
+    found = list(validate(rows))
+    done, settled = _of_ledger(rows)
+    found += _overlaps(later)
+    for name, ranges in sorted(_of_lineage(earlier).items()):
+        for begin, end in subtract(ranges, settled.get(name, ())):
+            found.append(f"{_shown(name)} {begin}-{end} is in the table, and the ledger does not know it")
+    there = _of_lineage(later)
+    for name, ranges in sorted(done.items()):
+        for begin, end in subtract(ranges, there.get(name, ())):
+            found.append(f"{_shown(name)} {begin}-{end} is done in the ledger, and not in the table")
+    return found
+
+
+def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -> tuple[FoundFile, ...]:
+    """What a table and its records of bad ranges say, by file; KeyError or TypeError for a record that is none."""
+    heads: dict[_File, str] = {}
+    done: dict[_File, list[FoundRange]] = {}
+    for lineage in lineages:
+        for chunk in lineage.chunks:
+            name = chunk.key, chunk.generation
+            # The longest beginning that was seen: it is that of the file as it is now.
+            heads[name] = max(heads.get(name, ""), chunk.head, key=_head_bytes)
+            done.setdefault(name, []).append(FoundRange(chunk.begin, chunk.end, _unit(lineage)))
+    wrong: dict[_File, list[FoundRange]] = {}
+    for record in bad:
+        name = str(record["key"]), int(record["file_generation"])
+        begin, end = int(record["begin"]), int(record["end"])
+        heads[name] = max(heads.get(name, ""), str(record["head"]), key=_head_bytes)
+        # After a fix the bytes may have been processed since.
+        ranges = [(one.begin, one.end) for one in done.get(name, ())]
+        for first, last in subtract([(begin, end)], ranges):
+            wrong.setdefault(name, []).append(
+                FoundRange(first, last, f"record {begin}-{end}", str(record["error"]), int(record["tries"]))
+            )
+    return tuple(
+        FoundFile(*name, heads[name], tuple(done.get(name, ())), _apart(wrong.get(name, ()))) for name in sorted(heads)
+    )
+
+
+def _apart(ranges: Iterable[FoundRange]) -> tuple[FoundRange, ...]:
+    """Each byte once: a retry may have made a second record of a part of the first."""
+    kept: list[FoundRange] = []
+    for one in sorted(ranges, key=lambda one: (one.begin, -one.end)):
+        left = subtract([(one.begin, one.end)], [(other.begin, other.end) for other in kept])
+        kept += [FoundRange(begin, end, one.source, one.error, one.tries) for begin, end in left]
+    return tuple(sorted(kept, key=lambda one: one.begin))
+
+
+def _head_bytes(head: str) -> int:
+    text = head.split(":")[1] if head.count(":") == 2 else ""
+    return int(text) if text.isdecimal() else -1
+
+
+def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
+    """What is done, and that together with what is committed, by file."""
+    names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
+    committed = {row.id for row in rows if isinstance(row, Unit) and row.state is UnitState.COMMITTED}
+    done: _Spans = {}
+    settled: _Spans = {}
+    for row in rows:
+        if not isinstance(row, Span) or row.file not in names:
+            continue
+        if row.state is SpanState.DONE:
+            done.setdefault(names[row.file], []).append((row.begin, row.end))
+        if row.state is SpanState.DONE or (row.state is SpanState.UNIT and row.unit in committed):
+            settled.setdefault(names[row.file], []).append((row.begin, row.end))
+    return done, settled
+
+
+def _of_lineage(lineages: Iterable[Lineage]) -> _Spans:
+    found: _Spans = {}
+    for lineage in lineages:
+        for chunk in lineage.chunks:
+            found.setdefault((chunk.key, chunk.generation), []).append((chunk.begin, chunk.end))
+    return found
+
+
+def _overlaps(lineages: Iterable[Lineage]) -> list[str]:
+    """Bytes that two units have: their rows are in the table twice."""
+    owned: dict[_File, list[Owned]] = {}
+    for lineage in lineages:
+        for chunk in lineage.chunks:
+            owned.setdefault((chunk.key, chunk.generation), []).append(Owned(chunk.begin, chunk.end, _unit(lineage)))
+    found = []
+    for name, ranges in sorted(owned.items()):
+        last: Owned | None = None
+        for one in sorted(ranges, key=lambda one: (one.begin, one.end)):
+            if last is not None and one.begin < last.end:
+                end = min(one.end, last.end)
+                found.append(f"{_shown(name)} {one.begin}-{end} is in the table twice: in {last.unit} and {one.unit}")
+            if last is None or one.end > last.end:
+                last = one
+    return found
+
+
+def _unit(lineage: Lineage) -> str:
+    return f"unit={lineage.generation}-{lineage.unit}"
+
+
+def _shown(name: _File) -> str:
+    key, generation = name
+    return key if generation == 1 else f"{key} (generation {generation})"

@@ -1,0 +1,84 @@
+"""A process's way to the ledger: who it is, that it lives, and that a ledger which is away is waited for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from typing import TypeVar
+
+from heronpy.api.topology_context import TopologyContext
+from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.requests import Request, ShowAlive, Who
+from heronpy.ingest.ledger.store import Store
+from heronpy.ingest.ledger.types import Kind
+
+log = logging.getLogger("heron.ingest")
+
+A = TypeVar("A")
+
+ALIVE_S = 5.0
+#: How soon a ledger that is away is asked again: doubled each time.
+AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
+
+
+class Asking:
+    """The ledger of one task. Requests come from one thread; another one shows that the process lives."""
+
+    def __init__(self, url: str, pipeline: str, kind: Kind, context: TopologyContext) -> None:
+        task = f"{context.get_topology_name()}/{context.get_component_id()}-{context.get_task_id()}"
+        self.who = Who(task, str(uuid.uuid4()), kind, container=str(context.process.container))
+        self._url, self._pipeline = url, pipeline
+        self._store: Store | None = None
+        self._ledger: Ledger | None = None
+        self._pause_s = AGAIN_S
+        self._away_since: float | None = None
+        self._closed = threading.Event()
+
+    def ask(self, request: Request[A]) -> A:
+        """The answer. LedgerAwayError: ask the same again after `wait_s`."""
+        if self._ledger is None:
+            self._store = open_store(self._url)
+            self._ledger = Ledger(self._store, self._pipeline, self.who)
+        try:
+            answer = self._ledger.ask(request)
+        except LedgerAwayError as error:
+            if self._away_since is None:
+                self._away_since = time.monotonic()
+                log.warning("the ledger is away, waiting for it: %s", error)
+            self._pause_s = min(AGAIN_MAX_S, self._pause_s * 2)
+            raise
+        if self._away_since is not None:
+            log.warning("the ledger is back after %.0f s", time.monotonic() - self._away_since)
+            self._away_since, self._pause_s = None, AGAIN_S
+        return answer
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait for a ledger that is away."""
+        return self._pause_s
+
+    def show_alive(self) -> None:
+        """From now on the ledger sees each few seconds that this process lives, also while user code runs."""
+        threading.Thread(target=self._beat, name="ledger-alive", daemon=True).start()
+
+    def _beat(self) -> None:
+        store = open_store(self._url)
+        ledger = Ledger(store, self._pipeline, self.who)
+        while not self._closed.wait(ALIVE_S):
+            try:
+                ledger.ask(ShowAlive())
+            except LedgerAwayError:
+                continue
+            except LedgerError as error:
+                log.warning("cannot show that this task lives: %s", error)
+        store.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed.set()
+        if self._store is not None:
+            self._store.close()

@@ -1,0 +1,157 @@
+"""Compares a table with its ledger and with the bytes of the logs, and rebuilds a ledger from its table."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heronpy.common.errors import HeronError, LedgerError
+from heronpy.common.folders import read_own
+from heronpy.growing.chunks import read_chunk
+from heronpy.growing.patterns import parse
+from heronpy.ingest.agreement import disagreements, found_files
+from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.requests import Chunk, Rebuild, Rebuilt, Who
+from heronpy.ingest.ledger.store import Store
+from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row
+from heronpy.ingest.outputs.lineage import Lineage, published
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.unit import MovedError, opened
+
+_RECORD_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check has compared; `problems` is empty when all agrees."""
+
+    problems: list[str]
+    units: int
+    rows: int
+    bytes: int
+    #: Bytes whose file is not there any more, so that they could not be compared.
+    bytes_gone: int
+
+
+def command_of(url: str, pipeline: str) -> tuple[Store, Ledger]:
+    """A ledger as a command asks it. LedgerError when it has no such pipeline."""
+    store = open_store(url, must_exist=True)
+    names = store.pipelines()
+    if pipeline not in names:
+        store.close()
+        known = f"it has {', '.join(names)}" if names else "it has none yet"
+        raise LedgerError(f"the ledger {url} has no pipeline {pipeline!r}; {known}")
+    who = Who(f"command/{os.getpid()}", os.urandom(8).hex(), Kind.COMMAND)
+    return store, Ledger(store, pipeline, who)
+
+
+def check(url: str, pipeline: str, table: str) -> Checked:
+    """Compare table, ledger and bytes; the pipeline may run meanwhile."""
+    store, _ = command_of(url, pipeline)
+    with closing(store):
+        earlier = _lineages(table, pipeline)
+        rows = store.snapshot(pipeline)
+        later = _lineages(table, pipeline)
+    problems = disagreements(rows, earlier, later)
+    config = next(msgspec.json.decode(row.config, type=Config) for row in rows if isinstance(row, Pipeline))
+    root = parse(config.pattern).root
+    paths = _paths(rows)
+    compared = gone = 0
+    for folder, lineage in published(table):
+        problems += _rows_of(folder, lineage)
+        for chunk in lineage.chunks:
+            size = chunk.end - chunk.begin
+            path = paths.get((chunk.key, chunk.generation))
+            try:
+                if path is None:
+                    raise MovedError(chunk.key)
+                place = Chunk(0, chunk.key, chunk.generation, chunk.begin, chunk.end, chunk.head, path)
+                same = _digest(root, place) == chunk.sha256
+            except (MovedError, OSError):
+                gone += size
+                continue
+            compared += size
+            if not same:
+                problems.append(
+                    f"{chunk.key} {chunk.begin}-{chunk.end} has other bytes now than {folder.name} was made of"
+                )
+    return Checked(problems, len(later), sum(one.rows for one in later), compared, gone)
+
+
+def rebuild(url: str, pipeline: str, table: str) -> Rebuilt:
+    """Make the ledger anew from what the table and its records of bad ranges say; holes are processed again.
+
+    LedgerError while workers are seen, when units overlap, or when the table does not say which pipeline it is of.
+    """
+    stages = Stages(table)
+    about = stages.pipeline()
+    if about is None:
+        raise LedgerError(f"{table} is no table of work units: it has no {stages.home.name}/pipeline.json")
+    if about.pipeline != pipeline:
+        raise LedgerError(f"{table} is the table of pipeline {about.pipeline!r}, not of {pipeline!r}")
+    with closing(open_store(url)) as store:
+        who = Who(f"command/{os.getpid()}", os.urandom(8).hex(), Kind.COMMAND)
+        try:
+            files = found_files(_lineages(table, pipeline), _bad_records(stages))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
+        config = about.config
+        answer = Ledger(store, pipeline, who).ask(Rebuild(config, files, stages.highest() + 1))
+    # What older generations have staged can no longer be published.
+    stages.drop_older(answer.generation)
+    return answer
+
+
+def _lineages(table: str, pipeline: str) -> list[Lineage]:
+    found = [lineage for _, lineage in published(table)]
+    others = {one.pipeline for one in found} - {pipeline}
+    if others:
+        raise LedgerError(f"{table} has units of pipeline {sorted(others)[0]!r}, too; each needs a table of its own")
+    return found
+
+
+def _paths(rows: tuple[Row, ...]) -> dict[tuple[str, int], str]:
+    names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
+    return {names[row.file]: row.path for row in rows if isinstance(row, Copy) and row.file in names}
+
+
+def _digest(root: str, chunk: Chunk) -> str:
+    digest = sha256()
+    with opened(root, chunk) as descriptor:
+        try:
+            for lines in read_chunk(descriptor, chunk.path, chunk.begin, chunk.end):
+                digest.update(lines.data)
+        except HeronError as error:
+            raise MovedError(str(error)) from None
+    return digest.hexdigest()
+
+
+def _rows_of(folder: Path, lineage: Lineage) -> Iterator[str]:
+    """Whether the files of a unit have as many rows as its lineage says, where their kind is known."""
+    counted = 0
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            counted += pq.read_metadata(path).num_rows
+        elif path.suffix == ".txt":
+            with open(path, "rb") as opened_file:
+                counted += sum(piece.count(b"\n") for piece in iter(lambda: opened_file.read(1 << 20), b""))
+        elif not path.name.startswith("_"):
+            return
+    if counted != lineage.rows:
+        yield f"{folder.name} has {counted:,} rows, and its lineage says {lineage.rows:,}"
+
+
+def _bad_records(stages: Stages) -> Iterator[dict[str, Any]]:
+    for path in stages.bad_records():
+        yield json.loads(read_own(path, _RECORD_MAX))

@@ -1,0 +1,182 @@
+"""The keeper of a pipeline: looks at the files, has units cut, publishes what is committed, and cleans up.
+
+Several keepers work at once and none is elected: what they ask for and what they rename may be done twice.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from heronpy.api.metrics import MultiAssignableMetrics
+from heronpy.api.spout.spout import Spout
+from heronpy.api.topology_context import TopologyContext
+from heronpy.common.errors import HeronError, LedgerAwayError
+from heronpy.ingest.asking import Asking
+from heronpy.ingest.ledger.requests import (
+    Collect,
+    Cut,
+    KnownFile,
+    ListFiles,
+    ListFinished,
+    Open,
+    Published,
+    ReportScan,
+    Show,
+    WhichLive,
+)
+from heronpy.ingest.ledger.types import REPORT_MAX, Kind
+from heronpy.ingest.options import OPTIONS_KEY, UnitOptions
+from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
+from heronpy.ingest.watch import Watch
+
+#: How often what is committed is looked for, and what nobody needs is removed.
+PUBLISH_S, CLEAN_S = 0.1, 60.0
+#: How often figures are taken, which reads all rows; a bounded run ends by them.
+FIGURES_S, BOUNDED_S = 5.0, 0.5
+
+
+class LogFileError(HeronError):
+    """Bytes of log files are lost, or are not processed."""
+
+
+class LogKeeper(Spout):
+    """See `heronpy.ingest.LogUnits`, which makes its specification."""
+
+    outputs: list[Any] = []
+    #: Its metric: bytes and units by what they wait for.
+    METRIC = "log-units"
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Joins the pipeline."""
+        self._options: UnitOptions = config[OPTIONS_KEY]
+        self._run = context.get_topology_id()
+        self._stages = Stages(self._options.output.table)
+        self._asking = Asking(self._options.ledger, self._options.pipeline, Kind.KEEPER, context)
+        self._watch: Watch | None = None
+        self._generation = 0
+        self._clean_at = self._show_at = 0.0
+        self._ended = False
+        self._figures = MultiAssignableMetrics()
+        context.register_metric(self.METRIC, self._figures, 10)
+        self._asking.show_alive()
+
+    def next_tuple(self) -> None:
+        """One round of what is due. A ledger that is away is waited for; every step may be repeated."""
+        if self._ended:
+            return
+        try:
+            wait_s = self._round(time.monotonic())
+        except LedgerAwayError:
+            self._watch = None  # what it had asked for is not known
+            self.wait(self._asking.wait_s)
+            return
+        self.wait(wait_s)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._asking.close()
+
+    # ---- a round ----------------------------------------------------------------------------
+    def _round(self, now: float) -> float:
+        """Returns how long there is nothing to do."""
+        if self._watch is None:
+            self._watch = self._open()
+        if now >= self._watch.due:
+            self._look(self._watch, now)
+        busy = self._publish()
+        if now >= self._clean_at:
+            self._clean()
+            self._clean_at = now + CLEAN_S
+        if now >= self._show_at:
+            self._show()
+            self._show_at = now + (BOUNDED_S if self._options.bounded else FIGURES_S)
+        return 0.0 if busy else PUBLISH_S
+
+    def _open(self) -> Watch:
+        opened = self._asking.ask(Open(self._options.config))
+        if opened.generation != self._generation:
+            self._generation = opened.generation
+            self._stages.drop_older(opened.generation)
+        self._stages.forget_ends(self._run)
+        self._stages.claim(About(self._options.pipeline, opened.config))
+        known: list[KnownFile] = []
+        more = True
+        while more:
+            page = self._asking.ask(ListFiles(known[-1].file.id if known else 0))
+            known += page.files
+            more = page.more
+        return Watch(self._options.pattern, opened.config.days, known, self._asking.who.site)
+
+    def _look(self, watch: Watch, now: float) -> None:
+        watch.look(now)
+        while True:
+            seen, gone = watch.changes(REPORT_MAX)
+            if not seen and not gone:
+                break
+            if not watch.answered(self._asking.ask(ReportScan(seen, gone))):
+                # Another keeper was faster: begin with what the ledger has.
+                self._watch = None
+                break
+        for notice in watch.notices():
+            if notice.is_error:
+                self.report_error(LogFileError(notice.text))
+            else:
+                self.log(notice.text, "warn")
+        self._asking.ask(Cut())
+
+    def _publish(self) -> bool:
+        """Publish what is committed; whether there may be more."""
+        finished = self._asking.ask(ListFinished()).units
+        done = []
+        for unit in finished:
+            if unit.generation != self._generation:
+                self._watch = None
+                break
+            try:
+                self._stages.publish(unit.generation, unit.unit, unit.winner)
+            except StageGoneError as error:
+                self.report_error(error)
+                continue
+            done.append(unit.unit)
+        if done:
+            self._asking.ask(Published(tuple(done), self._generation))
+        return bool(done)
+
+    def _clean(self) -> None:
+        staged = self._stages.staged_units(self._generation)
+        if staged:
+            live = set(self._asking.ask(WhichLive(tuple(sorted(staged)))).units)
+            for unit, stages in staged.items():
+                if unit not in live:
+                    for stage in stages:
+                        self._stages.discard(stage)
+        while True:
+            collected = self._asking.ask(Collect())
+            if collected.lost:
+                self.report_error(
+                    LogFileError(f"{collected.lost} bytes of files that are gone were not processed; heron units bad")
+                )
+            if not collected.more:
+                return
+
+    def _show(self) -> None:
+        figures = self._asking.ask(Show())
+        watch = self._watch
+        for name, value in (
+            ("waiting-bytes", figures.waiting_bytes),
+            ("done-bytes", figures.done_bytes),
+            ("bad-bytes", figures.bad_bytes),
+            ("oldest-s", round(figures.oldest_s or 0.0)),
+            *((f"{state}-units", count) for state, (count, _) in figures.units.items()),
+            *((("unfinished-line-bytes", watch.unfinished_bytes()),) if watch is not None else ()),
+        ):
+            self._figures.update(name, value)
+        if not self._options.bounded or watch is None:
+            return
+        failed = figures.units.get("failed", (0, 0))[0]
+        open_units = sum(count for count, _ in figures.units.values()) - failed
+        if not figures.waiting_bytes and not open_units:
+            self._stages.mark_end(self._run)
+            self._ended = True
+            self.end_of_input()

@@ -1,0 +1,153 @@
+"""How a ledger begins: with a pipeline's numbers, or with what its output and its bad records say (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import msgspec
+
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger import policy, ranges
+from heronpy.ingest.ledger.draft import Draft, shortened
+from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Open, Opened, Rebuild, Rebuilt, Who
+from heronpy.ingest.ledger.types import Config, File, FileState, Kind, Pipeline, Span, SpanState
+
+#: Ids of each part of a partitioned ledger begin at a multiple of this.
+PART = 1 << 40
+PARTS_MAX = 1 << 20
+#: A file of a rebuilt ledger is not taken for gone before so long.
+SCANNED_S = 3_600.0
+
+
+def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
+    """See `Open`."""
+    config = _checked(request.config)
+    found = draft.get(Pipeline)
+    text = msgspec.json.encode(config).decode()
+    if found is None:
+        found = _new(draft.now, text, request.generation, request.part)
+    elif draft.config.pattern != config.pattern:
+        raise LedgerError(
+            f"the ledger has this pipeline with the files {draft.config.pattern!r}, and these are {config.pattern!r};"
+            " give the pipeline another name, or use another ledger"
+        )
+    if config.after:
+        others = {
+            name: tuple(msgspec.json.decode(one, type=Config).after) for name, one in draft.view.configs().items()
+        }
+        _refuse_circle(config.after, others, draft.view.name)
+    if found.config != text or draft.get(Pipeline) is None:
+        draft.put(replace(found, config=text))
+    return Opened(found.generation, config, found.next_file // PART)
+
+
+def _new(now: float, config: str, generation: int, part: int) -> Pipeline:
+    if not 0 <= part < PARTS_MAX:
+        raise LedgerError(f"a part of a ledger is between 0 and {PARTS_MAX - 1}, not {part}")
+    first = part * PART + 1
+    return Pipeline(generation, now, first, first, first, False, 0.0, config)
+
+
+def _checked(config: Config) -> Config:
+    """LedgerError for numbers that cannot work."""
+    if not config.pattern:
+        raise LedgerError("a pipeline needs a pattern of files")
+    positive = {
+        name: getattr(config, name)
+        for name in (
+            *("unit_bytes", "ready_per_worker", "unpublished_units", "unpublished_bytes", "tries_max", "bad_max"),
+            *("days", "dispatch_bytes"),
+        )
+    }
+    for name, value in positive.items():
+        if not value > 0:
+            raise LedgerError(f"{name} must be above 0, not {value}")
+    for name, value in (
+        ("unit_wait_s", config.unit_wait_s),
+        ("dispatch_wait_s", config.dispatch_wait_s),
+        ("bytes_per_s", config.bytes_per_s),
+    ):
+        if not 0 <= value < float("inf"):
+            raise LedgerError(f"{name} must be a number from 0 on, not {value}")
+    if config.on_bad not in ("split", "fail"):
+        raise LedgerError(f"on_bad must be split or fail, not {config.on_bad!r}")
+    return config
+
+
+def _refuse_circle(after: Iterable[str], others: Mapping[str, tuple[str, ...]], name: str) -> None:
+    known: set[str] = set()
+    ahead = list(after)
+    while ahead:
+        one = ahead.pop()
+        if one == name:
+            raise LedgerError(f"{name} would wait for itself: its `after` {', '.join(after)} leads back to it")
+        if one not in known:
+            known.add(one)
+            ahead.extend(others.get(one, ()))
+
+
+# ---- rebuild --------------------------------------------------------------------------------
+def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
+    """See `Rebuild`."""
+    now, config = draft.now, _checked(request.config)
+    busy = draft.view.seen(Kind.WORKER, now - policy.SILENT_S) + draft.view.seen(Kind.KEEPER, now - policy.SILENT_S)
+    if busy:
+        raise LedgerError(
+            f"{busy} workers and keepers were seen in the last {policy.SILENT_S:.0f} s; kill the topology, then rebuild"
+        )
+    found = draft.get(Pipeline)
+    generation = max(found.generation + 1 if found is not None else 1, request.at_least)
+    text = msgspec.json.encode(config).decode()
+    if found is None:
+        found = _new(now, text, generation, request.part)
+    draft.wipe()
+    draft.put(replace(found, generation=generation, config=text, paid_until=0.0))
+    names = {(one.key, one.generation) for one in request.files}
+    if len(names) != len(request.files):
+        raise LedgerError("a file is named twice in what was found")
+    done_bytes = bad_bytes = 0
+    holes: list[ranges.Piece] = []
+    for one in request.files:
+        done, bad = _file(draft, one, holes)
+        done_bytes, bad_bytes = done_bytes + done, bad_bytes + bad
+    units = ranges.fill(holes, config.unit_bytes, policy.CHUNKS_MAX)
+    for unit in units:
+        draft.make_unit(unit, now)
+    return Rebuilt(generation, len(request.files), len(units), done_bytes, bad_bytes)
+
+
+def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[int, int]:
+    """The rows of one file; its holes are added. Returns the bytes that are done and bad."""
+    done = sorted(found.done, key=lambda one: (one.begin, one.end))
+    _refuse_overlap(found.key, done)
+    pipeline, now = draft.pipeline, draft.now
+    draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
+    number = pipeline.next_file
+    spans: list[Span] = []
+    covered = ranges.union((one.begin, one.end) for one in done)
+    spans.extend(Span(number, begin, end, SpanState.DONE, 0) for begin, end in covered)
+    # A range that was tried again with success is done, whatever an old record says.
+    for bad in found.bad:
+        for begin, end in ranges.subtract([(bad.begin, bad.end)], covered):
+            spans.append(Span(number, begin, end, SpanState.BAD, bad.root, bad.tries, shortened(bad.error)))
+            covered = ranges.union([*covered, (begin, end)])
+    cut = covered[-1][1] if covered else 0
+    holes.extend((number, begin, end) for begin, end in ranges.subtract([(0, cut)], covered))
+    for span in spans:
+        draft.put(span)
+    # Until a scan has seen it no site has it, and all sites get time to say that they do.
+    gone = now + SCANNED_S
+    draft.put(File(number, found.key, found.generation, now, found.head, cut, cut, FileState.LIVE, None, gone))
+    sizes = {state: sum(one.end - one.begin for one in spans if one.state is state) for state in SpanState}
+    return sizes[SpanState.DONE], sizes[SpanState.BAD]
+
+
+def _refuse_overlap(key: str, done: list[FoundRange]) -> None:
+    for before, behind in pairwise(done):
+        if behind.begin < before.end:
+            raise LedgerError(
+                f"{key}: bytes {behind.begin}-{min(before.end, behind.end)} are published twice, by {before.source} and"
+                f" {behind.source}; remove one of them from the output, then rebuild"
+            )

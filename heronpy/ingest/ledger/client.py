@@ -1,0 +1,44 @@
+"""How a process asks a ledger: requests are numbered, so that one whose answer got lost can be repeated."""
+
+from __future__ import annotations
+
+import threading
+from typing import TypeVar
+
+from heronpy.ingest.ledger import machine
+from heronpy.ingest.ledger.requests import UNNUMBERED, Request, Who
+from heronpy.ingest.ledger.store import Store
+
+A = TypeVar("A")
+
+
+class Ledger:
+    """One process's way to a pipeline's ledger; threads take turns.
+
+    A request that ended in LedgerAwayError keeps its number: asked again before any other, it is not carried out twice.
+    """
+
+    def __init__(self, store: Store, pipeline: str, who: Who) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._who = who
+        self._number = 0
+        self._unanswered: Request[object] | None = None
+        self._turn = threading.Lock()
+
+    def ask(self, request: Request[A]) -> A:
+        """The answer; LedgerError when the request is wrong, LedgerAwayError when nobody answers now."""
+        if isinstance(request, UNNUMBERED):
+            return self._transact(request, 0)
+        with self._turn:
+            if request != self._unanswered:
+                self._number += 1
+                self._unanswered = request
+            answer = self._transact(request, self._number)
+            self._unanswered = None
+            return answer
+
+    def _transact(self, request: Request[A], number: int) -> A:
+        return self._store.transact(
+            self._pipeline, lambda view, now: machine.handle(view, request, self._who, number, now)
+        )

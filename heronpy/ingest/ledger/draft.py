@@ -1,0 +1,142 @@
+"""What one transaction has changed so far, over the rows that it has read (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeVar, cast
+
+import msgspec
+
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger.ranges import Piece, total
+from heronpy.ingest.ledger.requests import Chunk, Finished
+from heronpy.ingest.ledger.store import KEPT, Changes, View
+from heronpy.ingest.ledger.types import (
+    TEXT_MAX,
+    Config,
+    Pipeline,
+    Row,
+    Span,
+    SpanState,
+    Unit,
+    UnitState,
+    key_of,
+)
+
+R = TypeVar("R", bound=Row)
+
+
+class Draft:
+    """`get` sees what was put; the lists of the view do not."""
+
+    def __init__(self, view: View, now: float) -> None:
+        self.view = view
+        self.now = now
+        self._rows: dict[tuple[type, tuple[int | str, ...]], Row | None] = {}
+        self._wipe = False
+
+    # ---- rows -------------------------------------------------------------------------------
+    def get(self, kind: type[R], *key: int | str) -> R | None:
+        """The row with this primary key, as it is now."""
+        if (kind, key) in self._rows:
+            return cast("R | None", self._rows[kind, key])
+        return None if self._wipe and kind not in KEPT else self.view.get(kind, *key)
+
+    def put(self, row: Row) -> None:
+        self._rows[type(row), key_of(row)] = row
+
+    def drop(self, row: Row) -> None:
+        self._rows[type(row), key_of(row)] = None
+
+    def wipe(self) -> None:
+        """All rows go but those of `store.KEPT`."""
+        self._wipe = True
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rows and not self._wipe
+
+    def changes(self) -> Changes:
+        return Changes(
+            tuple(row for row in self._rows.values() if row is not None),
+            tuple(key for key, row in self._rows.items() if row is None),
+            self._wipe,
+        )
+
+    # ---- the pipeline -----------------------------------------------------------------------
+    @property
+    def pipeline(self) -> Pipeline:
+        found = self.get(Pipeline)
+        if found is None:
+            raise LedgerError("the ledger knows no such pipeline; start its topology first")
+        return found
+
+    @property
+    def config(self) -> Config:
+        return msgspec.json.decode(self.pipeline.config, type=Config)
+
+    def next_unit(self) -> int:
+        pipeline = self.pipeline
+        self.put(replace(pipeline, next_unit=pipeline.next_unit + 1))
+        return pipeline.next_unit
+
+    # ---- units and their spans --------------------------------------------------------------
+    def make_unit(self, pieces: Iterable[Piece], since: float, like: Unit | None = None, tries: int = 0) -> int:
+        """A ready unit of these ranges, which belong to it from now on; `like`: it was taken apart from that."""
+        pieces = list(pieces)
+        number = self.next_unit()
+        root, made, error = (like.root, like.made, like.error) if like else (number, self.now, "")
+        self.put(Unit(number, root, UnitState.READY, total(pieces), since, made, tries=tries, error=error))
+        for file, begin, end in pieces:
+            self.put(Span(file, begin, end, SpanState.UNIT, number))
+        return number
+
+    def pieces_of(self, unit: int) -> list[Piece]:
+        """The chunks of a unit that was not changed in this transaction."""
+        return [(span.file, span.begin, span.end) for span in self.view.spans_of_unit(unit)]
+
+    def make_bad(self, pieces: Iterable[Piece], root: int, tries: int, error: str) -> None:
+        for file, begin, end in pieces:
+            self.put(Span(file, begin, end, SpanState.BAD, root, tries, error))
+
+    def settle(self, units: Iterable[Unit]) -> None:
+        """The spans of these units are done, merged with done neighbours; the units' rows go."""
+        done: dict[int, dict[int, Span]] = {}
+        for unit in units:
+            for span in (*self.view.spans_of_unit(unit.id), *self.view.done_beside(unit.id)):
+                done.setdefault(span.file, {})[span.begin] = span
+            self.drop(unit)
+        for file, spans in done.items():
+            self._merge(file, spans)
+
+    def _merge(self, file: int, old: dict[int, Span]) -> None:
+        merged: list[Span] = []
+        for span in sorted(old.values(), key=lambda one: one.begin):
+            if merged and merged[-1].end == span.begin:
+                merged[-1] = replace(merged[-1], end=span.end)
+            else:
+                merged.append(Span(file, span.begin, span.end, SpanState.DONE, 0))
+        for span in old.values():
+            self.drop(span)
+        for span in merged:
+            self.put(span)
+
+    def chunks(self, unit: int, site: str) -> tuple[Chunk, ...]:
+        """The chunks of a unit, with the paths on a site."""
+        files = {file.id: file for file in self.view.files_of_unit(unit)}
+        paths = {copy.file: copy.path for copy in self.view.copies_of_unit(unit, site)}
+        return tuple(
+            Chunk(span.file, file.key, file.generation, span.begin, span.end, file.head, paths.get(span.file, ""))
+            for span in self.view.spans_of_unit(unit)
+            for file in (files[span.file],)
+        )
+
+    def finished(self, unit: Unit, site: str) -> Finished:
+        generation = self.pipeline.generation
+        return Finished(unit.id, unit.winner, generation, unit.rows, unit.bytes, self.chunks(unit.id, site))
+
+
+def shortened(text: str) -> str:
+    """As every store can keep it."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()[:TEXT_MAX]

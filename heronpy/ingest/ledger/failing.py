@@ -1,0 +1,115 @@
+"""What a failed attempt means: another try, a bad line, halves, or the end of the unit (pure); Ubiq's bad bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger import policy, ranges
+from heronpy.ingest.ledger.draft import Draft, shortened
+from heronpy.ingest.ledger.finishing import in_vain
+from heronpy.ingest.ledger.ranges import Piece
+from heronpy.ingest.ledger.requests import (
+    Again,
+    Bad,
+    Committed,
+    Failed,
+    Judged,
+    Line,
+    Lost,
+    SplitAt,
+    Taken,
+    TryFailed,
+    Who,
+)
+from heronpy.ingest.ledger.types import Unit, UnitState
+
+#: `Unit.suspect` of tries that did not fail at one line.
+MIXED = "-"
+
+
+def try_failed(draft: Draft, request: TryFailed, who: Who) -> Judged:
+    """See `TryFailed`."""
+    unit = in_vain(draft, request.unit, request.attempt, request.generation)
+    if isinstance(unit, Lost):
+        return Committed(unit)
+    if unit.state is UnitState.COMMITTED:
+        return Committed()
+    return _judge(draft, unit, request.error, request.line, request.attempt)
+
+
+def died(draft: Draft, unit: Unit, error: str, line: Line | None) -> Judged:
+    """The holder of a leased unit has crashed, hung, or run out of memory; a first try does not say at which line."""
+    return _judge(draft, unit, error, line, unit.attempt, told=line is not None or unit.tries > 0)
+
+
+def _judge(draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int, told: bool = True) -> Judged:
+    """`told`: whether the attempt could say at which line it was."""
+    config = draft.config
+    named = _text_of(line) if told else ""
+    unit = replace(
+        unit,
+        tries=unit.tries + 1,
+        suspect=named if unit.suspect in ("", named) else MIXED,
+        error=shortened(error),
+    )
+    if unit.tries < config.tries_max:
+        if unit.state is UnitState.LEASED and attempt < unit.attempt:
+            draft.put(unit)  # a backup is at work
+        else:
+            draft.put(_rested(unit, draft.now + policy.try_again_s(unit.tries)))
+        return Again(unit.tries)
+    if config.on_bad == "fail":
+        return _fail(draft, unit, unit.error)
+    if line is not None and unit.suspect == named:
+        cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
+        if cut is not None:
+            before, bad, behind = cut
+            return _bad(draft, unit, [bad], [before, behind])
+    # The next holder looks for the middle: here nobody reads bytes.
+    draft.put(replace(_rested(unit, draft.now), halve=True))
+    return Again(unit.tries)
+
+
+def split_at(draft: Draft, request: SplitAt, who: Who) -> Judged:
+    """See `SplitAt`."""
+    unit = in_vain(draft, request.unit, request.attempt, request.generation)
+    if isinstance(unit, Lost):
+        return Committed(unit)
+    if unit.state is not UnitState.LEASED or not unit.halve or request.attempt != unit.attempt:
+        return Committed(Lost.GONE)
+    pieces = draft.pieces_of(unit.id)
+    if request.begin is None:
+        return _bad(draft, unit, pieces, [])
+    halves = ranges.split(pieces, request.file, request.begin)
+    if halves is None:
+        raise LedgerError(f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file}: not inside")
+    draft.drop(unit)
+    # The whole has failed often enough: each half has one try.
+    tries = draft.config.tries_max - 1
+    return Taken(tuple(draft.make_unit(half, unit.since, unit, tries) for half in halves))
+
+
+def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece], rest: Sequence[Sequence[Piece]]) -> Judged:
+    most = draft.config.bad_max
+    if draft.view.bad_count(unit.root) + len(bad) > most:
+        return _fail(draft, unit, f"more than {most} ranges of unit {unit.root} are bad; the last one: {unit.error}")
+    draft.drop(unit)
+    draft.make_bad(bad, unit.root, unit.tries, unit.error)
+    units = tuple(draft.make_unit(pieces, unit.since, unit) for pieces in rest if pieces)
+    return Bad(unit.root, unit.tries, tuple(Line(*piece) for piece in bad), unit.error, units)
+
+
+def _fail(draft: Draft, unit: Unit, error: str) -> Failed:
+    error = shortened(error)
+    draft.put(replace(_rested(unit, 0.0), state=UnitState.FAILED, halve=False, error=error))
+    return Failed(unit.id, error)
+
+
+def _rested(unit: Unit, until: float) -> Unit:
+    return replace(unit, state=UnitState.READY, holder="", container="", until=until)
+
+
+def _text_of(line: Line | None) -> str:
+    return MIXED if line is None else f"{line.file}:{line.begin}:{line.end}"

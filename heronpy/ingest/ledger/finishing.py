@@ -1,0 +1,136 @@
+"""How a unit ends: the record that decides which attempt counts, and its publication (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger.draft import Draft, shortened
+from heronpy.ingest.ledger.requests import (
+    Commit,
+    Committed,
+    Dispatched,
+    DispatchFailed,
+    FinishedUnits,
+    ListFinished,
+    Live,
+    Lost,
+    MakeDispatch,
+    OpenDispatch,
+    OpenDispatches,
+    Published,
+    Settled,
+    WhichLive,
+    Who,
+)
+from heronpy.ingest.ledger.types import Dispatch, DispatchState, Pace, Unit, UnitState
+
+#: Units that one dispatch takes; `unpublished_units` is the lower limit in practice.
+DISPATCH_UNITS_MAX = 256
+
+
+def in_vain(draft: Draft, number: int, attempt: int, generation: int) -> Lost | Unit:
+    """The unit of an attempt, or why this does not matter any more."""
+    if generation != draft.pipeline.generation:
+        return Lost.GENERATION
+    unit = draft.get(Unit, number)
+    if unit is None:
+        return Lost.GONE
+    if not 0 < attempt <= unit.attempt:
+        raise LedgerError(f"unit {number} has had {unit.attempt} attempts, so there is no attempt {attempt}")
+    if unit.state is UnitState.COMMITTED and unit.winner != attempt:
+        return Lost.OTHER_WON
+    return Lost.GONE if unit.state is UnitState.FAILED else unit
+
+
+def commit(draft: Draft, request: Commit, who: Who) -> Committed:
+    """See `Commit`; a late attempt wins if no other has."""
+    unit = in_vain(draft, request.unit, request.attempt, request.generation)
+    if isinstance(unit, Lost):
+        return Committed(unit)
+    if unit.state is UnitState.COMMITTED:
+        return Committed()
+    draft.put(
+        replace(
+            unit,
+            state=UnitState.COMMITTED,
+            winner=request.attempt,
+            rows=request.rows,
+            committed=draft.now,
+            holder="",
+            container="",
+            halve=False,
+        )
+    )
+    if unit.bytes and request.seconds > 0:
+        draft.put(Pace(unit.id % policy.PACES, request.seconds / unit.bytes))
+    return Committed()
+
+
+def list_finished(draft: Draft, request: ListFinished, who: Who) -> FinishedUnits:
+    """See `ListFinished`."""
+    found = draft.view.units(UnitState.COMMITTED, (-1, -1), policy.LOOKED_AT_MAX)
+    free = [unit for unit in found if unit.dispatch == 0][: request.limit]
+    return FinishedUnits(tuple(draft.finished(unit, who.site) for unit in free))
+
+
+def published(draft: Draft, request: Published, who: Who) -> Settled:
+    """See `Published`."""
+    if request.generation != draft.pipeline.generation:
+        return Settled(0)
+    units = [unit for number in dict.fromkeys(request.units) if (unit := draft.get(Unit, number)) is not None]
+    units = [unit for unit in units if unit.state is UnitState.COMMITTED and unit.dispatch == 0]
+    draft.settle(units)
+    return Settled(len(units))
+
+
+# ---- dispatches -----------------------------------------------------------------------------
+def make_dispatch(draft: Draft, request: MakeDispatch, who: Who) -> OpenDispatches:
+    """See `MakeDispatch`."""
+    found = draft.view.units(UnitState.COMMITTED, (-1, -1), policy.LOOKED_AT_MAX)
+    free = [unit for unit in found if unit.dispatch == 0]
+    taken: list[Unit] = []
+    config = draft.config
+    while free and len(taken) < DISPATCH_UNITS_MAX and sum(unit.bytes for unit in taken) < config.dispatch_bytes:
+        taken.append(free.pop(0))
+    dispatches = [one for one in draft.view.dispatches() if one.state is DispatchState.OPEN]
+    oldest = min((unit.committed for unit in taken), default=draft.now)
+    if policy.is_due(config, [unit.bytes for unit in taken], oldest, draft.now):
+        pipeline = draft.pipeline
+        new = Dispatch(pipeline.next_dispatch, tuple(unit.id for unit in taken), DispatchState.OPEN)
+        draft.put(replace(pipeline, next_dispatch=pipeline.next_dispatch + 1))
+        draft.put(new)
+        for unit in taken:
+            draft.put(replace(unit, dispatch=new.id))
+        dispatches.append(new)
+    return OpenDispatches(tuple(_opened(draft, one, who.site) for one in dispatches))
+
+
+def _opened(draft: Draft, dispatch: Dispatch, site: str) -> OpenDispatch:
+    units = (draft.get(Unit, number) for number in dispatch.units)
+    return OpenDispatch(dispatch.id, tuple(draft.finished(unit, site) for unit in units if unit is not None))
+
+
+def dispatched(draft: Draft, request: Dispatched, who: Who) -> Settled:
+    """See `Dispatched`."""
+    dispatch = draft.get(Dispatch, request.id)
+    if dispatch is None or request.generation != draft.pipeline.generation:
+        return Settled(0)
+    units = [unit for number in dispatch.units if (unit := draft.get(Unit, number)) is not None]
+    draft.settle(units)
+    draft.drop(dispatch)
+    return Settled(len(units))
+
+
+def dispatch_failed(draft: Draft, request: DispatchFailed, who: Who) -> Settled:
+    """See `DispatchFailed`."""
+    dispatch = draft.get(Dispatch, request.id)
+    if dispatch is not None and request.generation == draft.pipeline.generation:
+        draft.put(replace(dispatch, state=DispatchState.FAILED, error=shortened(request.error)))
+    return Settled(0)
+
+
+def which_live(draft: Draft, request: WhichLive, who: Who) -> Live:
+    """See `WhichLive`."""
+    return Live(tuple(number for number in request.units if draft.get(Unit, number) is not None))

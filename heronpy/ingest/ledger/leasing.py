@@ -1,0 +1,157 @@
+"""Who processes which unit: leases, backups and what becomes of the leases of processes that ended (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from heapq import merge
+
+from heronpy.ingest.ledger import failing, policy
+from heronpy.ingest.ledger.draft import Draft, shortened
+from heronpy.ingest.ledger.requests import (
+    Bad,
+    Brake,
+    Buried,
+    Failed,
+    GiveBack,
+    Halve,
+    Idle,
+    Lease,
+    Returned,
+    Who,
+    Work,
+)
+from heronpy.ingest.ledger.types import Answer, Site, Unit, UnitState
+
+
+def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
+    """See `Lease`."""
+    view, config, now = draft.view, draft.config, draft.now
+    pipeline = draft.pipeline
+    totals = view.totals()
+    unpublished, unpublished_bytes = totals.get(UnitState.COMMITTED, (0, 0))
+    brake, wait_s = None, policy.IDLE_S
+    if pipeline.paused:
+        brake, wait_s = Brake.PAUSED, 1.0
+    elif is_down(draft, who.site):
+        brake, wait_s = Brake.SITE_DOWN, 1.0
+    elif unpublished >= config.unpublished_units or unpublished_bytes >= config.unpublished_bytes:
+        brake = Brake.UNPUBLISHED
+    elif now < pipeline.paid_until:
+        brake, wait_s = Brake.RATE, min(pipeline.paid_until - now, 1.0)
+    if brake is None:
+        orphans = {unit.id: unit for unit in view.orphans(now - policy.SILENT_S, policy.LOOKED_AT_MAX)}
+        whys = set()
+        for unit in _candidates(draft, orphans):
+            why = _obstacle(draft, unit, unit.id in orphans, who)
+            if why is None:
+                return _hand_out(draft, unit, unit.id in orphans, who)
+            whys.add(why)
+        brake = Brake.AFTER if Brake.AFTER in whys else Brake.LATER if whys else Brake.NOTHING
+    return Idle(brake, wait_s, sum(count for state, (count, _) in totals.items() if state is not UnitState.FAILED))
+
+
+def _candidates(draft: Draft, orphans: dict[int, Unit]) -> Iterator[Unit]:
+    """Units that may be handed out, as far as their state goes: the oldest first, and bounded."""
+    view = draft.view
+    leased = {unit.id: unit for unit in view.expired(draft.now, policy.LOOKED_AT_MAX)}
+    backups = sorted((leased | orphans).values(), key=_age)
+    yield from merge(backups, _ready(draft), key=_age)
+
+
+def _ready(draft: Draft) -> Iterator[Unit]:
+    after, looked_at, page = (-1, -1), 0, 32
+    while looked_at < policy.LOOKED_AT_MAX:
+        units = draft.view.units(UnitState.READY, after, page)
+        yield from units
+        if len(units) < page:
+            return
+        after, looked_at = _age(units[-1]), looked_at + len(units)
+
+
+def _age(unit: Unit) -> tuple[int, int]:
+    return unit.root, unit.id
+
+
+def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Brake | None:
+    """Why this worker does not get the unit; None if it does."""
+    now, view = draft.now, draft.view
+    if unit.state is UnitState.READY and now < unit.until:
+        return Brake.LATER
+    if unit.state is UnitState.LEASED and not orphan and unit.container == who.container and unit.site == who.site:
+        waited = now >= unit.until + policy.SAME_CONTAINER_S
+        if not waited and view.has_other(who.site, who.container, now - policy.SILENT_S):
+            return Brake.LATER
+    if unit.site != who.site and unit.site and now < unit.site_until and not _is_lost(draft, unit.site):
+        return Brake.LATER
+    for name in draft.config.after:
+        oldest = view.oldest_open(name)
+        if oldest is not None and oldest <= unit.made:
+            return Brake.AFTER
+    sizes = {copy.file: copy.size for copy in view.copies_of_unit(unit.id, who.site)}
+    if any(sizes.get(span.file, 0) < span.end for span in view.spans_of_unit(unit.id)):
+        return Brake.LATER
+    return None
+
+
+def is_down(draft: Draft, site: str) -> bool:
+    """Whether a user has taken a site down."""
+    found = draft.get(Site, site)
+    return found is not None and not found.up
+
+
+def _is_lost(draft: Draft, site: str) -> bool:
+    """Whether a site's units may go to others at once: it is down, or all of its workers are silent."""
+    return is_down(draft, site) or draft.view.site_seen(site) < draft.now - policy.SITE_SILENT_S
+
+
+def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Work | Halve:
+    now, config, pipeline = draft.now, draft.config, draft.pipeline
+    attempt = unit.attempt + 1
+    holds_s = policy.lease_s((pace.pace for pace in draft.view.paces()), unit.bytes, attempt)
+    site_until = unit.site_until if unit.site == who.site else now + policy.SITE_LEASES * holds_s
+    leased = replace(
+        unit,
+        state=UnitState.LEASED,
+        attempt=attempt,
+        holder=who.name,
+        container=who.container,
+        until=now + holds_s,
+        site=who.site,
+        site_until=site_until,
+    )
+    draft.put(leased)
+    if config.bytes_per_s:
+        paid_until = max(now, pipeline.paid_until) + unit.bytes / config.bytes_per_s
+        draft.put(replace(pipeline, paid_until=paid_until))
+    chunks = draft.chunks(unit.id, who.site)
+    if unit.halve:
+        return Halve(unit.id, attempt, pipeline.generation, unit.bytes, chunks)
+    backup = unit.state is UnitState.LEASED and not orphan
+    return Work(unit.id, attempt, pipeline.generation, unit.bytes, chunks, holds_s, unit.tries, backup)
+
+
+def give_back(draft: Draft, request: GiveBack, who: Who) -> Returned:
+    """See `GiveBack`."""
+    returned, failed, buried = [], [], []
+    for unit in draft.view.held(who.task):
+        if (unit.holder == who.name) is not request.own:
+            continue
+        if request.counts and not unit.halve:
+            chunks = draft.chunks(unit.id, who.site)
+            judged = failing.died(draft, unit, request.error, request.line if unit.id == request.unit else None)
+            if isinstance(judged, Failed):
+                failed.append(unit.id)
+            elif isinstance(judged, Bad):
+                buried.append(Buried(judged, chunks))
+        else:
+            error = shortened(request.error) or unit.error
+            draft.put(replace(unit, state=UnitState.READY, holder="", container="", until=draft.now, error=error))
+        returned.append(unit.id)
+    for client in draft.view.clients_of(who.task):
+        if client.name != who.name:
+            draft.drop(client)
+            answer = draft.get(Answer, client.name)
+            if answer is not None:
+                draft.drop(answer)
+    return Returned(tuple(returned), tuple(failed), tuple(buried))

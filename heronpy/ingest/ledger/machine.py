@@ -1,0 +1,106 @@
+"""The one entry to what a ledger decides: `(view, request, now) -> (changes, answer)` (pure).
+
+Invariants, which `validate` checks: the spans of a file partition `[0, cut)`, and `cut <= size`; a byte is in at most
+one live unit, whose chunks are its spans; of the attempts of a unit one wins; what is published is done, and what is
+done was published; counts are derived from rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger import beginning, failing, finishing, leasing, policy, requests, tracking, users
+from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.requests import READS, Request, Who
+from heronpy.ingest.ledger.store import Changes, View
+from heronpy.ingest.ledger.types import TEXT_MAX, Answer, Client
+
+A = TypeVar("A")
+
+_HANDLERS: dict[type[Request[Any]], Callable[[Draft, Any, Who], Any]] = {
+    requests.Open: beginning.open_pipeline,
+    requests.Rebuild: beginning.rebuild,
+    requests.ShowAlive: users.show_alive,
+    requests.ListFiles: tracking.list_files,
+    requests.ReportScan: tracking.report,
+    requests.Cut: tracking.cut,
+    requests.Collect: tracking.collect,
+    requests.Lease: leasing.lease,
+    requests.GiveBack: leasing.give_back,
+    requests.Commit: finishing.commit,
+    requests.TryFailed: failing.try_failed,
+    requests.SplitAt: failing.split_at,
+    requests.ListFinished: finishing.list_finished,
+    requests.Published: finishing.published,
+    requests.MakeDispatch: finishing.make_dispatch,
+    requests.Dispatched: finishing.dispatched,
+    requests.DispatchFailed: finishing.dispatch_failed,
+    requests.WhichLive: finishing.which_live,
+    requests.Show: users.show,
+    requests.ListUnits: users.list_units,
+    requests.ListBad: users.list_bad,
+    requests.RetryBad: users.retry_bad,
+    requests.RetryFailed: users.retry_failed,
+    requests.SetSite: users.set_site,
+    requests.Pause: users.pause,
+}
+#: The types of answers that are kept.
+_KEPT = {
+    kind.__name__: kind
+    for kind in (
+        *(requests.Work, requests.Halve, requests.Idle, requests.Returned, requests.Committed, requests.Again),
+        *(requests.Bad, requests.Taken, requests.Failed, requests.Retried, requests.SiteSet, requests.Alive),
+        requests.Rebuilt,
+    )
+}
+
+
+def handle(view: View, request: Request[A], who: Who, number: int, now: float) -> tuple[Changes, A]:
+    """Carry out a request of a process; `number` is 0 for one that may be carried out twice.
+
+    LedgerError: the request is wrong, and nothing changes.
+    """
+    if len(who.name) > TEXT_MAX or "#" in who.task:
+        raise LedgerError(
+            f"the name of a task has no # and at most {TEXT_MAX} characters, and is not {who.task[:100]!a}"
+        )
+    draft = Draft(view, now)
+    if not isinstance(request, (requests.Open, requests.Rebuild)):
+        _ = draft.pipeline  # LedgerError when there is none
+    if number:
+        kept = draft.get(Answer, who.name)
+        if kept is not None and kept.number >= number:
+            if kept.number > number:
+                raise LedgerError(f"request {number} of {who.name} comes after its request {kept.number}")
+            return Changes(), _decoded(kept.text)
+    answer: A = _HANDLERS[type(request)](draft, request, who)
+    if isinstance(request, READS):
+        return Changes(), answer
+    changed = not draft.is_empty
+    _note(draft, request, who, changed)
+    if number and changed:
+        draft.put(Answer(who.name, number, _encoded(answer)))
+    return draft.changes(), answer
+
+
+def _note(draft: Draft, request: Request[Any], who: Who, changed: bool) -> None:
+    """The asker was seen."""
+    known, now = draft.get(Client, who.name), draft.now
+    if known is None:
+        draft.put(Client(who.name, who.task, who.kind, who.site, who.container, now))
+    elif changed or isinstance(request, requests.ShowAlive) or now - known.seen >= policy.SEEN_EACH_S:
+        draft.put(replace(known, seen=max(now, known.seen)))
+
+
+def _encoded(answer: object) -> str:
+    return msgspec.json.encode([type(answer).__name__, answer]).decode()
+
+
+def _decoded(text: str) -> Any:
+    name, raw = msgspec.json.decode(text, type=tuple[str, msgspec.Raw])
+    return msgspec.json.decode(raw, type=_KEPT[name])

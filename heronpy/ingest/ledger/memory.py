@@ -1,0 +1,252 @@
+"""A ledger in memory, for the simulation and for tests: the other stores give the same rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from typing import Any, TypeVar, cast
+
+from heronpy.common.clock import MonotonicClock
+from heronpy.ingest.ledger.store import KEPT, Changes, Decide, Sums
+from heronpy.ingest.ledger.types import (
+    ROWS,
+    Client,
+    Copy,
+    Dispatch,
+    File,
+    Kind,
+    Pace,
+    Pipeline,
+    Row,
+    Site,
+    Span,
+    SpanState,
+    Unit,
+    UnitState,
+    key_of,
+)
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Row)
+Key = tuple[int | str, ...]
+
+
+class MemoryStore:
+    """See `Store`; `now` is its clock."""
+
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        self._now = now or MonotonicClock().now
+        self._tables: dict[str, Tables] = {}
+        self._turn = threading.Lock()
+
+    def transact(self, pipeline: str, decide: Decide[T]) -> T:
+        with self._turn:
+            tables = self._tables.get(pipeline) or Tables(pipeline, self._tables)
+            changes, answer = decide(tables, self._now())
+            tables.apply(changes)
+            if tables.get(Pipeline) is not None:
+                self._tables[pipeline] = tables
+            return answer
+
+    def pipelines(self) -> tuple[str, ...]:
+        return tuple(sorted(self._tables))
+
+    def snapshot(self, pipeline: str) -> tuple[Row, ...]:
+        with self._turn:
+            found = self._tables.get(pipeline)
+            return found.rows() if found is not None else ()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Tables:
+    """The rows of one pipeline; also the view of them."""
+
+    def __init__(self, name: str, others: dict[str, Tables]) -> None:
+        self.name = name
+        self._others = others
+        self._rows: dict[type, dict[Key, Any]] = {kind: {} for kind in ROWS}
+        #: Keys of spans.
+        self._of_file: dict[int, set[Key]] = {}
+        self._of_unit: dict[int, set[Key]] = {}
+
+    # ---- all rows ---------------------------------------------------------------------------
+    def rows(self) -> tuple[Row, ...]:
+        """By type and key."""
+        return tuple(row for kind in ROWS for _, row in sorted(self._rows[kind].items()))
+
+    def apply(self, changes: Changes) -> None:
+        """Carry them out."""
+        if changes.wipe:
+            for kind in ROWS:
+                if kind not in KEPT:
+                    self._rows[kind].clear()
+            self._of_file.clear()
+            self._of_unit.clear()
+        for kind, key in changes.drops:
+            self._drop(kind, key)
+        for row in changes.puts:
+            key = key_of(row)
+            self._drop(type(row), key)
+            self._rows[type(row)][key] = copy(row)
+            if isinstance(row, Span):
+                self._of_file.setdefault(row.file, set()).add(key)
+                if row.state is SpanState.UNIT:
+                    self._of_unit.setdefault(row.unit, set()).add(key)
+
+    def _drop(self, kind: type, key: Key) -> None:
+        row = self._rows[kind].pop(key, None)
+        if isinstance(row, Span):
+            for index, of in ((self._of_file, row.file), (self._of_unit, row.unit)):
+                index.get(of, set()).discard(key)
+                if not index.get(of):
+                    index.pop(of, None)
+
+    def _all(self, kind: type[R]) -> Iterator[R]:
+        return iter(self._rows[kind].values())
+
+    def get(self, kind: type[R], *key: int | str) -> R | None:
+        return cast("R | None", self._rows[kind].get(key))
+
+    # ---- files ------------------------------------------------------------------------------
+    def files(self, after: int, limit: int) -> list[File]:
+        return sorted((one for one in self._all(File) if one.id > after), key=key_of)[:limit]
+
+    def files_of(self, key: str) -> list[File]:
+        return sorted((one for one in self._all(File) if one.key == key), key=lambda one: one.generation)
+
+    def waiting(self, limit: int) -> list[File]:
+        found = [(one.since, one.id) for one in self._all(File) if one.since is not None]
+        return [self._rows[File][(number,)] for _, number in sorted(found)[:limit]]
+
+    def gone(self, before: float, limit: int) -> list[File]:
+        return sorted((one for one in self._all(File) if one.gone is not None and one.gone <= before), key=key_of)[
+            :limit
+        ]
+
+    def vanished(self, before: float, limit: int) -> list[File]:
+        found = self.gone(before, len(self._rows[File]))
+        return [one for one in found if one.cut < one.size or self._in_units(one.id)][:limit]
+
+    def _in_units(self, file: int) -> bool:
+        return any(span.state is SpanState.UNIT for span in self.spans(file))
+
+    def copies(self, file: int) -> list[Copy]:
+        return sorted((one for one in self._all(Copy) if one.file == file), key=key_of)
+
+    def copies_of_waiting(self, limit: int) -> list[Copy]:
+        files = {one.id for one in self.waiting(limit)}
+        return sorted((one for one in self._all(Copy) if one.file in files), key=key_of)
+
+    # ---- spans ------------------------------------------------------------------------------
+    def _spans(self, keys: Iterable[Key]) -> list[Span]:
+        return [self._rows[Span][key] for key in sorted(keys)]
+
+    def spans_of_unit(self, unit: int) -> list[Span]:
+        return self._spans(self._of_unit.get(unit, ()))
+
+    def files_of_unit(self, unit: int) -> list[File]:
+        numbers = {span.file for span in self.spans_of_unit(unit)}
+        return [self._rows[File][(number,)] for number in sorted(numbers)]
+
+    def copies_of_unit(self, unit: int, site: str) -> list[Copy]:
+        copies = (self.get(Copy, file.id, site) for file in self.files_of_unit(unit))
+        return [copy for copy in copies if copy is not None]
+
+    def done_beside(self, unit: int) -> list[Span]:
+        chunks = self.spans_of_unit(unit)
+        begins = {(chunk.file, chunk.begin) for chunk in chunks}
+        ends = {(chunk.file, chunk.end) for chunk in chunks}
+        keys = {key for chunk in chunks for key in self._of_file[chunk.file]}
+        done = (span for span in self._spans(keys) if span.state is SpanState.DONE)
+        return [span for span in done if (span.file, span.end) in begins or (span.file, span.begin) in ends]
+
+    def spans(self, file: int) -> list[Span]:
+        return self._spans(self._of_file.get(file, ()))
+
+    def bad(self, after: tuple[int, int], limit: int, root: int | None = None) -> list[Span]:
+        found = [span for span in self._bad(root) if (span.file, span.begin) > after]
+        return sorted(found, key=key_of)[:limit]
+
+    def _bad(self, root: int | None) -> Iterator[Span]:
+        return (one for one in self._all(Span) if one.state is SpanState.BAD and root in (None, one.unit))
+
+    def bad_count(self, root: int | None = None) -> int:
+        return sum(1 for _ in self._bad(root))
+
+    # ---- units ------------------------------------------------------------------------------
+    def _units(self, state: UnitState) -> list[Unit]:
+        return sorted((one for one in self._all(Unit) if one.state is state), key=lambda one: (one.root, one.id))
+
+    def units(self, state: UnitState, after: tuple[int, int], limit: int) -> list[Unit]:
+        return [one for one in self._units(state) if (one.root, one.id) > after][:limit]
+
+    def expired(self, before: float, limit: int) -> list[Unit]:
+        return [one for one in self._units(UnitState.LEASED) if one.until <= before][:limit]
+
+    def orphans(self, before: float, limit: int) -> list[Unit]:
+        seen = {one.name for one in self._all(Client) if one.seen >= before}
+        return [one for one in self._units(UnitState.LEASED) if one.holder not in seen][:limit]
+
+    def held(self, task: str) -> list[Unit]:
+        names = f"{task}#"
+        return sorted((one for one in self._units(UnitState.LEASED) if one.holder.startswith(names)), key=key_of)
+
+    def totals(self) -> dict[UnitState, tuple[int, int]]:
+        states = {state: [one.bytes for one in self._units(state)] for state in UnitState}
+        return {state: (len(sizes), sum(sizes)) for state, sizes in states.items() if sizes}
+
+    def oldest_open(self, pipeline: str) -> float | None:
+        tables = self._others.get(pipeline)
+        if tables is None:
+            return float("-inf")
+        since = [one.since for one in tables._all(File) if one.since is not None]
+        return min([*since, *(one.since for one in tables._all(Unit))], default=None)
+
+    # ---- the rest ---------------------------------------------------------------------------
+    def dispatches(self) -> list[Dispatch]:
+        return sorted(self._all(Dispatch), key=key_of)
+
+    def clients_of(self, task: str) -> list[Client]:
+        return sorted((one for one in self._all(Client) if one.task == task), key=key_of)
+
+    def silent(self, before: float, limit: int) -> list[Client]:
+        return sorted((one for one in self._all(Client) if one.seen < before), key=key_of)[:limit]
+
+    def seen(self, kind: Kind, after: float) -> int:
+        return sum(1 for one in self._all(Client) if one.kind is kind and one.seen >= after)
+
+    def site_seen(self, site: str) -> float:
+        workers = (one.seen for one in self._all(Client) if one.kind is Kind.WORKER and one.site == site)
+        return max(workers, default=float("-inf"))
+
+    def has_other(self, site: str, container: str, after: float) -> bool:
+        workers = (one for one in self._all(Client) if one.kind is Kind.WORKER and one.seen >= after)
+        return any(one.site == site and one.container != container for one in workers)
+
+    def sites(self) -> list[Site]:
+        return sorted(self._all(Site), key=key_of)
+
+    def paces(self) -> list[Pace]:
+        return sorted(self._all(Pace), key=key_of)
+
+    def configs(self) -> dict[str, str]:
+        found = {name: tables.get(Pipeline) for name, tables in self._others.items()}
+        return {name: one.config for name, one in found.items() if one is not None}
+
+    def sums(self) -> Sums:
+        files: dict[str, int] = {}
+        for file in self._all(File):
+            files[file.state.value] = files.get(file.state.value, 0) + 1
+        sizes = {state: 0 for state in SpanState}
+        for span in self._all(Span):
+            sizes[span.state] += span.end - span.begin
+        return Sums(
+            files=files,
+            known_bytes=sum(file.size for file in self._all(File)),
+            waiting_bytes=sum(file.size - file.cut for file in self._all(File) if file.since is not None),
+            done_bytes=sizes[SpanState.DONE],
+            bad_bytes=sizes[SpanState.BAD],
+        )

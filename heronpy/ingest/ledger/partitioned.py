@@ -1,0 +1,330 @@
+"""One pipeline in several ledgers, and other ones from a time on, while it runs (Ubiq's time-ranged partitions).
+
+A file's birth picks the entry, and a stable hash of its key the ledger of this: so a file stays where it is when
+entries are added, and units never span ledgers. An entry is needed until its ledgers are drained. Ids of the ledgers
+differ, so that names in an output never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar, cast
+
+from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.common.hashing import stable_hash
+from heronpy.ingest.ledger import requests
+from heronpy.ingest.ledger.beginning import PART, PARTS_MAX
+from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.requests import Request, Who
+from heronpy.ingest.ledger.store import Store
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The ledgers of files born before `until`, in seconds since 1970; None: of all later ones."""
+
+    urls: tuple[str, ...]
+    until: float | None = None
+
+
+def entries_of(setting: Sequence[dict[str, Any]]) -> tuple[Entry, ...]:
+    """The entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`; times without a zone
+    are UTC. LedgerError when a file could belong to no entry or to two."""
+    entries = []
+    for one in setting:
+        if unknown := one.keys() - {"until", "urls"}:
+            raise LedgerError(f"an entry of a partitioned ledger has until and urls, and not {sorted(unknown)}")
+        urls = tuple(one.get("urls") or ())
+        if not urls or len(set(urls)) != len(urls):
+            raise LedgerError(f"an entry of a partitioned ledger needs urls that differ, and not {list(urls)}")
+        entries.append(Entry(urls, _seconds(one["until"]) if one.get("until") is not None else None))
+    if not entries or entries[-1].until is not None:
+        raise LedgerError("the last entry of a partitioned ledger has no until: it is for all later files")
+    ends = [entry.until for entry in entries[:-1]]
+    if None in ends or ends != sorted(set(ends), key=lambda end: end or 0.0):
+        raise LedgerError("the entries of a partitioned ledger need an until each, in rising order, but the last one")
+    return tuple(entries)
+
+
+def _seconds(text: object) -> float:
+    try:
+        when = text if isinstance(text, datetime) else datetime.fromisoformat(str(text))
+    except ValueError:
+        raise LedgerError(f"until {text!r} is no time; write it as 2026-12-01T17:00") from None
+    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+
+
+def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
+    """The ledger of a file."""
+    entry = next(one for one in entries if one.until is None or birth < one.until)
+    return entry.urls[stable_hash(key) % len(entry.urls)]
+
+
+class PartitionedLedger:
+    """Asked like a `Ledger`; the first request is `Open`, or `Rebuild`."""
+
+    def __init__(self, entries: Sequence[Entry], opened: Callable[[str], Store], pipeline: str, who: Who) -> None:
+        self._entries = tuple(entries)
+        urls = dict.fromkeys(url for entry in entries for url in entry.urls)
+        self._ledgers = {url: Ledger(opened(url), pipeline, who) for url in urls}
+        #: By part of the ids.
+        self._parts: dict[int, Ledger] = {}
+        self._turn = 0
+
+    def ask(self, request: Request[A]) -> A:
+        """See `Ledger.ask`; LedgerAwayError when one of the ledgers that are needed is away."""
+        rule = _RULES.get(type(request))
+        if rule is None:
+            return self._of(cast(Any, request).unit).ask(request)
+        return cast(A, rule(self, request))
+
+    def each(self, request: Request[A]) -> dict[str, A]:
+        """The answer of each ledger, by URL: an entry whose ledgers have nothing open is drained."""
+        return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
+
+    # ---- where ------------------------------------------------------------------------------
+    def _of(self, number: int) -> Ledger:
+        """The ledger of a file, unit or dispatch."""
+        found = self._parts.get(number // PART)
+        if found is None:
+            raise LedgerError(f"no ledger of this pipeline has the id {number}; keep its entry until it is drained")
+        return found
+
+    def _grouped(self, numbers: Iterable[int]) -> dict[Ledger, tuple[int, ...]]:
+        groups: dict[Ledger, tuple[int, ...]] = {}
+        for number in numbers:
+            ledger = self._of(number)
+            groups[ledger] = (*groups.get(ledger, ()), number)
+        return groups
+
+    def _in_order(self) -> list[Ledger]:
+        return [ledger for _, ledger in sorted(self._parts.items(), key=lambda one: one[0])]
+
+    # ---- beginnings -------------------------------------------------------------------------
+    def _open(self, request: requests.Open) -> requests.Opened:
+        if request.config.after and len(self._ledgers) > 1:
+            raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
+        generation, parts = 1, {}
+        for url, ledger in self._ledgers.items():
+            opened = ledger.ask(replace(request, part=_part(url), generation=generation))
+            generation = max(generation, opened.generation)
+            if opened.part in parts:
+                raise LedgerError(f"two ledgers of this pipeline have the same ids; give {url} another name")
+            parts[opened.part] = ledger
+        self._parts = parts
+        return requests.Opened(generation, request.config)
+
+    def _rebuild(self, request: requests.Rebuild) -> requests.Rebuilt:
+        generation = request.at_least
+        answers: list[requests.Rebuilt] = []
+        for _ in range(2):  # the first round finds the highest generation, the second gives it to all
+            answers = []
+            for url, ledger in self._ledgers.items():
+                files = tuple(one for one in request.files if url_of(self._entries, one.key, one.birth) == url)
+                part = replace(request, files=files, at_least=generation, part=_part(url))
+                answers.append(ledger.ask(part))
+            highest = max(one.generation for one in answers)
+            if all(one.generation == highest for one in answers):
+                break
+            generation = highest + 1
+        return requests.Rebuilt(
+            answers[0].generation,
+            sum(one.files for one in answers),
+            sum(one.units for one in answers),
+            sum(one.done_bytes for one in answers),
+            sum(one.bad_bytes for one in answers),
+        )
+
+    # ---- files ------------------------------------------------------------------------------
+    def _report(self, request: requests.ReportScan) -> requests.Reported:
+        seen: dict[Ledger, list[int]] = {}
+        for index, one in enumerate(request.seen):
+            seen.setdefault(self._ledgers[url_of(self._entries, one.key, one.birth)], []).append(index)
+        gone: dict[Ledger, list[requests.GoneFile]] = {}
+        for lost in request.gone:
+            gone.setdefault(self._of(lost.file), []).append(lost)
+        known: list[requests.KnownFile] = []
+        stale: list[int] = []
+        late: list[int] = []
+        for ledger in {**seen, **gone}:
+            indices = seen.get(ledger, [])
+            part = requests.ReportScan(tuple(request.seen[index] for index in indices), tuple(gone.get(ledger, ())))
+            answer = ledger.ask(part)
+            known.extend(answer.known)
+            stale.extend(indices[index] for index in answer.stale)
+            late.extend(indices[index] for index in answer.late)
+        return requests.Reported(tuple(known), tuple(sorted(stale)), tuple(sorted(late)))
+
+    def _list_files(self, request: requests.ListFiles) -> requests.KnownFiles:
+        files: list[requests.KnownFile] = []
+        for ledger in self._in_order():
+            answer = ledger.ask(replace(request, limit=request.limit - len(files)))
+            files.extend(answer.files)
+            if answer.more or len(files) == request.limit:
+                return requests.KnownFiles(tuple(files), True)
+        return requests.KnownFiles(tuple(files), False)
+
+    def _cut(self, request: requests.Cut) -> requests.CutUnits:
+        answers = self.each(request).values()
+        brakes = [one.brake for one in answers if one.brake is not requests.Brake.NOTHING]
+        units = tuple(number for one in answers for number in one.units)
+        return requests.CutUnits(units, brakes[0] if brakes else requests.Brake.NOTHING)
+
+    # ---- units ------------------------------------------------------------------------------
+    def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:
+        """From one ledger after the other, so that none waits for ever; one that is away stops only itself."""
+        ledgers = self._in_order()
+        self._turn += 1
+        idle: list[requests.Idle] = []
+        away: LedgerAwayError | None = None
+        for offset in range(len(ledgers)):
+            try:
+                answer = ledgers[(self._turn + offset) % len(ledgers)].ask(request)
+            except LedgerAwayError as error:
+                away = error
+                continue
+            if not isinstance(answer, requests.Idle):
+                return answer
+            idle.append(answer)
+        if not idle and away is not None:
+            raise away
+        brakes = [one.brake for one in idle if one.brake is not requests.Brake.NOTHING]
+        return requests.Idle(
+            brakes[0] if brakes else requests.Brake.NOTHING,
+            min((one.wait_s for one in idle), default=1.0),
+            sum(one.open for one in idle) + (away is not None),
+        )
+
+    def _give_back(self, request: requests.GiveBack) -> requests.Returned:
+        answers = self.each(request).values()
+        return requests.Returned(
+            tuple(number for one in answers for number in one.units),
+            tuple(number for one in answers for number in one.failed),
+        )
+
+    def _list_finished(self, request: requests.ListFinished) -> requests.FinishedUnits:
+        found = [unit for ledger in self._in_order() for unit in ledger.ask(request).units]
+        return requests.FinishedUnits(tuple(found[: request.limit]))
+
+    def _published(self, request: requests.Published) -> requests.Settled:
+        groups = self._grouped(request.units)
+        return requests.Settled(
+            sum(ledger.ask(replace(request, units=units)).units for ledger, units in groups.items())
+        )
+
+    def _which_live(self, request: requests.WhichLive) -> requests.Live:
+        live = {
+            number
+            for ledger, units in self._grouped(request.units).items()
+            for number in ledger.ask(requests.WhichLive(units)).units
+        }
+        return requests.Live(tuple(number for number in request.units if number in live))
+
+    def _make_dispatch(self, request: requests.MakeDispatch) -> requests.OpenDispatches:
+        answers = self.each(request).values()
+        return requests.OpenDispatches(tuple(dispatch for one in answers for dispatch in one.dispatches))
+
+    def _of_dispatch(self, request: requests.Dispatched | requests.DispatchFailed) -> requests.Settled:
+        return self._of(request.id).ask(request)
+
+    def _collect(self, request: requests.Collect) -> requests.Collected:
+        answers = self.each(request).values()
+        return requests.Collected(
+            sum(one.files for one in answers), sum(one.lost for one in answers), any(one.more for one in answers)
+        )
+
+    # ---- users ------------------------------------------------------------------------------
+    def _alive(self, request: requests.ShowAlive | requests.Pause) -> requests.Alive:
+        answers = list(self.each(cast("Request[requests.Alive]", request)).values())
+        return requests.Alive(max(one.generation for one in answers), all(one.paused for one in answers))
+
+    def _set_site(self, request: requests.SetSite) -> requests.SiteSet:
+        return requests.SiteSet(sum(one.freed for one in self.each(request).values()))
+
+    def _retry(self, request: requests.RetryBad | requests.RetryFailed) -> requests.Retried:
+        one = request.root if isinstance(request, requests.RetryBad) else request.unit
+        ledgers = [self._of(one)] if one is not None else self._in_order()
+        answers = [ledger.ask(cast("Request[requests.Retried]", request)) for ledger in ledgers]
+        units = tuple(number for answer in answers for number in answer.units)
+        return requests.Retried(units, any(answer.more for answer in answers))
+
+    def _list_units(self, request: requests.ListUnits) -> requests.Units:
+        found = [unit for ledger in self._in_order() for unit in ledger.ask(request).units]
+        return requests.Units(tuple(sorted(found, key=lambda one: -one.age_s)[: request.limit]))
+
+    def _list_bad(self, request: requests.ListBad) -> requests.BadRanges:
+        ranges: list[requests.BadRange] = []
+        for ledger in self._in_order():
+            answer = ledger.ask(replace(request, limit=request.limit - len(ranges)))
+            ranges.extend(answer.ranges)
+            if answer.more or len(ranges) == request.limit:
+                return requests.BadRanges(tuple(ranges), True)
+        return requests.BadRanges(tuple(ranges), False)
+
+    def _show(self, request: requests.Show) -> requests.Figures:
+        answers = list(self.each(request).values())
+        first = answers[0]
+        for one in answers[1:]:
+            first = _added(first, one)
+        return first
+
+
+def _part(url: str) -> int:
+    """From 1 on: 0 is that of a ledger that was made alone."""
+    return 1 + stable_hash(url) % (PARTS_MAX - 1)
+
+
+def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
+    ages = [age for age in (one.oldest_s, other.oldest_s) if age is not None]
+    states = {*one.units, *other.units}
+    units = {state: (one.units.get(state, (0, 0)), other.units.get(state, (0, 0))) for state in states}
+    return requests.Figures(
+        generation=max(one.generation, other.generation),
+        paused=one.paused and other.paused,
+        files={state: one.files.get(state, 0) + other.files.get(state, 0) for state in {*one.files, *other.files}},
+        known_bytes=one.known_bytes + other.known_bytes,
+        waiting_bytes=one.waiting_bytes + other.waiting_bytes,
+        done_bytes=one.done_bytes + other.done_bytes,
+        bad_bytes=one.bad_bytes + other.bad_bytes,
+        bad_ranges=one.bad_ranges + other.bad_ranges,
+        units={state: (mine[0] + its[0], mine[1] + its[1]) for state, (mine, its) in units.items()},
+        oldest_s=max(ages, default=None),
+        # Every process is seen by every ledger.
+        workers=max(one.workers, other.workers),
+        keepers=max(one.keepers, other.keepers),
+        pace=max(one.pace, other.pace),
+        dispatches_open=one.dispatches_open + other.dispatches_open,
+        dispatches_failed=one.dispatches_failed + other.dispatches_failed,
+        sites_down=tuple(sorted({*one.sites_down, *other.sites_down})),
+    )
+
+
+#: All others name a unit, and go to its ledger.
+_RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
+    requests.Open: PartitionedLedger._open,
+    requests.Rebuild: PartitionedLedger._rebuild,
+    requests.ReportScan: PartitionedLedger._report,
+    requests.ListFiles: PartitionedLedger._list_files,
+    requests.Cut: PartitionedLedger._cut,
+    requests.Lease: PartitionedLedger._lease,
+    requests.GiveBack: PartitionedLedger._give_back,
+    requests.ListFinished: PartitionedLedger._list_finished,
+    requests.Published: PartitionedLedger._published,
+    requests.WhichLive: PartitionedLedger._which_live,
+    requests.MakeDispatch: PartitionedLedger._make_dispatch,
+    requests.Dispatched: PartitionedLedger._of_dispatch,
+    requests.DispatchFailed: PartitionedLedger._of_dispatch,
+    requests.Collect: PartitionedLedger._collect,
+    requests.ShowAlive: PartitionedLedger._alive,
+    requests.Pause: PartitionedLedger._alive,
+    requests.SetSite: PartitionedLedger._set_site,
+    requests.RetryBad: PartitionedLedger._retry,
+    requests.RetryFailed: PartitionedLedger._retry,
+    requests.ListUnits: PartitionedLedger._list_units,
+    requests.ListBad: PartitionedLedger._list_bad,
+    requests.Show: PartitionedLedger._show,
+}

@@ -1,0 +1,209 @@
+"""A ledger in PostgreSQL, for several hosts and sites; needs the extra `postgres` (psycopg 3).
+
+Each transaction locks the row of its pipeline, so that transactions of one pipeline follow one another and those of
+several do not wait. Time is that of the server. Servers that speak its protocol may work; they are not tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
+
+from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.ingest.ledger import sql
+from heronpy.ingest.ledger.store import Decide
+from heronpy.ingest.ledger.types import VERSION, Row
+
+try:
+    import psycopg
+    from psycopg import conninfo
+except ImportError as missing:  # pragma: no cover - depends on what is installed
+    raise LedgerError(
+        "a ledger in PostgreSQL needs psycopg, which is not installed; run: pip install 'heronpy[postgres]'"
+    ) from missing
+
+T = TypeVar("T")
+
+DIALECT: Final = sql.Dialect('TEXT COLLATE "C"')
+SCHEMA: Final = "heron_units"
+CONNECT_S: Final = 10
+#: A statement that takes longer is ended, and a session that stops inside a transaction for so long.
+STATEMENT_S: Final = 60
+STOPPED_S: Final = 15
+#: How often a transaction is begun again that the server could not bring into an order.
+RETRIES: Final = 5
+#: Key of the advisory lock under which tables and pipelines are made.
+_MAKING: Final = 0x68657275
+_SETTINGS: Final = (
+    f"-c search_path={SCHEMA} -c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s"
+    f" -c idle_in_transaction_session_timeout={STOPPED_S}s"
+)
+#: Connections of a process that has forked since: closing one in the child would end the parent's session.
+_of_parents: list[Any] = []
+
+
+def checked(url: str) -> dict[str, Any]:
+    """The parameters of a connection; LedgerError when a password is in it, or TLS would not be verified."""
+    try:
+        given: dict[str, Any] = dict(conninfo.conninfo_to_dict(url))
+    except psycopg.Error as error:
+        raise LedgerError(f"the URL of the ledger cannot be read: {str(error).strip()}") from None
+    if "password" in given or "sslpassword" in given:
+        raise LedgerError(
+            "the URL of the ledger has a password, which other users could see; put it into ~/.pgpass (mode 0600)"
+        )
+    for name in ("service", "options"):
+        if name in given:
+            raise LedgerError(
+                f"the URL of the ledger has {name!r}, which is not supported; give host, user and database"
+            )
+    for name, place in (("hostaddr", "PGHOSTADDR"), ("host", "PGHOST")):
+        given.setdefault(name, os.environ.get(place, ""))
+    hosts = [one for name in ("host", "hostaddr") for one in str(given[name]).split(",") if one]
+    if not all(_is_here(host) for host in hosts):
+        mode = given.setdefault("sslmode", "verify-full")
+        if mode != "verify-full":
+            raise LedgerError(
+                f"the ledger at {', '.join(hosts)} would be reached with sslmode={mode}, which does not verify the"
+                " server; leave sslmode out, or use verify-full"
+            )
+    return {name: value for name, value in given.items() if value != ""}
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is a socket in the file system, or loopback."""
+    if host.startswith(("/", "@")) or host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+class PostgresStore:
+    """See `Store`. It connects at the first call."""
+
+    def __init__(self, url: str) -> None:
+        self._parameters = checked(url)
+        self._connection: psycopg.Connection[Any] | None = None
+        self._pid = 0
+        self._turn = threading.Lock()
+
+    # ---- the contract -----------------------------------------------------------------------
+    def transact(self, pipeline: str, decide: Decide[T]) -> T:
+        with self._turn:
+            for _ in range(RETRIES):
+                with contextlib.suppress(psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
+                    return self._once(pipeline, decide)
+            raise LedgerAwayError(f"PostgreSQL could not order a transaction of {pipeline} after {RETRIES} tries")
+
+    def _once(self, pipeline: str, decide: Decide[T]) -> T:
+        with self._transaction() as cursor:
+            execute = _execute(cursor)
+            _lock(execute, pipeline)
+            now = float(execute("SELECT extract(epoch FROM clock_timestamp())::float8", ())[0][0])
+            changes, answer = decide(sql.SqlView(pipeline, execute), now)
+            sql.apply(changes, pipeline, execute, lambda text, rows: cursor.executemany(_marked(text), list(rows)))
+            return answer
+
+    def pipelines(self) -> tuple[str, ...]:
+        with self._turn, self._transaction() as cursor:
+            found = _execute(cursor)("SELECT pipeline FROM pipelines ORDER BY pipeline", ())
+            return tuple(name for (name,) in found)
+
+    def snapshot(self, pipeline: str) -> tuple[Row, ...]:
+        with self._turn, self._transaction() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return sql.snapshot(pipeline, _execute(cursor))
+
+    def close(self) -> None:
+        with self._turn:
+            self._close()
+
+    # ---- transactions -----------------------------------------------------------------------
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[psycopg.Cursor[Any]]:
+        try:
+            connection = self._open()
+            with connection.transaction(), connection.cursor() as cursor:
+                yield cursor
+        except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
+            raise
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self._close()
+            raise LedgerAwayError(f"the ledger in PostgreSQL cannot be used now: {_first_line(error)}") from None
+        except psycopg.Error as error:
+            self._close()
+            raise LedgerError(f"PostgreSQL refuses a request of the ledger: {_first_line(error)}") from None
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            if self._pid == os.getpid():
+                with contextlib.suppress(psycopg.Error):
+                    self._connection.close()
+            else:
+                _of_parents.append(self._connection)
+            self._connection = None
+
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is not None and self._pid == os.getpid() and not self._connection.closed:
+            return self._connection
+        self._close()
+        settings: dict[str, Any] = {
+            "connect_timeout": CONNECT_S,
+            "tcp_user_timeout": STOPPED_S * 1000,
+            "options": _SETTINGS,
+        }
+        connection = psycopg.connect(**(settings | self._parameters), autocommit=True, client_encoding="utf8")
+        try:
+            with connection.transaction(), connection.cursor() as cursor:
+                _make_tables(_execute(cursor))
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._pid = connection, os.getpid()
+        return connection
+
+
+def _lock(execute: sql.Execute, pipeline: str) -> None:
+    """Until the end of the transaction nobody else changes this pipeline; nor makes one, if it is not there."""
+    statement = "SELECT 1 FROM pipelines WHERE pipeline = ? FOR UPDATE"
+    if not execute(statement, (pipeline,)):
+        execute(f"SELECT pg_advisory_xact_lock({_MAKING})", ())
+        execute(statement, (pipeline,))
+
+
+def _make_tables(execute: sql.Execute) -> None:
+    if execute("SELECT to_regclass(?)", (f"{SCHEMA}.version",))[0][0] is None:
+        execute(f"SELECT pg_advisory_xact_lock({_MAKING})", ())
+        if execute("SELECT to_regclass(?)", (f"{SCHEMA}.version",))[0][0] is None:
+            execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}", ())
+            for statement in sql.statements(DIALECT):
+                execute(statement, ())
+            execute("CREATE TABLE version (version BIGINT NOT NULL)", ())
+            execute("INSERT INTO version VALUES (?)", (VERSION,))
+    version = execute("SELECT version FROM version", ())[0][0]
+    if version != VERSION:
+        raise LedgerError(
+            f"the ledger in PostgreSQL was written by another release (its version is {version}, this one knows"
+            f" {VERSION}); use that release"
+        )
+
+
+def _marked(statement: str) -> Any:
+    return statement.replace("?", "%s")
+
+
+def _execute(cursor: psycopg.Cursor[Any]) -> sql.Execute:
+    def execute(statement: str, values: sql.Values) -> list[Any]:
+        cursor.execute(_marked(statement), tuple(values))
+        return cursor.fetchall() if cursor.description is not None else []
+
+    return execute
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,81 @@
+"""Ranges of bytes, `[begin, end)`, and lists of them in several files (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+Range = tuple[int, int]
+#: A range of a file: `(file, begin, end)`.
+Piece = tuple[int, int, int]
+
+
+def union(ranges: Iterable[Range]) -> list[Range]:
+    """The fewest ranges that cover the same bytes, in order."""
+    merged: list[Range] = []
+    for begin, end in sorted(ranges):
+        if begin >= end:
+            continue
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def subtract(ranges: Iterable[Range], minus: Iterable[Range]) -> list[Range]:
+    """The bytes of the first that are not in the second."""
+    left, holes = [], union(minus)
+    for begin, end in union(ranges):
+        for hole_begin, hole_end in holes:
+            if hole_end <= begin:
+                continue
+            if hole_begin >= end:
+                break
+            if begin < hole_begin:
+                left.append((begin, hole_begin))
+            begin = max(begin, hole_end)
+        if begin < end:
+            left.append((begin, end))
+    return left
+
+
+def total(pieces: Iterable[Piece]) -> int:
+    """Their bytes."""
+    return sum(end - begin for _, begin, end in pieces)
+
+
+def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], list[Piece]] | None:
+    """What is before a byte, and what begins with it; None when it is not inside, or nothing is before it."""
+    for index, (of, begin, end) in enumerate(pieces):
+        if of == file and begin <= at < end:
+            before = [*pieces[:index], *([(of, begin, at)] if begin < at else [])]
+            return (before, [(of, at, end), *pieces[index + 1 :]]) if before else None
+    return None
+
+
+def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[list[Piece], Piece, list[Piece]] | None:
+    """What is before, inside and behind a range of which the first byte lies in a piece, and the rest counts as far as
+    that piece goes; None when no piece has the first byte."""
+    for index, (of, first, last) in enumerate(pieces):
+        if of == file and first <= begin < last and begin < end:
+            stop = min(end, last)
+            before = [*pieces[:index], *([(of, first, begin)] if first < begin else [])]
+            behind = [*([(of, stop, last)] if stop < last else []), *pieces[index + 1 :]]
+            return before, (of, begin, stop), behind
+    return None
+
+
+def fill(pieces: Iterable[Piece], most_bytes: int, most_pieces: int) -> list[list[Piece]]:
+    """Lists of at most so many bytes and pieces, in order; all but the last are full."""
+    lists: list[list[Piece]] = [[]]
+    room = most_bytes
+    for file, begin, end in pieces:
+        while begin < end:
+            if room == 0 or len(lists[-1]) == most_pieces:
+                lists.append([])
+                room = most_bytes
+            stop = min(end, begin + room)
+            lists[-1].append((file, begin, stop))
+            room -= stop - begin
+            begin = stop
+    return [one for one in lists if one]

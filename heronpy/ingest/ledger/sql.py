@@ -1,0 +1,310 @@
+"""The tables of a ledger and its queries, the same for SQLite and PostgreSQL.
+
+One table per type of row, with the pipeline's name before the row's key. Statements are made of the names of fields and
+have parameters only; a dialect says how types and parameters are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
+
+import msgspec
+
+from heronpy.ingest.ledger.store import KEPT, Changes, Sums
+from heronpy.ingest.ledger.types import (
+    ROWS,
+    Client,
+    Copy,
+    Dispatch,
+    File,
+    Kind,
+    Pace,
+    Row,
+    Site,
+    Span,
+    SpanState,
+    Unit,
+    UnitState,
+    key_of,
+)
+
+R = TypeVar("R", bound=Row)
+Values = Sequence[Any]
+#: Runs one statement with "?" for each parameter and returns its rows.
+Execute = Callable[[str, Values], list[Any]]
+ExecuteMany = Callable[[str, Iterable[Values]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """`text`: a type that sorts by code points; `suffix`: what a table without hidden row numbers needs."""
+
+    text: str
+    suffix: str = ""
+
+
+_NAMES: Final[dict[type, str]] = {Copy: "copies", Dispatch: "dispatches"}
+
+
+class _Table:
+    """How the rows of one type are written; each column is a field of the type."""
+
+    def __init__(self, kind: type[Row]) -> None:
+        hints = get_type_hints(kind)
+        self.kind = kind
+        self.name = _NAMES.get(kind, f"{kind.__name__.lower()}s")
+        self.columns = [field.name for field in fields(kind)]
+        self.types = [hints[name] for name in self.columns]
+        self.keys = ["pipeline", *self.columns[: kind.KEY]]
+        listed = ", ".join(f'"{name}"' for name in self.columns)
+        self.select = f"SELECT {listed} FROM {self.name} WHERE pipeline = ?"
+        keys = ", ".join(f'"{name}"' for name in self.keys)
+        marks = ", ".join("?" for _ in range(1 + len(self.columns)))
+        changed = ", ".join(f'"{name}" = excluded."{name}"' for name in self.columns[kind.KEY :])
+        self.put = (
+            f"INSERT INTO {self.name} (pipeline, {listed}) VALUES ({marks})"
+            f" ON CONFLICT ({keys}) DO UPDATE SET {changed}"
+        )
+        self.drop = f"DELETE FROM {self.name} WHERE " + " AND ".join(f'"{name}" = ?' for name in self.keys)
+        self.get = f"{self.select}" + "".join(f' AND "{name}" = ?' for name in self.keys[1:])
+        self.order = " ORDER BY " + ", ".join(f'"{name}"' for name in self.keys)
+
+    def create(self, dialect: Dialect) -> str:
+        columns = ", ".join(f'"{name}" {_sql_type(kind, dialect)}' for name, kind in zip(self.columns, self.types))
+        keys = ", ".join(f'"{name}"' for name in self.keys)
+        columns = f"pipeline {dialect.text} NOT NULL, {columns}, PRIMARY KEY ({keys})"
+        return f"CREATE TABLE {self.name} ({columns}){dialect.suffix}"
+
+    def row(self, values: Values) -> Any:
+        return self.kind(*(_from_sql(value, kind) for value, kind in zip(values, self.types)))
+
+
+def _sql_type(kind: Any, dialect: Dialect) -> str:
+    if isinstance(kind, UnionType):
+        return _sql_type(next(one for one in get_args(kind) if one is not NoneType), dialect).removesuffix(" NOT NULL")
+    names = {int: "BIGINT", float: "DOUBLE PRECISION", bool: "BOOLEAN"}
+    return f"{names.get(kind, dialect.text)} NOT NULL"
+
+
+def _to_sql(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    return msgspec.json.encode(value).decode() if isinstance(value, tuple) else value
+
+
+def _from_sql(value: Any, kind: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, (StrEnum, bool)):
+        return kind(value)
+    if kind == tuple[int, ...]:
+        return msgspec.json.decode(value, type=tuple[int, ...])
+    return value
+
+
+_TABLES: Final[dict[type, _Table]] = {kind: _Table(kind) for kind in ROWS}
+#: The files of the chunks of a live unit.
+_OF_UNIT: Final = "SELECT file FROM spans WHERE pipeline = ? AND unit = ? AND state = 'unit'"
+_INDEXES: Final = (
+    'CREATE UNIQUE INDEX files_key ON files (pipeline, "key", generation)',
+    "CREATE INDEX files_waiting ON files (pipeline, since, id) WHERE since IS NOT NULL",
+    "CREATE INDEX files_gone ON files (pipeline, gone) WHERE gone IS NOT NULL",
+    "CREATE INDEX spans_unit ON spans (pipeline, unit) WHERE state = 'unit'",
+    "CREATE INDEX spans_bad ON spans (pipeline, unit) WHERE state = 'bad'",
+    "CREATE INDEX units_state ON units (pipeline, state, root, id)",
+    "CREATE INDEX clients_task ON clients (pipeline, task)",
+)
+
+
+def statements(dialect: Dialect) -> list[str]:
+    """Those that make an empty ledger."""
+    return [*(table.create(dialect) for table in _TABLES.values()), *_INDEXES]
+
+
+def apply(changes: Changes, pipeline: str, execute: Execute, many: ExecuteMany) -> None:
+    """Write them."""
+    if changes.wipe:
+        for kind, table in _TABLES.items():
+            if kind not in KEPT:
+                execute(f"DELETE FROM {table.name} WHERE pipeline = ?", (pipeline,))
+    dropped: dict[type, list[Values]] = {}
+    for kind, key in changes.drops:
+        dropped.setdefault(kind, []).append((pipeline, *key))
+    for kind, keys in dropped.items():
+        many(_TABLES[kind].drop, keys)
+    put: dict[type, list[Values]] = {}
+    for row in changes.puts:
+        values = [_to_sql(getattr(row, name)) for name in _TABLES[type(row)].columns]
+        put.setdefault(type(row), []).append((pipeline, *values))
+    for kind, rows in put.items():
+        many(_TABLES[kind].put, rows)
+
+
+def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
+    """All rows, by type and key."""
+    rows: list[Row] = []
+    for table in _TABLES.values():
+        found = [table.row(values) for values in execute(table.select, (pipeline,))]
+        rows.extend(sorted(found, key=key_of))
+    return tuple(rows)
+
+
+class SqlView:
+    """See `View`."""
+
+    def __init__(self, name: str, execute: Execute) -> None:
+        self.name = name
+        self._execute = execute
+
+    def _rows(self, kind: type[R], rest: str = "", *values: Any) -> list[R]:
+        table = _TABLES[kind]
+        return [table.row(found) for found in self._execute(table.select + rest, (self.name, *values))]
+
+    def _one(self, statement: str, *values: Any) -> Any:
+        return self._execute(statement, (self.name, *values))[0][0]
+
+    def get(self, kind: type[R], *key: int | str) -> R | None:
+        table = _TABLES[kind]
+        found = self._execute(table.get, (self.name, *key))
+        return cast(R, table.row(found[0])) if found else None
+
+    # ---- files ------------------------------------------------------------------------------
+    def files(self, after: int, limit: int) -> list[File]:
+        return self._rows(File, " AND id > ? ORDER BY id LIMIT ?", after, limit)
+
+    def files_of(self, key: str) -> list[File]:
+        return self._rows(File, ' AND "key" = ? ORDER BY generation', key)
+
+    def waiting(self, limit: int) -> list[File]:
+        return self._rows(File, " AND since IS NOT NULL ORDER BY since, id LIMIT ?", limit)
+
+    def copies_of_waiting(self, limit: int) -> list[Copy]:
+        first = "SELECT id FROM files WHERE pipeline = ? AND since IS NOT NULL ORDER BY since, id LIMIT ?"
+        return self._rows(Copy, f" AND file IN ({first}) ORDER BY file, site", self.name, limit)
+
+    def gone(self, before: float, limit: int) -> list[File]:
+        return self._rows(File, " AND gone IS NOT NULL AND gone <= ? ORDER BY id LIMIT ?", before, limit)
+
+    def vanished(self, before: float, limit: int) -> list[File]:
+        of_file = "spans.pipeline = files.pipeline AND spans.file = files.id"
+        open_bytes = f"SELECT 1 FROM spans WHERE {of_file} AND spans.state = 'unit'"
+        rest = f" AND gone IS NOT NULL AND gone <= ? AND (cut < size OR EXISTS ({open_bytes})) ORDER BY id LIMIT ?"
+        return self._rows(File, rest, before, limit)
+
+    def copies(self, file: int) -> list[Copy]:
+        return self._rows(Copy, " AND file = ? ORDER BY site", file)
+
+    # ---- spans ------------------------------------------------------------------------------
+    def spans_of_unit(self, unit: int) -> list[Span]:
+        return self._rows(Span, " AND unit = ? AND state = 'unit' ORDER BY file, \"begin\"", unit)
+
+    def files_of_unit(self, unit: int) -> list[File]:
+        return self._rows(File, f" AND id IN ({_OF_UNIT}) ORDER BY id", self.name, unit)
+
+    def copies_of_unit(self, unit: int, site: str) -> list[Copy]:
+        return self._rows(Copy, f" AND site = ? AND file IN ({_OF_UNIT}) ORDER BY file", site, self.name, unit)
+
+    def done_beside(self, unit: int) -> list[Span]:
+        chunk = (
+            "chunk.pipeline = spans.pipeline AND chunk.file = spans.file AND chunk.unit = ? AND chunk.state = 'unit'"
+        )
+        beside = 'chunk."begin" = spans."end" OR chunk."end" = spans."begin"'
+        touches = f"EXISTS (SELECT 1 FROM spans AS chunk WHERE {chunk} AND ({beside}))"
+        rest = f" AND state = 'done' AND file IN ({_OF_UNIT}) AND {touches} ORDER BY file, \"begin\""
+        return self._rows(Span, rest, self.name, unit, unit)
+
+    def spans(self, file: int) -> list[Span]:
+        return self._rows(Span, ' AND file = ? ORDER BY "begin"', file)
+
+    def bad(self, after: tuple[int, int], limit: int, root: int | None = None) -> list[Span]:
+        of_root, values = (" AND unit = ?", (root,)) if root is not None else ("", ())
+        rest = f' AND state = \'bad\'{of_root} AND (file, "begin") > (?, ?) ORDER BY file, "begin" LIMIT ?'
+        return self._rows(Span, rest, *values, *after, limit)
+
+    def bad_count(self, root: int | None = None) -> int:
+        of_root, values = (" AND unit = ?", (root,)) if root is not None else ("", ())
+        return int(self._one(f"SELECT count(*) FROM spans WHERE pipeline = ? AND state = 'bad'{of_root}", *values))
+
+    # ---- units ------------------------------------------------------------------------------
+    def units(self, state: UnitState, after: tuple[int, int], limit: int) -> list[Unit]:
+        rest = " AND state = ? AND (root, id) > (?, ?) ORDER BY root, id LIMIT ?"
+        return self._rows(Unit, rest, state.value, *after, limit)
+
+    def expired(self, before: float, limit: int) -> list[Unit]:
+        return self._rows(Unit, " AND state = 'leased' AND until <= ? ORDER BY root, id LIMIT ?", before, limit)
+
+    def orphans(self, before: float, limit: int) -> list[Unit]:
+        holder = "clients.pipeline = units.pipeline AND clients.name = units.holder"
+        seen = f"SELECT 1 FROM clients WHERE {holder} AND seen >= ?"
+        rest = f" AND state = 'leased' AND NOT EXISTS ({seen}) ORDER BY root, id LIMIT ?"
+        return self._rows(Unit, rest, before, limit)
+
+    def held(self, task: str) -> list[Unit]:
+        rest = " AND state = 'leased' AND substr(holder, 1, ?) = ? ORDER BY id"
+        return self._rows(Unit, rest, len(task) + 1, f"{task}#")
+
+    def totals(self) -> dict[UnitState, tuple[int, int]]:
+        found = self._execute(
+            "SELECT state, count(*), sum(bytes) FROM units WHERE pipeline = ? GROUP BY state", (self.name,)
+        )
+        return {UnitState(state): (int(count), int(size)) for state, count, size in found}
+
+    def oldest_open(self, pipeline: str) -> float | None:
+        if not self._execute("SELECT 1 FROM pipelines WHERE pipeline = ?", (pipeline,)):
+            return float("-inf")
+        found = [
+            *self._execute("SELECT min(since) FROM files WHERE pipeline = ? AND since IS NOT NULL", (pipeline,)),
+            *self._execute("SELECT min(since) FROM units WHERE pipeline = ?", (pipeline,)),
+        ]
+        return min((float(one[0]) for one in found if one[0] is not None), default=None)
+
+    # ---- the rest ---------------------------------------------------------------------------
+    def dispatches(self) -> list[Dispatch]:
+        return self._rows(Dispatch, " ORDER BY id")
+
+    def clients_of(self, task: str) -> list[Client]:
+        return self._rows(Client, " AND task = ? ORDER BY name", task)
+
+    def silent(self, before: float, limit: int) -> list[Client]:
+        return self._rows(Client, " AND seen < ? ORDER BY name LIMIT ?", before, limit)
+
+    def seen(self, kind: Kind, after: float) -> int:
+        statement = "SELECT count(*) FROM clients WHERE pipeline = ? AND kind = ? AND seen >= ?"
+        return int(self._one(statement, kind.value, after))
+
+    def site_seen(self, site: str) -> float:
+        statement = "SELECT max(seen) FROM clients WHERE pipeline = ? AND kind = 'worker' AND site = ?"
+        found = self._one(statement, site)
+        return float(found) if found is not None else float("-inf")
+
+    def has_other(self, site: str, container: str, after: float) -> bool:
+        rest = " AND kind = 'worker' AND site = ? AND container <> ? AND seen >= ? LIMIT 1"
+        return bool(self._rows(Client, rest, site, container, after))
+
+    def sites(self) -> list[Site]:
+        return self._rows(Site, " ORDER BY name")
+
+    def paces(self) -> list[Pace]:
+        return self._rows(Pace, " ORDER BY slot")
+
+    def configs(self) -> dict[str, str]:
+        return {name: config for name, config in self._execute("SELECT pipeline, config FROM pipelines", ())}
+
+    def sums(self) -> Sums:
+        files = self._execute(
+            "SELECT state, count(*), sum(size) FROM files WHERE pipeline = ? GROUP BY state", (self.name,)
+        )
+        spans = self._execute(
+            'SELECT state, sum("end" - "begin") FROM spans WHERE pipeline = ? GROUP BY state', (self.name,)
+        )
+        sizes = {state: int(size) for state, size in spans}
+        waiting = self._one("SELECT sum(size - cut) FROM files WHERE pipeline = ? AND since IS NOT NULL")
+        return Sums(
+            files={state: int(count) for state, count, _ in files},
+            known_bytes=sum(int(size) for _, _, size in files),
+            waiting_bytes=int(waiting or 0),
+            done_bytes=sizes.get(SpanState.DONE.value, 0),
+            bad_bytes=sizes.get(SpanState.BAD.value, 0),
+        )

@@ -1,0 +1,216 @@
+"""A ledger in a file of SQLite, for the processes of one host.
+
+A commit is on the disk when it returns. Time is that of the host since its boot, also while it sleeps; after another
+boot it goes on from the latest time in the rows, all leases are void and all processes are forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError
+from heronpy.common.folders import check_root, make_folders
+from heronpy.common.host import this_host
+from heronpy.ingest.ledger import sql
+from heronpy.ingest.ledger.store import Decide
+from heronpy.ingest.ledger.types import VERSION, Row
+from heronpy.statemgr.root_host import OF_ONE_HOST, file_system_of
+
+T = TypeVar("T")
+
+DIALECT: Final = sql.Dialect("TEXT", " WITHOUT ROWID")
+#: Says that a file is a ledger ("heru").
+APPLICATION: Final = 0x68657275
+#: How long a transaction waits for others; then the ledger is away.
+BUSY_S: Final = 10.0
+#: The write-ahead log is cut to this when it has been written back.
+LOG_BYTES: Final = 16 << 20
+#: The latest time in any row, per column that is often written.
+_TIMES: Final = (
+    *("SELECT max(born) FROM pipelines", "SELECT max(seen) FROM clients", "SELECT max(made) FROM units"),
+    *("SELECT max(since) FROM files", "SELECT max(gone) FROM files", "SELECT max(seen) FROM copies"),
+)
+#: Connections of a process that has forked since. Closing one in the child would release the parent's locks.
+_of_parents: list[sqlite3.Connection] = []
+
+
+class SqliteStore:
+    """See `Store`. The file is made at the first call, 0600 in a folder of 0700."""
+
+    def __init__(self, path: Path, busy_s: float = BUSY_S) -> None:
+        self._path = Path(path).absolute()
+        self._busy_s = busy_s
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        #: To be added to the time since boot.
+        self._offset = 0.0
+        self._turn = threading.Lock()
+
+    # ---- the contract -----------------------------------------------------------------------
+    def transact(self, pipeline: str, decide: Decide[T]) -> T:
+        with self._turn, self._transaction("BEGIN IMMEDIATE") as connection:
+            view = sql.SqlView(pipeline, _execute(connection))
+            changes, answer = decide(view, self._now())
+            sql.apply(changes, pipeline, _execute(connection), _execute_many(connection))
+            return answer
+
+    def pipelines(self) -> tuple[str, ...]:
+        with self._turn, self._transaction("BEGIN") as connection:
+            found = connection.execute("SELECT pipeline FROM pipelines ORDER BY pipeline").fetchall()
+            return tuple(name for (name,) in found)
+
+    def snapshot(self, pipeline: str) -> tuple[Row, ...]:
+        with self._turn, self._transaction("BEGIN") as connection:
+            return sql.snapshot(pipeline, _execute(connection))
+
+    def close(self) -> None:
+        with self._turn:
+            self._close()
+
+    # ---- transactions -----------------------------------------------------------------------
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        try:
+            connection = self._open()
+            connection.execute(begin)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            self._close()
+            raise LedgerAwayError(f"the ledger {self._path} cannot be used now: {error}") from None
+        except sqlite3.DatabaseError as error:
+            self._close()
+            raise LedgerError(
+                f"the ledger {self._path} is damaged ({error}); move it away and run: heron units rebuild"
+            ) from None
+
+    def _now(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self._offset
+
+    # ---- the file ---------------------------------------------------------------------------
+    def _close(self) -> None:
+        if self._connection is not None:
+            if self._pid == os.getpid():
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.close()
+            else:
+                _of_parents.append(self._connection)
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and self._pid == os.getpid():
+            return self._connection
+        self._close()
+        self._prepare()
+        connection = sqlite3.connect(
+            self._path, timeout=self._busy_s, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+            connection.execute("BEGIN IMMEDIATE")
+            self._make_tables(connection)
+            self._offset = self._void_if_rebooted(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._pid = connection, os.getpid()
+        return connection
+
+    def _prepare(self) -> None:
+        folder = self._path.parent
+        try:
+            make_folders(folder)
+            check_root(folder, "the folder of the ledger")
+            kind = file_system_of(folder)
+            if kind not in OF_ONE_HOST:
+                raise LedgerError(
+                    f"the ledger {self._path} is on a file system of type {kind or 'unknown'}, where locks of SQLite"
+                    " may not hold; use a folder on a disk of this host, or PostgreSQL"
+                )
+            self._make_file()
+        except ConfigError as error:
+            raise LedgerError(str(error)) from None
+        except OSError as error:
+            raise LedgerError(f"the ledger {self._path} cannot be opened: {error.strerror}") from None
+
+    def _make_file(self) -> None:
+        """A new file of mode 0600; SQLite gives the files beside it the same.
+
+        One that is there is looked at and never opened: to close it would release the locks of every connection of this
+        process, and another process would then take the write-ahead log for nobody's and remove it.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            os.close(os.open(self._path, flags, 0o600))
+        except FileExistsError:
+            status = os.lstat(self._path)
+            if not stat.S_ISREG(status.st_mode):
+                raise LedgerError(f"the ledger {self._path} cannot be opened: it is no regular file") from None
+            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                raise LedgerError(f"others may write the ledger {self._path}; run: chmod 600 {self._path}") from None
+
+    def _make_tables(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        if application == APPLICATION and version == VERSION:
+            return
+        if application == APPLICATION and version > VERSION:
+            raise LedgerError(
+                f"the ledger {self._path} was written by a later release (its version is {version}, this one knows"
+                f" {VERSION}); use that release"
+            )
+        if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise LedgerError(f"{self._path} is a database and not a ledger; give another path")
+        for statement in sql.statements(DIALECT):
+            connection.execute(statement)
+        connection.execute("CREATE TABLE boots (boot TEXT NOT NULL, offset_s DOUBLE PRECISION NOT NULL)")
+        connection.execute("INSERT INTO boots VALUES (?, 0.0)", (this_host().boot,))
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _void_if_rebooted(self, connection: sqlite3.Connection) -> float:
+        """What is added to the time since boot."""
+        boot, offset_s = connection.execute("SELECT boot, offset_s FROM boots").fetchone()
+        if boot == this_host().boot:
+            return float(offset_s)
+        times = [connection.execute(statement).fetchone()[0] for statement in _TIMES]
+        latest = max((one for one in times if one is not None), default=0.0)
+        offset = float(latest - time.clock_gettime(time.CLOCK_BOOTTIME))
+        connection.execute("UPDATE boots SET boot = ?, offset_s = ?", (this_host().boot, offset))
+        connection.execute("DELETE FROM clients")
+        connection.execute("DELETE FROM answers")
+        connection.execute(
+            "UPDATE units SET state = 'ready', holder = '', container = '', until = 0, site_until = 0"
+            " WHERE state = 'leased'"
+        )
+        return offset
+
+
+def _execute(connection: sqlite3.Connection) -> sql.Execute:
+    def execute(statement: str, values: sql.Values) -> list[Any]:
+        return connection.execute(statement, tuple(values)).fetchall()
+
+    return execute
+
+
+def _execute_many(connection: sqlite3.Connection) -> sql.ExecuteMany:
+    def execute_many(statement: str, rows: Iterable[sql.Values]) -> None:
+        connection.executemany(statement, rows)
+
+    return execute_many

@@ -1,0 +1,181 @@
+"""The contract of the stores of a ledger.
+
+A store locks the pipeline, hands `decide` a view of its rows and the time, writes the changes that it returns, and
+commits: all of it or nothing. `decide` is pure and may be called again when the database asks for it; the view reads
+only the rows that are asked for, as they were before the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from heronpy.ingest.ledger.types import (
+    Answer,
+    Client,
+    Copy,
+    Dispatch,
+    File,
+    Kind,
+    Pace,
+    Row,
+    Site,
+    Span,
+    Unit,
+    UnitState,
+)
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Row)
+
+
+class View(Protocol):
+    """The rows of the pipeline `name` inside a transaction; every list is in the named order, at most `limit` long."""
+
+    @property
+    def name(self) -> str: ...
+
+    def get(self, kind: type[R], *key: int | str) -> R | None:
+        """The row with this primary key."""
+
+    # ---- files ------------------------------------------------------------------------------
+    def files(self, after: int, limit: int) -> Sequence[File]:
+        """Those with a higher id, by id."""
+
+    def files_of(self, key: str) -> Sequence[File]:
+        """All generations of a key, by generation."""
+
+    def waiting(self, limit: int) -> Sequence[File]:
+        """Files whose bytes wait to be cut, by `since` and id."""
+
+    def gone(self, before: float, limit: int) -> Sequence[File]:
+        """Files that have been gone since that time or longer, by id."""
+
+    def vanished(self, before: float, limit: int) -> Sequence[File]:
+        """Those of them that have bytes in units, or in no span."""
+
+    def copies(self, file: int) -> Sequence[Copy]:
+        """By site."""
+
+    def copies_of_waiting(self, limit: int) -> Sequence[Copy]:
+        """Those of the files that `waiting` returns first, by file and site."""
+
+    # ---- spans ------------------------------------------------------------------------------
+    def spans_of_unit(self, unit: int) -> Sequence[Span]:
+        """The chunks of a live unit, by file and begin."""
+
+    def files_of_unit(self, unit: int) -> Sequence[File]:
+        """The files of its chunks, by id."""
+
+    def copies_of_unit(self, unit: int, site: str) -> Sequence[Copy]:
+        """Their copies on a site, by file."""
+
+    def done_beside(self, unit: int) -> Sequence[Span]:
+        """Done spans that end where a chunk begins, or begin where one ends, by file and begin."""
+
+    def spans(self, file: int) -> Sequence[Span]:
+        """All of a file, by begin."""
+
+    def bad(self, after: tuple[int, int], limit: int, root: int | None = None) -> Sequence[Span]:
+        """Bad spans behind `(file, begin)`, by that."""
+
+    def bad_count(self, root: int | None = None) -> int: ...
+
+    # ---- units ------------------------------------------------------------------------------
+    def units(self, state: UnitState, after: tuple[int, int], limit: int) -> Sequence[Unit]:
+        """Units of a state behind `(root, id)`, by that: oldest first."""
+
+    def expired(self, before: float, limit: int) -> Sequence[Unit]:
+        """Leased units whose `until` is not later, by root and id."""
+
+    def orphans(self, before: float, limit: int) -> Sequence[Unit]:
+        """Leased units whose holder was not seen since, by root and id."""
+
+    def held(self, task: str) -> Sequence[Unit]:
+        """Leased units of all incarnations of a task, by id."""
+
+    def totals(self) -> dict[UnitState, tuple[int, int]]:
+        """How many units are in each state, and their bytes."""
+
+    def oldest_open(self, pipeline: str) -> float | None:
+        """Since when the oldest byte of a pipeline of this ledger waits to be published; None: all are.
+
+        -inf: this ledger has no such pipeline yet.
+        """
+
+    # ---- the rest ---------------------------------------------------------------------------
+    def dispatches(self) -> Sequence[Dispatch]:
+        """By id."""
+
+    def clients_of(self, task: str) -> Sequence[Client]:
+        """All incarnations of a task, by name."""
+
+    def silent(self, before: float, limit: int) -> Sequence[Client]:
+        """Those that were last seen before that time, by name."""
+
+    def seen(self, kind: Kind, after: float) -> int:
+        """How many processes of that kind were seen since."""
+
+    def site_seen(self, site: str) -> float:
+        """When a worker of a site was last seen; -inf: never."""
+
+    def has_other(self, site: str, container: str, after: float) -> bool:
+        """Whether a worker of that site in another container was seen since."""
+
+    def sites(self) -> Sequence[Site]:
+        """By name."""
+
+    def paces(self) -> Sequence[Pace]:
+        """By slot."""
+
+    def sums(self) -> Sums:
+        """Counts over all rows: for users only, as it reads them all."""
+
+    def configs(self) -> dict[str, str]:
+        """The configuration of each pipeline of this ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """See `View.sums`."""
+
+    files: dict[str, int]
+    known_bytes: int
+    waiting_bytes: int
+    done_bytes: int
+    bad_bytes: int
+
+
+#: Rows that a wipe leaves.
+KEPT: Final = (Client, Answer, Site)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Rows to write, new or changed, and keys of rows to remove; `wipe`: first remove all but those of `KEPT`."""
+
+    puts: tuple[Row, ...] = ()
+    drops: tuple[tuple[type, tuple[int | str, ...]], ...] = ()
+    wipe: bool = False
+
+
+#: A pure function of a view and the time.
+Decide = Callable[[View, float], tuple[Changes, T]]
+
+
+class Store(Protocol):
+    """Where the rows are. Calls block and may come from several threads, one after the other."""
+
+    def transact(self, pipeline: str, decide: Decide[T]) -> T:
+        """Carry out one transaction; LedgerAwayError when the database does not answer: whether it was carried out is
+        then unknown, and the same numbered request may be repeated."""
+
+    def pipelines(self) -> tuple[str, ...]:
+        """By name."""
+
+    def snapshot(self, pipeline: str) -> tuple[Row, ...]:
+        """All rows at one time, for `validate` and `check`, ordered by type and key."""
+
+    def close(self) -> None:
+        """Idempotent; the next call opens the store again."""

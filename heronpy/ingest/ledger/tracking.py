@@ -1,0 +1,249 @@
+"""What becomes of files: reports of scans, cuts, and what is forgotten (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.ranges import Piece, total
+from heronpy.ingest.ledger.requests import (
+    Brake,
+    Collect,
+    Collected,
+    Cut,
+    CutUnits,
+    GoneFile,
+    KnownFile,
+    KnownFiles,
+    ListFiles,
+    Reported,
+    ReportScan,
+    SeenFile,
+    Who,
+)
+from heronpy.ingest.ledger.types import (
+    REPORT_MAX,
+    TEXT_MAX,
+    Answer,
+    Copy,
+    File,
+    FileState,
+    Kind,
+    SpanState,
+    Unit,
+    UnitState,
+)
+
+#: Of a file, in bytes: sums of many still fit.
+SIZE_MAX = 1 << 50
+VANISHED = "the file was gone before it was processed"
+MUTATED = "bytes of the file were changed after they had been read"
+
+
+# ---- reports --------------------------------------------------------------------------------
+def report(draft: Draft, request: ReportScan, who: Who) -> Reported:
+    """See `ReportScan`."""
+    if len(request.seen) + len(request.gone) > REPORT_MAX:
+        raise LedgerError(f"a report of more than {REPORT_MAX} files is refused; make several")
+    known: dict[int, File] = {}
+    new: dict[tuple[str, int], int] = {}
+    stale, late = [], []
+    for index, seen in enumerate(request.seen):
+        _check(seen)
+        file = _file_of(draft, seen, new)
+        if file is None:
+            stale.append(index)
+            known.update((one.id, one) for one in draft.view.files_of(seen.key))
+            continue
+        _grow(draft, file, seen, who.site)
+        file = draft.get(File, file.id)
+        assert file is not None
+        known[file.id] = file
+        if file.state is FileState.LATE:
+            late.append(index)
+    for gone in request.gone:
+        file = _go(draft, gone, who.site)
+        if file is not None:
+            known[file.id] = file
+    rows = (draft.get(File, number) or file for number, file in known.items())
+    return Reported(tuple(_known(draft, file, who.site) for file in rows), tuple(stale), tuple(late))
+
+
+def _check(seen: SeenFile) -> None:
+    for text in (seen.key, seen.path, seen.inode, seen.head, seen.tail):
+        if "\0" in text or len(text) > TEXT_MAX or (not text.isascii() and not _is_text(text)):
+            raise LedgerError(
+                f"{seen.key[:100]!a}: names of files must be UTF-8 and at most {TEXT_MAX} characters long"
+            )
+    if not 0 <= seen.size <= SIZE_MAX or seen.generation < 1:
+        raise LedgerError(f"{seen.key}: size {seen.size} of generation {seen.generation} cannot be")
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _file_of(draft: Draft, seen: SeenFile, new: dict[tuple[str, int], int]) -> File | None:
+    """The row of a seen file; None when the scanner has decided on an old row. `new`: ids that this report has made."""
+    others = {one.generation: draft.get(File, one.id) or one for one in draft.view.files_of(seen.key)}
+    made = new.get((seen.key, seen.generation))
+    found = draft.get(File, made) if made is not None else others.get(seen.generation)
+    if found is not None:
+        return found if found.head in (seen.compared, seen.head) else None
+    if seen.compared or seen.generation <= max(others, default=0):
+        return None
+    pipeline, now = draft.pipeline, draft.now
+    draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
+    # In a pipeline younger than the horizon nothing can have been forgotten yet, so nothing is late.
+    horizon_s = draft.config.days * 86_400
+    late = seen.age_s > horizon_s and now - pipeline.born > horizon_s
+    state = FileState.LATE if late else FileState.LIVE
+    file = File(pipeline.next_file, seen.key, seen.generation, now, seen.head, 0, 0, state, None, None)
+    draft.put(file)
+    new[seen.key, seen.generation] = file.id
+    return file
+
+
+def _grow(draft: Draft, file: File, seen: SeenFile, site: str) -> None:
+    copy = draft.get(Copy, file.id, site)
+    size = max(seen.size, copy.size if copy is not None else 0)
+    tail = seen.tail if copy is None or seen.size >= copy.size else copy.tail
+    new_copy = Copy(file.id, site, seen.path, size, seen.inode, tail, draft.now)
+    if copy is None or replace(copy, seen=draft.now) != new_copy:
+        draft.put(new_copy)
+    mutated = seen.mutated and file.state is FileState.LIVE
+    new = replace(file, head=seen.head, state=FileState.MUTATED if mutated else file.state, gone=None)
+    if new.state is FileState.LIVE:
+        new = replace(new, size=max(file.size, size))
+        if new.cut < new.size and new.since is None:
+            new = replace(new, since=draft.now)
+    if new != file:
+        draft.put(new)
+    if mutated:
+        give_up(draft, new, MUTATED)
+
+
+def _go(draft: Draft, gone: GoneFile, site: str) -> File | None:
+    file, copy = draft.get(File, gone.file), draft.get(Copy, gone.file, site)
+    if file is None or copy is None or copy.inode != gone.inode:
+        return file
+    draft.drop(copy)
+    if all(draft.get(Copy, one.file, one.site) is None for one in draft.view.copies(file.id)):
+        draft.put(replace(file, gone=draft.now, since=None))
+    return file
+
+
+def _known(draft: Draft, file: File, site: str) -> KnownFile:
+    copies = {one.site: draft.get(Copy, file.id, one.site) for one in draft.view.copies(file.id)}
+    copies[site] = draft.get(Copy, file.id, site)
+    return KnownFile(file, tuple(copy for _, copy in sorted(copies.items()) if copy is not None))
+
+
+def list_files(draft: Draft, request: ListFiles, who: Who) -> KnownFiles:
+    """See `ListFiles`."""
+    limit = min(request.limit, REPORT_MAX)
+    files = draft.view.files(request.after, limit + 1)
+    page = (KnownFile(file, tuple(draft.view.copies(file.id))) for file in files[:limit])
+    return KnownFiles(tuple(page), len(files) > limit)
+
+
+# ---- cuts -----------------------------------------------------------------------------------
+def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
+    """See `Cut`."""
+    if draft.pipeline.paused:
+        return CutUnits((), Brake.PAUSED)
+    config, view, now = draft.config, draft.view, draft.now
+    workers = view.seen(Kind.WORKER, now - policy.SILENT_S)
+    ready, _ = view.totals().get(UnitState.READY, (0, 0))
+    room = min(policy.ready_max(config, workers) - ready, policy.CUT_UNITS_MAX)
+    if room <= 0:
+        return CutUnits((), Brake.READY)
+    files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX)}
+    young = all(now - file.since < config.unit_wait_s for file in files.values() if file.since is not None)
+    if young and sum(file.size - file.cut for file in files.values()) < config.unit_bytes:
+        return CutUnits((), Brake.YOUNG if files else Brake.NOTHING)
+    sites: dict[int, list[str]] = {}
+    for copy in view.copies_of_waiting(policy.CUT_FILES_MAX):
+        if copy.size >= files[copy.file].size:
+            sites.setdefault(copy.file, []).append(copy.site)
+    # No more of a file than this transaction can cut, and nothing that no site has whole.
+    most = room * config.unit_bytes
+    waiting = [
+        policy.Waiting(file.id, file.cut, min(file.size, file.cut + most), file.since, tuple(sites[file.id]))
+        for file in files.values()
+        if file.since is not None and file.id in sites
+    ]
+    planned, young = policy.plan_units(waiting, config, now, room)
+    cuts: dict[int, int] = {}
+    numbers = []
+    for unit in planned:
+        numbers.append(draft.make_unit(unit.pieces, unit.since))
+        for number, _, end in unit.pieces:
+            cuts[number] = max(end, cuts.get(number, 0))
+    for number, end in cuts.items():
+        file = files[number]
+        draft.put(replace(file, cut=end, since=file.since if end < file.size else None))
+    if len(planned) == room:
+        return CutUnits(tuple(numbers), Brake.READY)
+    return CutUnits(tuple(numbers), Brake.YOUNG if young else Brake.NOTHING)
+
+
+# ---- what nobody can read, and what is forgotten ----------------------------------------------
+def give_up(draft: Draft, file: File, error: str) -> int:
+    """What of a file is in no unit, or in one that nobody works at, is bad; the rest of such a unit is a new one.
+
+    Returns how many bytes that are.
+    """
+    lost = file.size - file.cut
+    for number in sorted({span.unit for span in draft.view.spans(file.id) if span.state is SpanState.UNIT}):
+        unit = draft.get(Unit, number)
+        if unit is None or unit.state is UnitState.COMMITTED:
+            continue
+        if unit.state is UnitState.LEASED and draft.now < unit.until:
+            continue
+        pieces = draft.pieces_of(number)
+        rest: list[Piece] = [piece for piece in pieces if piece[0] != file.id]
+        bad = [piece for piece in pieces if piece[0] == file.id]
+        draft.make_bad(bad, unit.root, unit.tries, error)
+        lost += total(bad)
+        draft.drop(unit)
+        if rest:
+            draft.make_unit(rest, unit.since, unit)
+    if file.cut < file.size:
+        draft.make_bad([(file.id, file.cut, file.size)], 0, 0, error)
+        draft.put(replace(file, cut=file.size, since=None))
+    return lost
+
+
+def collect(draft: Draft, request: Collect, who: Who) -> Collected:
+    """See `Collect`."""
+    view, now, limit = draft.view, draft.now, policy.COLLECT_MAX
+    old = view.gone(now - draft.config.days * 86_400, limit)
+    forgotten = 0
+    for file in old:
+        spans = view.spans(file.id)
+        if file.cut < file.size or any(span.state is SpanState.UNIT for span in spans):
+            continue
+        for span in spans:
+            draft.drop(span)
+        draft.drop(file)
+        forgotten += 1
+    # One at a time: two of them may be in one unit. Of those that units still have nothing is lost yet.
+    lost = 0
+    for file in view.vanished(now - policy.VANISHED_S, limit):
+        lost = give_up(draft, file, VANISHED)
+        if lost:
+            break
+    silent = view.silent(now - policy.FORGET_S, limit)
+    for client in silent:
+        draft.drop(client)
+        answer = draft.get(Answer, client.name)
+        if answer is not None:
+            draft.drop(answer)
+    return Collected(forgotten, lost, forgotten == limit or lost > 0 or len(silent) == limit)

@@ -1,0 +1,155 @@
+"""What commands ask: figures and lists, and retries, sites and pauses (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.requests import (
+    Alive,
+    BadRange,
+    BadRanges,
+    Figures,
+    ListBad,
+    ListUnits,
+    Pause,
+    Retried,
+    RetryBad,
+    RetryFailed,
+    SetSite,
+    Show,
+    ShowAlive,
+    SiteSet,
+    Units,
+    UnitView,
+    Who,
+)
+from heronpy.ingest.ledger.types import Dispatch, DispatchState, File, Kind, Site, Span, Unit, UnitState
+
+#: Rows of one list or one retry.
+PAGE_MAX = 1_000
+
+
+# ---- looking --------------------------------------------------------------------------------
+def show(draft: Draft, request: Show, who: Who) -> Figures:
+    """See `Show`."""
+    view, now, pipeline = draft.view, draft.now, draft.pipeline
+    sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
+    paces = [pace.pace for pace in view.paces()]
+    oldest = view.oldest_open(view.name)
+    return Figures(
+        generation=pipeline.generation,
+        paused=pipeline.paused,
+        files=sums.files,
+        known_bytes=sums.known_bytes,
+        waiting_bytes=sums.waiting_bytes,
+        done_bytes=sums.done_bytes,
+        bad_bytes=sums.bad_bytes,
+        bad_ranges=view.bad_count(),
+        units={state.value: total for state, total in view.totals().items()},
+        oldest_s=now - oldest if oldest is not None else None,
+        workers=view.seen(Kind.WORKER, now - policy.SILENT_S),
+        keepers=view.seen(Kind.KEEPER, now - policy.SILENT_S),
+        pace=median(paces) if paces else 0.0,
+        dispatches_open=dispatches.count(DispatchState.OPEN),
+        dispatches_failed=dispatches.count(DispatchState.FAILED),
+        sites_down=tuple(site.name for site in view.sites() if not site.up),
+    )
+
+
+def list_units(draft: Draft, request: ListUnits, who: Who) -> Units:
+    """See `ListUnits`."""
+    found = draft.view.units(request.state, (-1, -1), min(request.limit, PAGE_MAX))
+    return Units(tuple(_view(draft, unit, who.site) for unit in found))
+
+
+def _view(draft: Draft, unit: Unit, site: str) -> UnitView:
+    return UnitView(
+        unit=unit.id,
+        root=unit.root,
+        state=unit.state,
+        bytes=unit.bytes,
+        age_s=draft.now - unit.since,
+        tries=unit.tries,
+        attempt=unit.attempt,
+        holder=unit.holder,
+        site=unit.site,
+        error=unit.error,
+        chunks=draft.chunks(unit.id, site),
+    )
+
+
+def list_bad(draft: Draft, request: ListBad, who: Who) -> BadRanges:
+    """See `ListBad`."""
+    limit = min(request.limit, PAGE_MAX)
+    spans = draft.view.bad((request.after_file, request.after_begin), limit + 1)
+    ranges = []
+    for span in spans[:limit]:
+        file = draft.get(File, span.file)
+        assert file is not None
+        ranges.append(BadRange(file.key, file.generation, span))
+    return BadRanges(tuple(ranges), len(spans) > limit)
+
+
+def show_alive(draft: Draft, request: ShowAlive, who: Who) -> Alive:
+    """See `ShowAlive`; that it asks is what counts."""
+    return Alive(draft.pipeline.generation, draft.pipeline.paused)
+
+
+# ---- acting ---------------------------------------------------------------------------------
+def retry_bad(draft: Draft, request: RetryBad, who: Who) -> Retried:
+    """See `RetryBad`. A line below is one range, so that a unit may have many; it never mixes roots."""
+    limit = max(1, min(request.limit, PAGE_MAX))
+    spans = draft.view.bad((0, -1), limit + 1, request.root)
+    by_root: dict[int, list[Span]] = {}
+    for span in spans[:limit]:
+        by_root.setdefault(span.unit, []).append(span)
+    units = []
+    for group in by_root.values():
+        for first in range(0, len(group), policy.CHUNKS_MAX):
+            part = group[first : first + policy.CHUNKS_MAX]
+            units.append(draft.make_unit(((one.file, one.begin, one.end) for one in part), draft.now))
+    return Retried(tuple(units), len(spans) > limit)
+
+
+def retry_failed(draft: Draft, request: RetryFailed, who: Who) -> Retried:
+    """See `RetryFailed`."""
+    limit = max(1, min(request.limit, PAGE_MAX))
+    if request.unit is not None:
+        one = draft.get(Unit, request.unit)
+        if one is None or one.state is not UnitState.FAILED:
+            raise LedgerError(f"unit {request.unit} has not failed")
+        found = [one]
+    else:
+        found = list(draft.view.units(UnitState.FAILED, (-1, -1), limit + 1))
+        for dispatch in draft.view.dispatches():
+            if dispatch.state is DispatchState.FAILED:
+                draft.put(Dispatch(dispatch.id, dispatch.units, DispatchState.OPEN))
+    for unit in found[:limit]:
+        draft.put(replace(unit, state=UnitState.READY, tries=0, suspect="", until=draft.now, site="", site_until=0.0))
+    return Retried(tuple(unit.id for unit in found[:limit]), len(found) > limit)
+
+
+def set_site(draft: Draft, request: SetSite, who: Who) -> SiteSet:
+    """See `SetSite`."""
+    draft.put(Site(request.site, request.up))
+    freed, after = 0, (-1, -1)
+    while not request.up:
+        page = draft.view.units(UnitState.LEASED, after, policy.LOOKED_AT_MAX)
+        for unit in page:
+            if unit.site == request.site:
+                draft.put(replace(unit, state=UnitState.READY, holder="", container="", until=draft.now))
+                freed += 1
+        if len(page) < policy.LOOKED_AT_MAX:
+            break
+        after = (page[-1].root, page[-1].id)
+    return SiteSet(freed)
+
+
+def pause(draft: Draft, request: Pause, who: Who) -> Alive:
+    """See `Pause`."""
+    draft.put(replace(draft.pipeline, paused=request.paused))
+    return Alive(draft.pipeline.generation, request.paused)

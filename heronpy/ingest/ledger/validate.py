@@ -1,0 +1,94 @@
+"""Whether the rows of a ledger can be true (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TypeVar
+
+from heronpy.ingest.ledger.types import (
+    Copy,
+    Dispatch,
+    File,
+    FileState,
+    Pipeline,
+    Row,
+    Span,
+    SpanState,
+    Unit,
+    UnitState,
+    key_of,
+)
+
+R = TypeVar("R", bound=Row)
+
+
+def validate(rows: Iterable[Row]) -> list[str]:
+    """One sentence for each invariant of `heronpy.ingest.ledger.machine` that the rows of a pipeline break."""
+    rows = list(rows)
+    files = {file.id: file for file in _of(rows, File)}
+    units = {unit.id: unit for unit in _of(rows, Unit)}
+    spans: dict[int, list[Span]] = {}
+    for span in sorted(_of(rows, Span), key=key_of):
+        spans.setdefault(span.file, []).append(span)
+    found = [f"spans of file {number}, which is not there" for number in spans.keys() - files.keys()]
+    found += [f"a copy of file {copy.file}, which is not there" for copy in _of(rows, Copy) if copy.file not in files]
+    for file in files.values():
+        found += _of_file(file, spans.get(file.id, []), units)
+    found += _of_units(units, [span for of_file in spans.values() for span in of_file])
+    found += _of_dispatches(units, list(_of(rows, Dispatch)))
+    names = [(file.key, file.generation) for file in files.values()]
+    found += [f"{name} is there twice" for name in set(names) if names.count(name) > 1]
+    for pipeline in _of(rows, Pipeline):
+        found += [f"file {number} has an id of the future" for number in files if number >= pipeline.next_file]
+        found += [f"unit {number} has an id of the future" for number in units if number >= pipeline.next_unit]
+    return found
+
+
+def _of(rows: Iterable[Row], kind: type[R]) -> Iterable[R]:
+    return (row for row in rows if isinstance(row, kind))
+
+
+def _of_file(file: File, spans: list[Span], units: dict[int, Unit]) -> list[str]:
+    what, found, at = f"file {file.id}", [], 0
+    for span in spans:
+        if span.begin != at or span.end <= span.begin:
+            found.append(f"{what}: span {span.begin}-{span.end} behind {at}")
+        at = span.end
+        if span.state is SpanState.UNIT and span.unit not in units:
+            found.append(f"{what}: span {span.begin}-{span.end} is in unit {span.unit}, which is not there")
+    if at != file.cut:
+        found.append(f"{what}: its spans end at {at}, its cut is {file.cut}")
+    if file.cut > file.size:
+        found.append(f"{what}: cut {file.cut} above size {file.size}")
+    for before, behind in pairwise(spans):
+        if before.state is SpanState.DONE and behind.state is SpanState.DONE:
+            found.append(
+                f"{what}: done spans {before.begin}-{before.end} and {behind.begin}-{behind.end} are not merged"
+            )
+    waits = file.state is FileState.LIVE and file.cut < file.size and file.gone is None
+    if waits is not (file.since is not None):
+        found.append(f"{what}: it waits {'and has no' if waits else 'not, and has a'} time since when")
+    return found
+
+
+def _of_units(units: dict[int, Unit], spans: list[Span]) -> list[str]:
+    sizes = dict.fromkeys(units, 0)
+    for span in spans:
+        if span.state is SpanState.UNIT and span.unit in sizes:
+            sizes[span.unit] += span.end - span.begin
+    found = []
+    for unit in units.values():
+        if sizes[unit.id] != unit.bytes or not unit.bytes:
+            found.append(f"unit {unit.id}: {unit.bytes} bytes, its spans {sizes[unit.id]}")
+        if (unit.state is UnitState.LEASED) is not bool(unit.holder):
+            found.append(f"unit {unit.id} is {unit.state} and its holder is {unit.holder!r}")
+        if (unit.state is UnitState.COMMITTED) is not bool(unit.winner) or unit.winner > unit.attempt:
+            found.append(f"unit {unit.id} is {unit.state} and attempt {unit.winner} of {unit.attempt} has won")
+    return found
+
+
+def _of_dispatches(units: dict[int, Unit], dispatches: list[Dispatch]) -> list[str]:
+    expected = {number: dispatch.id for dispatch in dispatches for number in dispatch.units}
+    actual = {unit.id: unit.dispatch for unit in units.values() if unit.dispatch}
+    return [] if expected == actual else [f"dispatches have units {expected}, units are in dispatches {actual}"]

@@ -1,0 +1,34 @@
+"""What a ledger keeps of a file's content, as text (pure but for one read)."""
+
+from __future__ import annotations
+
+import os
+
+from heronpy.growing.identity import HEAD_BYTES, Mark, digest
+
+
+def head_text(mark: Mark) -> str:
+    """The beginning of a file: the digest of its first line, and that of its first bytes."""
+    return f"{mark.first}:{mark.head_bytes}:{mark.head}"
+
+
+def tail_text(mark: Mark) -> str:
+    """The bytes before the cut."""
+    return f"{mark.cut}:{mark.before}"
+
+
+def mark_from(head: str, tail: str) -> Mark:
+    """The mark of two texts; ValueError when they are none."""
+    first, size, beginning = head.split(":")
+    cut, _, before = tail.partition(":")
+    return Mark(first, int(size), beginning, int(cut), before)
+
+
+def is_marked(head: str, descriptor: int) -> bool:
+    """Whether an open file begins as `head` says; also a file whose beginning has grown since."""
+    try:
+        _, size, beginning = head.split(":")
+        wanted = min(int(size), HEAD_BYTES)
+    except ValueError:
+        return False
+    return digest(os.pread(descriptor, wanted, 0)) == beginning

@@ -1,0 +1,1 @@
+"""What work units write: a table of folders, each published whole and once."""

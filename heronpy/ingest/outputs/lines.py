@@ -1,0 +1,38 @@
+"""Lines of text as a table: one file `part-0.txt` per unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from heronpy.ingest.outputs.base import Output, Writer
+
+_BUFFER_BYTES = 256 * 1024
+
+
+class LineFiles(Output):
+    """A table of text files; each row is a text (or bytes) of one line, without its end."""
+
+    def open(self, stage: Path, lineage: str) -> Writer:
+        """See `Output`."""
+        return _LineWriter(stage)
+
+
+class _LineWriter(Writer):
+    def __init__(self, stage: Path) -> None:
+        self._file: BinaryIO = open(stage / "part-0.txt", "wb", buffering=_BUFFER_BYTES)
+
+    def write(self, row: Any) -> int:
+        data = row if isinstance(row, bytes) else row.encode() if isinstance(row, str) else None
+        if data is None:
+            raise TypeError(f"a row of LineFiles is a text or bytes, not {type(row).__name__}: {row!r:.200}")
+        if b"\n" in data:
+            raise ValueError(f"a row of LineFiles is one line, but this one has a line end: {row!r:.200}")
+        self._file.write(data + b"\n")
+        return 1
+
+    def prepare(self) -> None:
+        self._file.close()
+
+    def discard(self) -> None:
+        self._file.close()

@@ -1,0 +1,208 @@
+"""What a keeper sees of the files of a pattern, and how it differs from what the ledger knows.
+
+`Finder` decides which file is which (an inode proposes, content decides; renamed and copied files stay the same); here
+the answers get the names that the ledger uses, key and generation, and sizes that end behind a line end. What a
+site's keepers know is rebuilt from the ledger when one starts, or when another one was faster.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from heronpy.connectors.textfiles.finding import MISSES, Finder
+from heronpy.connectors.textfiles.followed import Followed, Table
+from heronpy.connectors.textfiles.notices import Notice, Notices
+from heronpy.connectors.textfiles.places import UNREADABLE, Places
+from heronpy.growing.chunks import BLOCK_BYTES, safe_size
+from heronpy.growing.identity import HEAD_BYTES, Mark, before, digest
+from heronpy.growing.patterns import Pattern, join, key_of
+from heronpy.growing.scan import Pace, Scanner
+from heronpy.ingest.ledger.requests import GoneFile, KnownFile, Reported, SeenFile
+from heronpy.ingest.ledger.types import FileState
+from heronpy.ingest.marks import head_text, mark_from, tail_text
+
+FILES_MAX = 200_000
+
+
+@dataclass(slots=True)
+class _Known:
+    """A file as the ledger has it; `id` is 0 until the ledger has answered."""
+
+    key: str
+    generation: int
+    id: int = 0
+    head: str = ""
+    path: str = ""
+    size: int = -1
+    inode: str = ""
+    mutated: bool = False
+    gone: bool = False
+
+
+class Watch:
+    """The files of one pattern on one site."""
+
+    def __init__(self, pattern: Pattern, days: float, known: Iterable[KnownFile], site: str) -> None:
+        self._root = pattern.root
+        self._site = site
+        self._table = Table()
+        self._notices = Notices()
+        scanner = Scanner([pattern], FILES_MAX)
+        self._places = Places(scanner, 0)
+        self._finder = Finder(
+            scanner,
+            self._places,
+            self._table,
+            self._notices,
+            header_lines=0,
+            header_bytes=BLOCK_BYTES,
+            # A file is forgotten here after the ledger has forgotten it.
+            forget_s=(days + 1) * 86_400,
+            files_max=FILES_MAX,
+        )
+        self._pace = Pace()
+        self._known: dict[int, _Known] = {}
+        self._generations: dict[str, int] = {}
+        self._asked: list[tuple[_Known, SeenFile | GoneFile]] = []
+        for one in known:
+            self._learn(one)
+
+    @property
+    def due(self) -> float:
+        """When to look next (monotonic)."""
+        return self._pace.due
+
+    def look(self, now: float) -> None:
+        """Look at the files, and measure what has grown."""
+        begun = time.monotonic()
+        moving = self._finder.look(now)
+        for file in self._table:
+            if self._finder.is_here(file) and file.is_readable and file.size > file.mark.cut:
+                self._measure(file)
+        self._pace.looked(now, time.monotonic() - begun)
+        if moving:
+            self._pace.sooner(now, 0.05)
+
+    def changes(self, limit: int) -> tuple[tuple[SeenFile, ...], tuple[GoneFile, ...]]:
+        """What the ledger does not know yet, at most so many files; to be followed by `answered`."""
+        self._asked = []
+        for file in self._table:
+            if len(self._asked) == limit:
+                break
+            change = self._change(file)
+            if change is not None:
+                self._asked.append((self._known[file.number], change))
+        seen = tuple(change for _, change in self._asked if isinstance(change, SeenFile))
+        gone = tuple(change for _, change in self._asked if isinstance(change, GoneFile))
+        return seen, gone
+
+    def answered(self, answer: Reported) -> bool:
+        """The ledger has taken the changes; False when it has decided otherwise: then make a new `Watch`."""
+        if answer.stale:
+            return False
+        ids = {(one.file.key, one.file.generation): one.file for one in answer.known}
+        for known, change in self._asked:
+            if isinstance(change, GoneFile):
+                known.gone = True
+                continue
+            row = ids[known.key, known.generation]
+            known.id, known.head, known.gone = row.id, row.head, False
+            known.path, known.size, known.inode, known.mutated = change.path, change.size, change.inode, change.mutated
+            if row.state is FileState.LATE:
+                self._notices.say(
+                    f"{change.path} is older than what is kept of processed files, so it is not processed; copy it to"
+                    " another name if it is new",
+                    is_error=True,
+                )
+        self._asked = []
+        return True
+
+    def notices(self) -> list[Notice]:
+        """What people should know, since the last call."""
+        return self._notices.taken()
+
+    def unfinished_bytes(self) -> int:
+        """Bytes of last lines that have no end yet."""
+        return sum(max(0, file.size - file.mark.cut) for file in self._table if self._finder.is_here(file))
+
+    # ---- inside -----------------------------------------------------------------------------
+    def _learn(self, one: KnownFile) -> None:
+        row = one.file
+        self._generations[row.key] = max(row.generation, self._generations.get(row.key, 0))
+        copy = next((copy for copy in one.copies if copy.site == self._site), None)
+        try:
+            mark = mark_from(row.head, copy.tail if copy is not None else "0:")
+        except ValueError:
+            return  # of another release; the file is then a new generation
+        if copy is None:
+            # Known from elsewhere: of its content only the beginning counts until it is found here.
+            device, inode, mark, path = 0, 0, mark._replace(cut=0, before=digest(b"")), row.key
+        else:
+            place, _, number = copy.inode.partition(":")
+            device, inode, path = int(place), int(number), copy.path
+        file = self._table.add(join(self._root, path), device, inode, mark, mark.cut, mark.cut)
+        known = self._known[file.number] = _Known(row.key, row.generation, row.id, row.head)
+        known.mutated = row.state is FileState.MUTATED
+        if copy is not None:
+            known.path, known.size, known.inode = copy.path, copy.size, copy.inode
+        else:
+            known.gone = True
+
+    def _measure(self, file: Followed) -> None:
+        """Extend the mark of a file to its last line end."""
+        mark = file.mark
+        try:
+            with self._places.open(file.path) as descriptor:
+                if not self._places.is_at(file, descriptor):
+                    return
+                cut = safe_size(descriptor, os.fstat(descriptor).st_size, mark.cut)
+                if cut == mark.cut:
+                    return
+                start = before(cut)
+                context = os.pread(descriptor, cut - start, start)
+                head = os.pread(descriptor, min(HEAD_BYTES, cut), 0)
+        except UNREADABLE:
+            return  # the next look says what it is
+        if digest(head[: mark.head_bytes]) == mark.head:
+            grown = max(mark.head_bytes, len(head))
+            file.mark = Mark(mark.first, grown, digest(head[:grown]), cut, digest(context))
+            file.position = file.read_to = cut
+
+    def _change(self, file: Followed) -> SeenFile | GoneFile | None:
+        known = self._known.get(file.number)
+        if not self._finder.is_here(file):
+            if known is None or known.gone or not known.id or file.misses < MISSES:
+                return None
+            return GoneFile(known.id, known.inode)
+        path = key_of(self._root, file.path)
+        if path is None or (known is None and not file.mark.cut):
+            return None
+        if known is None:
+            generation = self._generations.get(path, 0) + 1
+            self._generations[path] = generation
+            known = self._known[file.number] = _Known(path, generation)
+        seen = SeenFile(
+            known.key,
+            known.generation,
+            path,
+            file.mark.cut,
+            f"{file.device}:{file.inode}",
+            head_text(file.mark),
+            compared=known.head,
+            tail=tail_text(file.mark),
+            age_s=self._age_s(file) if not known.id else 0.0,
+            mutated=file.mutated,
+        )
+        same = (known.path, known.size, known.inode, known.mutated or not file.mutated)
+        if not known.gone and same == (seen.path, seen.size, seen.inode, True):
+            return None
+        return seen
+
+    def _age_s(self, file: Followed) -> float:
+        try:
+            return max(0.0, time.time() - os.lstat(file.path).st_mtime)
+        except OSError:
+            return 0.0

@@ -1,0 +1,217 @@
+"""The worker of a pipeline: leases a unit, stages its rows, commits it, and begins anew.
+
+It holds no state: what it was at is in the ledger, so a worker that dies costs the attempt. One request to the ledger
+is open at a time, and the same one is asked until it is answered.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from heronpy.api.spout.spout import Spout
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.user_code import UserCodeError
+from heronpy.common.errors import HeronError, LedgerAwayError
+from heronpy.ingest.asking import Asking
+from heronpy.ingest.attempt import Attempt, RowError
+from heronpy.ingest.bad import bad_record, dead_bytes
+from heronpy.ingest.ledger.requests import (
+    Bad,
+    Chunk,
+    Commit,
+    Committed,
+    Failed,
+    GiveBack,
+    Halve,
+    Idle,
+    Lease,
+    Open,
+    Opened,
+    Request,
+    Returned,
+    SplitAt,
+    TryFailed,
+    Work,
+)
+from heronpy.ingest.ledger.types import TEXT_MAX, Kind
+from heronpy.ingest.options import OPTIONS_KEY, ROWS_KEY, Rows, UnitOptions
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.page import SuspectPage
+from heronpy.ingest.unit import MovedError, middle
+
+#: How long it works before it looks whether anybody wants something of its task.
+SLICE_S = 0.05
+#: How long it waits when a file has moved, or the disk of the table fails.
+MOVED_S, DISK_S = 0.5, 2.0
+#: Ends of a process that its unit may be to blame for.
+OWN_FAULT = frozenset({"crashed", "oom", "hung", "user_exception"})
+
+
+class BadBytesError(HeronError):
+    """Bytes of a log cannot be processed; they are listed by `heron units bad`."""
+
+
+class LogWorker(Spout):
+    """See `heronpy.ingest.LogUnits`, which makes its specification."""
+
+    outputs: list[Any] = []
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Joins the pipeline, and says how its predecessor ended."""
+        self._options: UnitOptions = config[OPTIONS_KEY]
+        self._rows: Rows = config[ROWS_KEY]
+        self._run = context.get_topology_id()
+        self._stages = Stages(self._options.output.table)
+        self._asking = Asking(self._options.ledger, self._options.pipeline, Kind.WORKER, context)
+        after = context.process.after
+        self._page = SuspectPage(self._stages.home / "pages", f"{context.get_component_id()}-{context.get_task_id()}")
+        self._greetings: list[Request[Any]] = [self._farewell(after), Open(self._options.config)]
+        self._generation = 0
+        self._attempt: Attempt | None = None
+        self._work: Work | Halve | None = None
+        self._error = ""
+        self._traceback = ""
+        self._request: Request[Any] | None = None
+        self._ended = False
+        self._asking.show_alive()
+
+    def next_tuple(self) -> None:
+        """One request, or one slice of an attempt."""
+        if self._ended:
+            return
+        if self._attempt is not None and self._request is None:
+            self._go_on(self._attempt)
+            return
+        if self._request is None:
+            self._request = self._greetings.pop() if self._greetings else Lease()
+        try:
+            answer = self._asking.ask(self._request)
+        except LedgerAwayError:
+            self.wait(self._asking.wait_s)
+            return
+        request, self._request = self._request, None
+        self._take(request, answer)
+
+    def close(self) -> None:
+        """Gives back what it holds, so that others need not wait."""
+        if self._attempt is not None:
+            self._attempt.discard()
+            self._attempt = None
+            try:
+                self._asking.ask(GiveBack(counts=False, error="", own=True))
+            except HeronError as error:
+                self.log(f"the unit stays leased until its time is over: {error}", "warn")
+        self._asking.close()
+
+    def _farewell(self, after: str) -> GiveBack:
+        """What the predecessor held, and whether its unit may have killed it."""
+        suspect = self._page.read() if after in OWN_FAULT else None
+        error = f"the worker ended: {after}" if after else ""
+        unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
+        return GiveBack(after in OWN_FAULT, error, unit=unit, line=line)
+
+    # ---- answers ----------------------------------------------------------------------------
+    def _take(self, request: Request[Any], answer: object) -> None:
+        self.busy()
+        match answer:
+            case Work():
+                self._work = answer
+                self._page.clear()
+                self._attempt = Attempt(answer, self._options, self._rows, self._stages, self._page)
+            case Halve():
+                self._work = answer
+                self._halve(answer)
+            case Idle():
+                self._rest(answer)
+            case Committed(lost=lost):
+                if lost is not None and isinstance(request, Commit):
+                    self.log(f"unit {request.unit}: {lost.value}; this attempt is discarded")
+                    self._discard()
+                self._attempt = None
+            case Bad():
+                assert self._work is not None
+                self._bury(answer, self._work.chunks, self._work.generation)
+            case Failed():
+                self.report_error(
+                    BadBytesError(
+                        f"unit {answer.unit} of {self._options.pipeline} has failed: {answer.error}; mend what is"
+                        f" wrong, then run: heron units retry {self._options.pipeline}"
+                    )
+                )
+            case Returned(failed=failed, buried=buried):
+                for one in buried:
+                    self._bury(one.bad, one.chunks, self._generation)
+                for unit in failed:
+                    self.report_error(BadBytesError(f"unit {unit} of {self._options.pipeline} has failed"))
+            case Opened(generation=self._generation):
+                pass
+            case _:
+                pass  # Again, Taken: the next lease goes on
+
+    def _rest(self, idle: Idle) -> None:
+        if self._options.bounded and not idle.open and self._stages.has_ended(self._run):
+            self._ended = True
+            self.end_of_input()
+            return
+        self.wait(idle.wait_s)
+
+    def _halve(self, work: Halve) -> None:
+        try:
+            place = middle(work, self._options.pattern.root)
+        except (MovedError, OSError) as error:
+            self._give_back(str(error), MOVED_S)
+            return
+        if place is None:
+            self._request = SplitAt(work.unit, work.attempt, work.generation)
+        else:
+            self._request = SplitAt(work.unit, work.attempt, work.generation, *place)
+
+    def _bury(self, answer: Bad, chunks: Sequence[Chunk], generation: int) -> None:
+        """Bad ranges get a record with their bytes, and people are told."""
+        for found in answer.ranges:
+            chunk = next(chunk for chunk in chunks if chunk.file == found.file)
+            data, known = dead_bytes(self._options.pattern.root, chunk, found)
+            name, text = bad_record(
+                self._options.pipeline, generation, answer, chunk, found, data, known, self._traceback
+            )
+            self._stages.write_bad(name, text)
+            self.report_error(
+                BadBytesError(
+                    f"{chunk.key} {found.begin}-{found.end} is not in the table, after {answer.tries} tries:"
+                    f" {answer.error}"
+                )
+            )
+
+    # ---- an attempt -------------------------------------------------------------------------
+    def _go_on(self, attempt: Attempt) -> None:
+        work = attempt.work
+        self.busy()
+        try:
+            self._request = attempt.go_on(time.monotonic() + SLICE_S)
+        except MovedError as error:
+            self._discard()
+            self._give_back(str(error), MOVED_S)
+        except RowError as error:
+            cause = error.__cause__ or error
+            self._error = f"{type(cause).__name__}: {cause}"[:TEXT_MAX]
+            self._traceback = "".join(traceback.format_exception(cause))
+            self._discard()
+            self.report_error(UserCodeError(f"unit {work.unit}, try {work.tries + 1}: {self._error}"))
+            self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line)
+        except OSError as error:
+            self._discard()
+            self.report_error(error)
+            self._give_back(str(error), DISK_S)
+
+    def _discard(self) -> None:
+        if self._attempt is not None:
+            self._attempt.discard()
+            self._attempt = None
+
+    def _give_back(self, error: str, pause_s: float) -> None:
+        """Nobody's fault: the unit is ready again, and this worker waits a moment."""
+        self._request = GiveBack(counts=False, error=error, own=True)
+        self.wait(pause_s)
