@@ -1,19 +1,10 @@
-"""Where heron keeps its files, and the clusters that are configured."""
+"""The clusters that are configured."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from heronpy.clusters.client_config import ClientConfig, config_home
 from heronpy.common import settings
-from heronpy.common.absolute import absolute
 from heronpy.common.errors import ConfigError
-
-
-def heron_home() -> Path:
-    """Where heron keeps state, packages and working directories."""
-    return absolute(os.environ.get("HERON_HOME") or "~/.herondata")
 
 
 def known_clusters(config_path: str | None = None) -> list[str]:

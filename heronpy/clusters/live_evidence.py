@@ -10,6 +10,7 @@ from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.common.ids import executor_id
 from heronpy.common.nearest import suggestion
+from heronpy.common.units import listed
 from heronpy.proto import control_pb2
 
 #: Time that an executor needs, beside that of the samples; py-spy may fail before the process samples itself.
@@ -34,9 +35,10 @@ class Process:
 
 
 def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> Process:
-    """The process of this name or task number.
+    """The process of this name or task number, or the only task of the component of this name.
 
-    RequestError, which names the nearest one, when there is none; ClusterError when it does not run now.
+    RequestError, which names the nearest one or all tasks of the component, when it is not one; ClusterError when it
+    does not run now.
     """
     known: dict[str, Process] = {}
     down = set()
@@ -50,6 +52,13 @@ def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> P
         known[name] = Process(name, *place, executor.pid)
     task = int(what) if what.isascii() and what.isdecimal() and len(what) < 10 else 0
     found = known.get(what) or next((one for one in known.values() if 0 < one.task_id == task), None)
+    tasks = [one.instance_id for one in status.tasks if one.component == what]
+    if found is None and len(tasks) == 1:
+        found = known.get(tasks[0])
+    if found is None and len(tasks) > 1:
+        raise RequestError(
+            f"component '{what}' of topology '{topology}' has {len(tasks)} tasks; name one of them: {listed(tasks, 30)}"
+        )
     if found is None:
         hint = suggestion(what[:200], known, f"; it has {', '.join(sorted(known)[:30])}")
         raise RequestError(f"topology '{topology}' has no task or process '{what[:200]}'{hint}")

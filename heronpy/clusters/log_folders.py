@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from heronpy.clusters.errors import NotThereError, RequestError
-from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.known import known_clusters
 from heronpy.clusters.records import Records
+from heronpy.common.home import heron_home
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.log_files import log_processes
 from heronpy.common.nearest import suggestion
@@ -19,7 +20,10 @@ def log_dir(records: Records, topology: str) -> Path:
     """The folder of a topology's logs, even after the topology was killed."""
     record = records.record(topology)
     if record is not None:
-        return Path(records.find(topology).working_dir) / "log-files"
+        folder = Path(records.find(topology).working_dir) / "log-files"
+        if not folder.is_dir():
+            records.check_here(record, f"its logs are, in {folder}")
+        return folder
     found = records.logs_of_ended(topology)
     if len(found) > 1:
         owners = ", ".join(path.parent.parent.name for path in found)

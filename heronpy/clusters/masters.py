@@ -86,12 +86,17 @@ class Master:
     @overload
     async def ask(self, body: control_pb2.GetExceptions, timeout_s: float = ...) -> control_pb2.ExceptionsReply: ...
     @overload
+    async def ask(self, body: control_pb2.GetTraces, timeout_s: float = ...) -> control_pb2.TracesReply: ...
+    @overload
+    async def ask(self, body: control_pb2.GetSlow, timeout_s: float = ...) -> control_pb2.SlowReply: ...
+    @overload
     async def ask(self, body: control_pb2.GetCheckpoints, timeout_s: float = ...) -> control_pb2.CheckpointsReply: ...
     async def ask(self, body: Message, timeout_s: float = ASK_S) -> Any:
         """Ask the topology master; NoMasterError when it does not run, DeadlineError when it does not answer."""
         location = await asyncio.to_thread(self.session.tmaster_location, self.name)
         if location is None:
             raise NoMasterError(f"the topology master of '{self.name}' is not running")
+        self.session.check_endpoint(self.record, location.endpoint, "its topology master")
         keys = await self._own_keys()
         peer = f"the topology master of '{self.name}'"
         return await self._link.ask(location.endpoint, keys, peer, body, timeout_s)

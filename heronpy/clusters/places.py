@@ -8,9 +8,9 @@ from pathlib import Path
 from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
 from heronpy.clusters.errors import NotThereError, RequestError
-from heronpy.clusters.known import heron_home
 from heronpy.clusters.records import Records
 from heronpy.common.errors import HeronError
+from heronpy.common.home import heron_home
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
@@ -25,7 +25,7 @@ def found_of(records: Records, topology: str) -> list[Found]:
 def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
     """Settings that this topology may have been started with: of the cluster, and of its runs so far."""
     resolved = records.resolve()
-    records.pin_stores(resolved)
+    records.pin_folders(resolved)
     launches = _launches(records, topology, records.record(topology))
     return [
         *(settings_for(launch, CheckpointSettings) for launch in launches),

@@ -7,7 +7,8 @@ that names the nearest topology. What the masters themselves have to be asked is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,32 +17,59 @@ from google.protobuf.message import DecodeError, Message
 
 from heronpy.clusters.client_config import ClientConfig
 from heronpy.clusters.errors import ClusterError, NotThereError, RequestError
-from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.absolute import absolute
-from heronpy.common.errors import DeadlineError
+from heronpy.common.errors import ConfigError, DeadlineError, HeronError
 from heronpy.common.folders import check_root
+from heronpy.common.home import heron_home
+from heronpy.common.host import Host, this_host
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
 from heronpy.common.settings import Resolved
+from heronpy.plan.here import checkpoints_dir, local_state_root
 from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.submitted import Submitted
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
+from heronpy.storage.objects.url import place_of
 
 M = TypeVar("M", bound=Message)
+
+
+class Doing(Enum):
+    """What the command that holds the lock of a topology's operations does."""
+
+    KILLING = "killing"
+    #: A submit removes what it has started.
+    CLEANING_UP = "cleaning up"
+    #: A submit with --wait removes what has come to its end.
+    FINISHING = "finishing"
+
+
+_DOES = {
+    Doing.KILLING: "topology '{name}' is being killed by another command",
+    Doing.CLEANING_UP: "topology '{name}' is being removed by the submit that started it",
+    Doing.FINISHING: "topology '{name}' has come to its end and is being removed by the submit that waited for it",
+}
+_DOES_ANYTHING = "another command, such as heron kill, is running on topology '{name}'"
 
 
 def _absolute(folder: str) -> str:
     return str(absolute(folder))
 
 
+def _absolute_place(place: str) -> str:
+    return str(place_of(place))
+
+
 def _pinned(store: Any) -> Any:
     """A store of checkpoints, a folder or a map with one, with its folder absolute."""
     if isinstance(store, dict):
-        return {**store, "folder": _absolute(str(store["folder"]))} if store.get("folder") else store
-    return _absolute(str(store))
+        return {**store, "folder": _absolute_place(str(store["folder"]))} if store.get("folder") else store
+    return _absolute_place(str(store))
 
 
 class Records:
@@ -136,16 +164,20 @@ class Records:
         """Type and root of the state manager."""
         room = settings.settings_for(resolved, StatemgrSettings)
         kind, root = room.type or "local", room.root
-        if kind == "local":
-            root = _absolute(root or str(heron_home() / "state" / self.target.cluster))
-        return kind, root
+        return kind, local_state_root(resolved.settings, self.target.cluster) if kind == "local" else root
 
-    def pin_stores(self, resolved: Resolved) -> None:
-        """Make the folders of checkpoints absolute: the topology's processes run elsewhere than this command."""
+    def pin_folders(self, resolved: Resolved) -> None:
+        """Make folders absolute: the topology's processes run elsewhere than this command."""
+        state = resolved.settings["statemgr"]
+        if state["type"] in ("", "local") and state["root"]:
+            state["root"] = local_state_root(resolved.settings, self.target.cluster)
         room, given = resolved.settings["checkpoint"], settings.settings_for(resolved, CheckpointSettings)
-        room["root"] = _absolute(given.root or str(heron_home() / "checkpoints" / self.target.cluster))
-        room["replica"] = _absolute(given.replica) if given.replica else ""
+        room["root"] = _absolute_place(given.root) if given.root else str(checkpoints_dir(self.target.cluster))
+        room["replica"] = _absolute_place(given.replica) if given.replica else ""
         room["stores"] = {name: _pinned(store) for name, store in given.stores.items()}
+        spark = resolved.settings["spark"]
+        if spark["handover"]:
+            spark["handover"] = _absolute_place(str(spark["handover"]))
 
     # ---- state ----------------------------------------------------------------------------
 
@@ -202,7 +234,30 @@ class Records:
         return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
 
     def launch_of(self, record: plan_pb2.ExecutionState) -> LaunchSpec:
-        return LaunchSpec.load(record.launch_file)
+        """The launch of a topology on the host that it was submitted on; HeronError when it cannot be read."""
+        try:
+            return LaunchSpec.load(record.launch_file)
+        except ConfigError as error:
+            self.check_here(record, f"its files are ({error})")
+            raise
+
+    def submitted(self, name: str) -> Submitted | None:
+        """What was submitted, on any host; None while a submit has not written it."""
+        found = self.state.get(paths.launch(name))
+        return Submitted.from_bytes(found[0], f"the launch of '{name}' in the state manager") if found else None
+
+    def elsewhere(self, record: plan_pb2.ExecutionState) -> str:
+        """The host whose processes, sockets and files a record names; "" when it is this one."""
+        host = Host.from_text(record.host)
+        return "" if host is None or host.is_same(this_host()) else host.name
+
+    def check_here(self, record: plan_pb2.ExecutionState, what: str) -> None:
+        """A ClusterError that says `what` is on the topology's host, when that is not this one."""
+        host = self.elsewhere(record)
+        if host:
+            raise ClusterError(
+                f"topology '{record.topology}' was submitted on host {host}, where {what}; run the command there"
+            )
 
     def topology(self, name: str) -> topology_pb2.Topology:
         return self._must_get(topology_pb2.Topology, paths.topology(name), name, "topology definition")
@@ -235,17 +290,29 @@ class Records:
         return self._stored(plan_pb2.SchedulerLocation, paths.scheduler(name))
 
     @contextmanager
-    def operation(self, name: str, timeout_s: float = 30.0) -> Iterator[None]:
+    def operation(self, name: str, timeout_s: float = 30.0, doing: Doing | None = None) -> Iterator[None]:
         """Lock that serializes submits and kills of one topology; it ends with this process.
 
-        Only commands take it: the topology's processes take other locks while a command waits for them.
+        Only commands take it: the topology's processes take other locks while a command waits for them. `doing` is
+        what others are told meanwhile.
         """
         with self.state.lock(f"operations/{name}", timeout_s):
             self._operating = name
             try:
-                yield
+                with self._announced(name, doing):
+                    yield
             finally:
                 self._operating = ""
+
+    @contextmanager
+    def _announced(self, name: str, doing: Doing | None) -> Iterator[None]:
+        """While others can read what this command does; without it they are told less."""
+        with ExitStack() as stack:
+            if doing is not None:
+                with suppress(HeronError):
+                    own = stack.enter_context(closing(self.open_state()))  # its ephemerals end with it
+                    own.create(paths.operation(name), doing.value.encode(), ephemeral=True)
+            yield
 
     def under_way(self, name: str) -> ClusterError | None:
         """The Failure of a request while another command removes the topology; None when none does.
@@ -259,10 +326,10 @@ class Records:
             with self.operation(name, 0.0):
                 self.find(name)  # it may have been removed between the two
         except DeadlineError:
-            return ClusterError(
-                f"another command, such as heron kill, is running on topology '{name}';"
-                f" try again if 'heron list {self.target}' still shows it"
-            )
+            found = self.state.get(paths.operation(name))
+            words = found[0].decode(errors="replace") if found else ""
+            does = next((text for doing, text in _DOES.items() if doing.value == words), _DOES_ANYTHING)
+            return ClusterError(f"{does.format(name=name)}; try again if 'heron list {self.target}' still shows it")
         return None
 
     def _stored(self, kind: type[M], path: str) -> M | None:

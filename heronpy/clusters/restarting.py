@@ -14,14 +14,30 @@ ALL_CONTAINERS = -1
 
 
 def restart(
-    session: Session, topology: str, what: str | None, task: int | None, component: str | None, timeout_s: float
+    session: Session,
+    topology: str,
+    what: str | None,
+    task: int | None,
+    component: str | None,
+    timeout_s: float,
+    force: bool = False,
 ) -> str:
     """Restart what is named, through the topology master or, if there is none, the scheduler; says what was done.
 
-    `what` is the number of a container, an instance or a component; with nothing named it is the whole topology.
+    `what` is the number of a container, an instance or a component; with nothing named it is the whole topology. With
+    `force` the scheduler replaces containers of an engine whose end nobody can confirm: whoever says so knows it.
     """
     record = session.find_begun(topology)
     container, task_id, component = target_of(session, topology, what, task, component)
+    if force:
+        if task_id or component:
+            raise RequestError("--force replaces containers; name a container by its number, or none for all of them")
+        if not session.engine_of(topology):
+            raise RequestError(
+                f"topology '{topology}' runs on one machine, where the end of a container is always known;"
+                " leave out --force"
+            )
+        return _by_force(session, record, container, timeout_s)
     if session.tmaster_location(topology) is None and container >= 0:
         return _by_scheduler(session, record, container, timeout_s)
     request = control_pb2.RestartTarget(container=container, task_id=task_id, component=component or "")
@@ -52,6 +68,18 @@ def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: 
     with scheduler:
         scheduler.call(control_pb2.RestartContainer(container=container), timeout_s)
     return f"The topology master was not running; its scheduler restarts container {container}"
+
+
+def _by_force(session: Session, record: plan_pb2.ExecutionState, container: int, timeout_s: float) -> str:
+    scheduler = session.scheduler(record.topology)
+    if scheduler is None:
+        raise ClusterError(
+            f"the scheduler of '{record.topology}' does not run; start it:"
+            f" heron scheduler start {session.target} {record.topology}"
+        )
+    with scheduler:
+        answer = scheduler.call(control_pb2.RestartContainer(container=container, force=True), timeout_s)
+    return f"Successfully restarted topology '{record.topology}' ({answer.text.removeprefix('restarted ')})"
 
 
 def _check_task(session: Session, topology: str, task: int) -> None:

@@ -1,17 +1,19 @@
-"""Asks for the rewind of a running topology and waits for its end."""
+"""Says what the rewind of a running topology would do, asks for it, and waits for its end."""
 
 from __future__ import annotations
 
 import time
 
 from heronpy.ckpt import catalogue
-from heronpy.clusters.errors import ClusterError, NotThereError
+from heronpy.clusters.checkpoint_log import newest_whole
+from heronpy.clusters.errors import ClusterError, NotThereError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.common.errors import DeadlineError, HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.states import has_failed
-from heronpy.proto import control_pb2
+from heronpy.common.units import counted, format_duration, listed
+from heronpy.proto import checkpoint_pb2, control_pb2
 
 ASK_S = 5.0
 LOOK_S = 0.1
@@ -25,6 +27,54 @@ def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply,
         wrong = catalogue.misfits(record.location, packing, groups) if record.checkpoint == checkpoint else []
         if wrong:
             raise ClusterError("; ".join(wrong))
+
+
+def preview(session: Session, topology: str, checkpoint: int) -> tuple[int, list[str]]:
+    """The checkpoint that a rewind would start from, 0: empty state; and what follows from it, a sentence each.
+
+    RequestError when there is no such checkpoint, ClusterError when it does not fit the plan.
+    """
+    known = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
+    whole = {record.checkpoint: record for record in known.complete if not record.damaged}
+    if checkpoint and checkpoint not in whole:
+        there = ", ".join(str(one) for one in sorted(whole, reverse=True)[:10]) or "none"
+        raise RequestError(f"'{topology}' has no whole checkpoint {checkpoint}; there are: {there}")
+    newest = newest_whole(known.complete)
+    start = whole[checkpoint] if checkpoint else newest
+    if start is not None:
+        _check(session, topology, known, start.checkpoint)
+    return (start.checkpoint if start else 0), consequences(session.status(topology), known, start, time.time())
+
+
+def consequences(
+    status: control_pb2.StatusReply,
+    known: control_pb2.CheckpointsReply,
+    start: checkpoint_pb2.CheckpointRecord | None,
+    now: float,
+) -> list[str]:
+    """What a rewind undoes, does again, and may count twice (pure)."""
+    spouts = [spout.comp.name for spout in status.plan.topology.spouts]
+    fixed = {task.component for task in status.tasks if task.component in spouts and not task.rewinds}
+    since = f"the {format_duration(max(now - start.taken_at, 0.0))} since it" if start is not None else "its whole life"
+    found = [f"{counted(len(status.tasks), 'task')} restart with the state of that time"]
+    if fixed != set(spouts):
+        found.append(
+            f"the input of {since} is processed again; in states, and in what sinks publish with checkpoints, it"
+            " counts once"
+        )
+    for name in (name for name in spouts if name in fixed):
+        found.append(
+            f"spout {name} keeps no position and cannot be rewound: what it emits again may be counted twice, and what"
+            " it does not emit again is lost"
+        )
+    found.append(f"whatever else user code has done in {since}, such as requests and log lines, happens again")
+    newer = [
+        one.checkpoint for one in known.complete if start and one.checkpoint > start.checkpoint and not one.abandoned
+    ]
+    if newer:
+        named = listed([str(one) for one in sorted(newer)])
+        found.append(f"newer checkpoints are abandoned: {named}")
+    return found
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:

@@ -10,11 +10,10 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from heronpy.clusters.doors import Door
 from heronpy.clusters.errors import NotThereError
 from heronpy.clusters.log_folders import component_of
-from heronpy.clusters.masters import Master
 from heronpy.common.errors import HeronError, RetryableRpcError
 from heronpy.common.log_files import level_filter
 from heronpy.common.log_format import CONTINUATION, RAW, RAW_LOGGER, escape, parse_line
@@ -26,32 +25,7 @@ LIMIT_MAX, SECONDS_MAX = 1000, 10.0
 PAGE, BUSY_S = 50, 0.05
 #: As the door allows.
 AT_ONCE = 2
-_LOG = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,4}))?")
-
-
-class Door(Protocol):
-    """The logs of one container. All raise HeronError."""
-
-    async def list_files(self) -> control_pb2.ListFilesReply:
-        """What there is."""
-
-    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """Hits in one of them."""
-
-
-class MasterDoor:
-    """The door of an executor, as its topology master's clients reach it."""
-
-    def __init__(self, master: Master, container: int) -> None:
-        self._master, self._container = master, container
-
-    async def list_files(self) -> control_pb2.ListFilesReply:
-        """See `Door`."""
-        return await self._master.list_files(self._container)
-
-    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """See `Door`."""
-        return await self._master.search_file(self._container, request)
+_LOG = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +43,8 @@ class Wanted:
     level: str | None = None
     limit: int = LIMIT_MAX
     seconds: float = SECONDS_MAX
+    #: Of the letters A to Z.
+    ignore_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +181,13 @@ class _Source:
         wanted = self._search.wanted
         until = file.bytes if self._until is None else self._until
         request = control_pb2.SearchFile(
-            name=file.name, file=file.file, text=wanted.text, until=until, hits=PAGE, context=wanted.context
+            name=file.name,
+            file=file.file,
+            text=wanted.text,
+            until=until,
+            hits=PAGE,
+            context=wanted.context,
+            ignore_case=wanted.ignore_case,
         )
         async with self._turns:
             reply = await self._door.search_file(request)

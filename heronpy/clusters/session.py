@@ -16,6 +16,8 @@ from google.protobuf.message import Message
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.records import Records
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.common.setting_types import SecuritySettings
+from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 
@@ -29,6 +31,12 @@ ASK_CONTAINERS_S = 2.0
 Order: TypeAlias = (
     control_pb2.SetState | control_pb2.RuntimeConfig | control_pb2.RestoreCheckpoint | control_pb2.DeleteCheckpoints
 )
+
+
+def failed_of(found: control_pb2.ContainersReply | None) -> control_pb2.ProcessRecord | None:
+    """A container that the scheduler has given up; None when there is none."""
+    containers = found.containers if found is not None else ()
+    return next((one for one in containers if one.state == control_pb2.PROC_FAILED), None)
 
 
 class Waiting(Enum):
@@ -89,6 +97,8 @@ class Session(Records):
         # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
         from heronpy.net.rpc import RpcClient
 
+        self.check_endpoint(self.record(name), endpoint, "its topology master")
+
         def registered() -> bool:
             try:
                 location = self.tmaster_location(name)
@@ -99,13 +109,23 @@ class Session(Records):
         return RpcClient(endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name), registered=registered)
 
     def keys(self, name: str) -> Keys | None:
-        """The keys of a topology's TCP links; None when they are plain."""
+        """The keys of a topology's TCP links; None when it has none. HeronError when they are not on this host."""
         record = self.record(name)
-        if record is None or not os.path.exists(record.launch_file):
+        if record is None:
             return None
-        from heronpy.net.transport import keys_of
+        from heronpy.net.transport import Transport, choose, keys_of
 
+        if not os.path.exists(record.launch_file):
+            # That the file is missing here does not make a link plain.
+            submitted = self.submitted(name)
+            if submitted is None or choose(settings_for(submitted, SecuritySettings)) is Transport.IPC:
+                return None
         return keys_of(self.launch_of(record))
+
+    def check_endpoint(self, record: plan_pb2.ExecutionState | None, endpoint: str, what: str) -> None:
+        """A ClusterError for the socket of another host's file system; `what` listens there."""
+        if record is not None and endpoint.startswith("ipc://"):
+            self.check_here(record, f"{what} listens for that host only")
 
     def _no_master(self, name: str) -> str:
         if self.scheduler_location(name) is None:
@@ -113,7 +133,13 @@ class Session(Records):
                 f"no process of topology '{name}' is running;"
                 f" run 'heron kill {self.target} {name}' to remove what is left"
             )
-        failed = self.failed_container(name)
+        found = self.containers(name)
+        if found is not None and found.killing:
+            return (
+                f"topology '{name}' was killed, and its containers are being ended;"
+                f" run 'heron kill {self.target} {name}' again to finish"
+            )
+        failed = failed_of(found)
         if failed is not None:
             return f"the topology master of '{name}' is not running: {failed.exit_detail}"
         return (
@@ -126,19 +152,34 @@ class Session(Records):
         from heronpy.net.rpc import RpcClient
 
         location = self.scheduler_location(name)
-        return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'") if location is not None else None
+        if location is None:
+            return None
+        self.check_endpoint(self.record(name), location.endpoint, "its scheduler")
+        return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'")
 
-    def failed_container(self, name: str) -> control_pb2.ProcessRecord | None:
-        """A container that the scheduler has given up, such as the topology master's; None when there is none."""
+    def containers(self, name: str, timeout_s: float = ASK_CONTAINERS_S) -> control_pb2.ContainersReply | None:
+        """What the scheduler says of its containers; None when it does not answer."""
         try:
             scheduler = self.scheduler(name)
             if scheduler is None:
                 return None
             with scheduler:
-                reply = scheduler.call(control_pb2.GetContainers(), ASK_CONTAINERS_S)
+                reply: control_pb2.ContainersReply = scheduler.call(control_pb2.GetContainers(), timeout_s)
+                return reply
         except HeronError:
             return None
-        return next((one for one in reply.containers if one.state == control_pb2.PROC_FAILED), None)
+
+    def failed_container(self, name: str) -> control_pb2.ProcessRecord | None:
+        """A container that the scheduler has given up, such as the topology master's; None when there is none."""
+        return failed_of(self.containers(name))
+
+    def engine_of(self, name: str) -> str:
+        """Kind of the engine that runs a topology's containers; "" for one machine, or when nothing says it."""
+        try:
+            submitted = self.submitted(name)
+        except HeronError:
+            return ""
+        return submitted.engine if submitted is not None else ""
 
     @overload
     def ask(self, name: str, body: control_pb2.GetStatus, timeout_s: float = ...) -> control_pb2.StatusReply: ...
@@ -154,6 +195,10 @@ class Session(Records):
     def ask(
         self, name: str, body: control_pb2.GetExceptions, timeout_s: float = ...
     ) -> control_pb2.ExceptionsReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.GetTraces, timeout_s: float = ...) -> control_pb2.TracesReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.GetSlow, timeout_s: float = ...) -> control_pb2.SlowReply: ...
     @overload
     def ask(
         self, name: str, body: control_pb2.GetCheckpoints, timeout_s: float = ...

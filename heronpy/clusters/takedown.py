@@ -10,26 +10,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
-import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
-from heronpy.ckpt.catalogue import in_folder, missing_files, roots_of
+from heronpy.ckpt.catalogue import Found, in_folder, missing_files, roots_of
+from heronpy.clusters.engines import end_all, engine_of, lease_times
 from heronpy.clusters.leftovers import clear_leftovers
 from heronpy.clusters.session import Session
+from heronpy.clusters.takedown_outcome import RECORD, Outcome, away_text, some
 from heronpy.common.errors import DeadlineError, HeronError
-from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.rpc import RpcClient
+from heronpy.plan.here import sockets_dir
+from heronpy.plan.submitted import Submitted
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
+from heronpy.storage.locations import open_store
+from heronpy.storage.objects.url import Place, Url
+from heronpy.storage.stores import SPOOL
 
 #: Every process of a topology has the path of its launch file in this variable of its environment.
 LAUNCH_VARIABLE = "HERON_LAUNCH"
@@ -39,59 +45,150 @@ OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
 ASK_AGAIN_S = 2.0
+#: Of an answer before the request is late.
+ANSWER_S = 0.5
+ENGINE_END_S = 20.0
+#: How long a scheduler of this host may take, before its processes are ended without it.
+LIMIT_S = 30.0
+#: For the last question to an engine and its answer.
+ENGINE_SLACK_S = 10.0
+#: For a scheduler to remove what is in the state manager.
+FORCE_S = 30.0
 
 
-@dataclass(slots=True)
-class Outcome:
-    """Result of a takedown; `remains` lists what could not be removed."""
-
-    by_scheduler: bool = False
-    processes_killed: int = 0
-    remains: list[str] = field(default_factory=list)
-    checkpoint: str = ""
-    """Where the newest intact checkpoint lies; one may have completed since the state manager was last read."""
-
-
-def sockets_dir(topology_id: str) -> Path:
-    """Folder of a topology's sockets: short, because a socket's path may have at most 107 bytes."""
-    base = tempfile.gettempdir()
-    base = base if len(base) <= 40 else "/tmp"
-    return Path(base) / f"heron-{os.getuid()}" / short_hash(topology_id)
+def limit_s(session: Session, topology: str) -> float:
+    """How long a takedown waits: with an engine as long as it takes to know that a silent container is lost."""
+    with contextlib.suppress(HeronError):
+        submitted = session.submitted(topology)
+        if submitted is not None and submitted.engine:
+            times = lease_times(submitted)
+            return times.stop_grace_s + times.lost_s + ENGINE_SLACK_S
+    return LIMIT_S
 
 
-def take_down(session: Session, record: plan_pb2.ExecutionState, timeout_s: float) -> Outcome:
-    """Stop the topology's processes and remove its state; returns what happened."""
-    outcome = Outcome()
+def take_down(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    timeout_s: float,
+    force: bool = False,
+    waits: Callable[[str], None] = lambda text: None,
+) -> Outcome:
+    """Stop the topology's processes and remove its state; returns what happened.
+
+    `waits` is told what an engine's containers are waited for. With `force` a topology is removed although the end of
+    some of them is not confirmed.
+    """
+    outcome = Outcome(unseen_host=session.elsewhere(record))
+    if outcome.unseen_host:
+        if session.scheduler_location(record.topology) is not None:
+            session.check_here(record, "its scheduler and processes are")
+        outcome.remains = _end_on_engine(session, record, outcome, timeout_s, force, waits)
+        if not outcome.remains:
+            remove_state(session, record)
+        return outcome
     deadline = time.monotonic() + timeout_s
     try:
         scheduler = session.scheduler(record.topology)
         if scheduler is not None:
             with scheduler:
                 while not outcome.by_scheduler:
-                    outcome.by_scheduler = _asked_to_kill(session, record, scheduler, deadline)
+                    outcome.by_scheduler = _asked_to_kill(session, record, scheduler, deadline, outcome, waits)
+                    if outcome.may_run and not outcome.by_scheduler and time.monotonic() >= deadline:
+                        if session.scheduler_location(record.topology) is None:
+                            break  # it was killed meanwhile
+                        if not force:
+                            # It goes on ending them, and the next command finds it there.
+                            outcome.remains, outcome.scheduler_lives = outcome.may_run, True
+                            outcome.look = _look_command(session, record)
+                            return outcome
+                        scheduler.call(control_pb2.KillTopology(force=True), FORCE_S)
+                        outcome.by_scheduler = True
             _wait_gone(record.launch_file, timeout_s)
     except HeronError:
         pass  # whatever the scheduler could not do is done by hand below
     outcome.processes_killed = kill_leftovers(record.launch_file)
     left = leftovers(record.launch_file)
     outcome.remains = [f"process {process.pid}" for process in left]
-    if not left:
-        outcome.checkpoint = _clear_checkpoints(session, record)
+    if not outcome.by_scheduler:
+        outcome.remains += _end_on_engine(session, record, outcome, timeout_s, force, waits)
+    if not outcome.remains:
+        try:
+            outcome.checkpoint = _clear_checkpoints(session, record)
+        except HeronError as error:
+            outcome.unswept = str(error)
         remove_state(session, record)
         remove_sockets(session, record)
     return outcome
 
 
-def _asked_to_kill(session: Session, record: plan_pb2.ExecutionState, client: RpcClient, deadline: float) -> bool:
-    """Ask, and ask again when there is no answer: the scheduler may have ended without its answer arriving."""
-    left_s = deadline - time.monotonic()
+def _end_on_engine(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    outcome: Outcome,
+    timeout_s: float,
+    force: bool,
+    waits: Callable[[str], None],
+) -> list[str]:
+    """End the containers of a topology that an engine runs, without its scheduler; returns what remains."""
+    submitted = session.submitted(record.topology)
+    if submitted is None or submitted.topology_id != record.topology_id or not submitted.engine:
+        return []
     try:
-        client.call(control_pb2.KillTopology(), max(min(left_s, ASK_AGAIN_S), 0.001))
-        return True
+        engine = engine_of(submitted)
+        outcome.look = engine.look_command()
+        ends = end_all(engine, timeout_s, waits=waits)
+        outcome.ended_on_engine = ends.asked
+        outcome.may_run = [*ends.left, *ends.unconfirmed]
+    except HeronError as error:
+        outcome.may_run = [f"what the engine {submitted.engine} runs of it"]
+        outcome.why_waits = str(error)
+    return [] if force else outcome.may_run
+
+
+def _look_command(session: Session, record: plan_pb2.ExecutionState) -> str:
+    with contextlib.suppress(HeronError):
+        submitted = session.submitted(record.topology)
+        if submitted is not None and submitted.engine:
+            return engine_of(submitted).look_command()
+    return ""
+
+
+def end_on_engine(submitted: Submitted) -> None:
+    """End what a submit that failed may have put there; an engine that does not answer is left alone."""
+    with contextlib.suppress(HeronError):
+        end_all(engine_of(submitted), ENGINE_END_S)
+
+
+def _asked_to_kill(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    client: RpcClient,
+    deadline: float,
+    outcome: Outcome,
+    waits: Callable[[str], None],
+) -> bool:
+    """Ask, and ask again when there is no answer: the scheduler may have ended without its answer arriving.
+
+    Whether it is done.
+    """
+    left_s = deadline - time.monotonic()
+    within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
+    try:
+        answer = client.call(control_pb2.KillTopology(wait_s=max(within_s - ANSWER_S, 0.001)), within_s)
+        if not isinstance(answer, control_pb2.KillUnderWay):
+            outcome.may_run, outcome.why_waits = [], ""
+            return True
+        if not outcome.may_run or outcome.why_waits != answer.engine_away:
+            waits(f"waiting for the end of {some(answer.left)}{away_text(answer.engine_away)}")
+        outcome.may_run, outcome.why_waits = list(answer.left) or [RECORD], answer.engine_away
+        return False
     except DeadlineError:
         current = session.record(record.topology)
         if current is None or current.topology_id != record.topology_id:
+            outcome.may_run, outcome.why_waits = [], ""
             return True
+        if outcome.may_run:
+            return False  # it has answered before, so it lives
         if left_s <= ASK_AGAIN_S or session.scheduler_location(record.topology) is None:
             raise
         return False
@@ -177,22 +274,36 @@ def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
     """Remove the topology's keys and nodes, unless they belong to a later topology of the same name."""
     current = session.record(record.topology)
     if current is None or current.topology_id == record.topology_id:
-        if record.working_dir:
+        if record.working_dir and not session.elsewhere(record):
             curve.remove(record.working_dir)
         teardown.remove_state(session.state, record.topology)
 
 
 def _clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """Remove what unfinished checkpoints have written; complete ones stay. Returns where the newest lies."""
+    """Remove what unfinished checkpoints have written; complete ones stay. Returns where the newest lies.
+
+    A HeronError says that an object store cannot be used.
+    """
     whole = []
-    with contextlib.suppress(HeronError, OSError):  # no launch file, or no store: nothing was written, either
-        for root in roots_of([settings_for(session.launch_of(record), CheckpointSettings)]):
-            folder = root / record.topology_id
-            clear_leftovers(folder)
-            if folder.is_dir():
-                whole += [found for found in in_folder(folder) if not missing_files(found)]
+    if record.working_dir:
+        shutil.rmtree(Path(record.working_dir) / SPOOL, ignore_errors=True)
+    roots: list[Place] = []
+    with contextlib.suppress(HeronError):  # no launch file: nothing was written, either
+        roots = roots_of([settings_for(session.launch_of(record), CheckpointSettings)])
+    for root in roots:
+        if isinstance(root, Url):
+            whole += _swept(root / record.topology_id)
+            continue
+        with contextlib.suppress(HeronError, OSError):  # no store: nothing was written, either
+            whole += _swept(root / record.topology_id)
     newest = max(whole, key=lambda found: found.checkpoint, default=None)
     return newest.location if newest is not None else ""
+
+
+def _swept(folder: Place) -> list[Found]:
+    """The intact checkpoints of a run that has ended, once everything else is removed."""
+    clear_leftovers(folder)
+    return [found for found in in_folder(folder) if not missing_files(found)] if open_store(folder).exists() else []
 
 
 def remove_sockets(session: Session, record: plan_pb2.ExecutionState) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from heronpy.clusters.known import heron_home
 from heronpy.clusters.target import Common
 from heronpy.common.errors import HeronError
+from heronpy.common.home import heron_home
 from heronpy.common.logs import setup
 from heronpy.procs.child_log import OwnLog
 from heronpy.tracker import place

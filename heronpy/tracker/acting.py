@@ -9,15 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from heronpy.clusters import restarting, scaling
 from heronpy.clusters.errors import RequestError
-from heronpy.clusters.killing import remove
-from heronpy.clusters.rewinding import rewind
-from heronpy.clusters.session import Session
-from heronpy.clusters.update_outcome import moves
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
@@ -31,8 +27,13 @@ from heronpy.tracker.reading import EFFECTIVELY_ONCE, TOPOLOGY
 from heronpy.tracker.tracker import CHANGES_MAX
 from heronpy.views.advice import ActionBody, ActionResult, Change
 
+# What makes the changes is imported by the first one: it is a fifth of all that a tracker would import to start.
+if TYPE_CHECKING:
+    from heronpy.clusters.scaling import Scaled
+    from heronpy.clusters.session import Session
+
 ACTIONS = TOPOLOGY + "/actions/"
-TIMEOUT_S, KILL_S = 90.0, 30.0
+TIMEOUT_S = 90.0
 TIMEOUT_MAX_S = 3600.0
 ANSWER_S = 10.0
 
@@ -149,6 +150,9 @@ async def deactivate(call: Call) -> ActionResult:
 
 
 def _restart(order: Order) -> Done:
+    from heronpy.clusters import restarting
+    from heronpy.clusters.update_outcome import moves
+
     body = order.body
     if sum(one is not None for one in (body.container, body.task, body.component)) > 1:
         raise RequestError("name a container, a task or a component, not two of them")
@@ -175,6 +179,8 @@ async def restart(call: Call) -> ActionResult:
 
 
 def _update(order: Order) -> Done:
+    from heronpy.clusters import scaling
+
     body, session = order.body, order.session
     if bool(body.parallelism) == bool(body.settings):
         raise RequestError("an update changes either parallelism or settings; give one of them")
@@ -197,7 +203,7 @@ def _update(order: Order) -> Done:
     return text, [*changes_made, *said]
 
 
-def _scaled(verbs: tuple[str, str, str], done: scaling.Scaled) -> Done:
+def _scaled(verbs: tuple[str, str, str], done: Scaled) -> Done:
     if not done:
         return "nothing changes: the topology is as requested", []
     add, remove_, move = verbs
@@ -240,20 +246,14 @@ async def savepoint(call: Call) -> ActionResult:
 
 
 def _restore(order: Order) -> Done:
+    from heronpy.clusters.rewinding import preview, rewind
+
     _check_stateful(order)
     number = order.body.checkpoint or 0
     if order.body.dry_run:
-        known = order.session.ask(order.name, control_pb2.GetCheckpoints())
-        whole = [one.checkpoint for one in known.complete if not one.damaged]
-        if number and number not in whole:
-            raise RequestError(f"'{order.name}' has no whole checkpoint {number}; there are: {_known(whole)}")
-        start = number or max(whole, default=0)
-        return f"would go back to {f'checkpoint {start}' if start else 'empty state'}; all tasks restart", []
+        start, follows = preview(order.session, order.name, number)
+        return f"would go back to {f'checkpoint {start}' if start else 'empty state'}", follows
     return rewind(order.session, order.name, number, order.timeout_s()), []
-
-
-def _known(numbers: list[int]) -> str:
-    return ", ".join(str(one) for one in sorted(numbers, reverse=True)[:10]) or "none"
 
 
 @table.route("POST", ACTIONS + "restore", Scope.ADMIN, takes=ActionBody, returns=ActionResult)
@@ -263,15 +263,22 @@ async def restore(call: Call) -> ActionResult:
 
 
 def _kill(order: Order) -> Done:
+    from heronpy.clusters.killing import remove
+    from heronpy.clusters.takedown import limit_s
+    from heronpy.clusters.takedown_outcome import unseen
+
     if order.body.dry_run:
         plan = order.session.packing_plan(order.name)
         tasks = sum(len(container.instances) for container in plan.containers)
         return f"would stop {counted(tasks, 'task')} and remove topology '{order.name}'; logs and checkpoints stay", []
-    record, outcome, newest = remove(order.session, order.name, order.timeout_s(KILL_S), order.record.topology_id)
+    limit = min(limit_s(order.session, order.name), TIMEOUT_MAX_S)
+    record, outcome, newest = remove(order.session, order.name, order.timeout_s(limit), order.record.topology_id)
     kept = [f"logs stay in {record.working_dir}/log-files"]
     if newest:
         kept.append(f"the newest checkpoint is {newest}")
-    if not outcome.by_scheduler:
+    if outcome.unseen_host:
+        kept.append(unseen(order.name, outcome.unseen_host))
+    elif not outcome.by_scheduler:
         kept.append(f"its scheduler was gone; {outcome.processes_killed} left processes were stopped")
     return f"killed topology '{order.name}'", kept
 

@@ -26,45 +26,21 @@ from heronpy.common.errors import (
     RpcError,
     TopologyError,
 )
-from heronpy.tracker import (
-    acting,
-    exporting,
-    heron,
-    history_routes,
-    peer,
-    reading,
-    reading_files,
-    streaming,
-    taking,
-)
+from heronpy.tracker import acting, exporting, heron, history_routes, reading, reading_files, streaming, taking
 from heronpy.tracker.calls import Call, Route, Text
-from heronpy.tracker.guard import SAFE, Asker, Facts, Refusal, Scope, bearer, decide
+from heronpy.tracker.front import facts_of, open_answer, path_of, problem_response, send_with_headers
+from heronpy.tracker.guard import SAFE, Asker, Refusal, Scope, bearer, decide
 from heronpy.tracker.history_ended import EndedError
 from heronpy.tracker.openapi import document
-from heronpy.tracker.pages import INDEX, Page, load
+from heronpy.tracker.pages import Page, load
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.tracker import Tracker
-from heronpy.views.overview import Problem as ProblemShape
 
 log = logging.getLogger("heronpy.tracker")
 
 BODY_MAX_BYTES = 64 * 1024
 QUERY_MAX_BYTES = 16 * 1024
 
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self';"
-        " base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
-        " require-trusted-types-for 'script'; trusted-types 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Cache-Control": "no-store",
-}
 #: The class of an error decides its status; the first that fits.
 _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
     (NotThereError, 404, "not-found"),
@@ -120,13 +96,11 @@ class App:
             response = await self._respond(request)
         except ClientDisconnect:
             return
-        for name, value in HEADERS.items():
-            response.headers.setdefault(name, value)
-        await response(scope, receive, send)
+        await send_with_headers(response, scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
         try:
-            found = self._find(request.method, _path(request))
+            found = self._find(request)
             asker = self._let_in(request, found.scope if found is not None else Scope.VIEW)
             if found is None:
                 return self._unknown(request)
@@ -138,7 +112,7 @@ class App:
         except ClientDisconnect:
             raise
         except Exception as error:
-            log.exception("%s %s failed", request.method, _path(request))
+            log.exception("%s %s failed", request.method, path_of(request))
             text = f"the tracker itself failed: {type(error).__name__}"
             return problem_response(Problem(500, "bug", text, "its log says more"))
 
@@ -149,16 +123,15 @@ class App:
         decided = decide(scope, facts, self._tracker.house, holder)
         if isinstance(decided, Refusal):
             who = holder.who if holder is not None else f"uid {facts.uid}" if facts.uid is not None else "unknown"
-            self._tracker.audit.refused(who, request.method, _path(request), decided.title)
+            self._tracker.audit.refused(who, request.method, path_of(request), decided.title)
             raise Problem(decided.status, decided.type, decided.title, decided.detail)
         return decided
 
-    def _find(self, method: str, path: str) -> _Found | None:
-        if path == "/health":
-            return _Health() if method in SAFE else None
-        page = path.removeprefix("/static/") if path.startswith("/static/") else INDEX if path == "/" else None
-        if page is not None:
-            return _Static(page) if method in SAFE else None
+    def _find(self, request: Request) -> _Found | None:
+        method, path = request.method, path_of(request)
+        found = open_answer(path, request, self._pages)
+        if found is not None:
+            return _Open(found)
         if path == reading.V1 + "/openapi.json":
             return _Document() if method in SAFE else None
         wanted = "GET" if method == "HEAD" else method
@@ -169,11 +142,11 @@ class App:
         return None
 
     def _unknown(self, request: Request) -> Response:
-        methods = sorted({route.method for pattern, route in self._compiled if pattern.match(_path(request))})
+        methods = sorted({route.method for pattern, route in self._compiled if pattern.match(path_of(request))})
         if methods:
-            text = f"{request.method} is not a method of {_path(request)}"
+            text = f"{request.method} is not a method of {path_of(request)}"
             return problem_response(Problem(405, "bad-method", text, f"use {' or '.join(methods)}"))
-        text = f"there is nothing at {_path(request)[:200]!r}"
+        text = f"there is nothing at {path_of(request)[:200]!r}"
         return problem_response(Problem(404, "not-found", text, f"{reading.V1}/openapi.json lists what there is"))
 
     async def answer(self, route: Route, path: dict[str, str], request: Request, asker: Asker) -> Response:
@@ -197,25 +170,9 @@ class App:
             return Response(found.content, media_type=found.media)
         return Response(msgspec.json.encode(found), media_type=route.media)
 
-    def page(self, name: str, request: Request) -> Response:
-        """A file of the pages."""
-        page = self._pages.get(name)
-        if page is None:
-            raise Problem(404, "not-found", f"there is no page {name[:200]!r}", "go to /")
-        headers = {"ETag": page.etag, "Cache-Control": "no-cache"}
-        if page.etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
-            return Response(status_code=304, headers=headers)
-        return Response(page.content, headers=headers, media_type=page.media)
-
     def openapi(self) -> Response:
         """The OpenAPI document."""
         return Response(self._openapi, media_type="application/json")
-
-
-def _path(request: Request) -> str:
-    """The path as it was sent: `request.url` is made with the Host header, which anybody can write."""
-    path: str = request.scope["path"]
-    return path
 
 
 class _Found:
@@ -224,20 +181,17 @@ class _Found:
     scope = Scope.OPEN
 
     async def respond(self, app: App, request: Request, asker: Asker) -> Response:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define respond")
 
 
-class _Health(_Found):
-    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
-        return Response(b'{"status":"ok"}\n', media_type="application/json")
+class _Open(_Found):
+    """Health, or a file of the pages."""
 
-
-class _Static(_Found):
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, answer: Response) -> None:
+        self._answer = answer
 
     async def respond(self, app: App, request: Request, asker: Asker) -> Response:
-        return app.page(self.name, request)
+        return self._answer
 
 
 class _Document(_Found):
@@ -256,31 +210,10 @@ class _Routed(_Found):
         return await app.answer(self._route, self._path, request, asker)
 
 
-def facts_of(request: Request) -> Facts:
-    """What the guard decides from. The kernel is asked only when no token is given."""
-    names = [name for name, _ in request.headers.items()]
-    headers = dict(request.headers.items())
-    client, server = request.scope.get("client"), request.scope.get("server")
-    uid = None
-    if "authorization" not in headers and client is not None and server is not None and server[1] is not None:
-        uid = peer.uid_of((client[0], client[1]), (server[0], server[1]))
-    repeated = frozenset(name for name in names if names.count(name) > 1)
-    return Facts(request.method, headers, repeated, uid, request.scope["scheme"] == "https")
-
-
 def problem_of(error: HeronError) -> Problem:
     """An error of another room as a problem."""
     status, word = next(((status, word) for kind, status, word in _STATUS if isinstance(error, kind)), (409, "failed"))
     return Problem(status, word, str(error) or type(error).__name__)
-
-
-def problem_response(problem: Problem) -> Response:
-    """A problem as `application/problem+json`."""
-    shape = ProblemShape(
-        status=problem.status, type=problem.type, title=str(problem), detail=problem.detail, nearest=problem.nearest
-    )
-    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
-    return Response(msgspec.json.encode(shape), problem.status, headers=headers, media_type="application/problem+json")
 
 
 async def _body(request: Request) -> bytes:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -30,18 +32,33 @@ STREAMS_MAX = 64
 KEPT_MAX = 64
 PING_S = 15.0
 POLL_S, LIST_POLL_S = 2.0, 5.0
+#: A poll comes up to twice this part of its time earlier.
+JITTER = 0.1
+#: Between two looks whether something stands out, which a page shows without waiting for the next poll.
+GLANCE_S = 1.0
+#: How old the figures of a look may be: as good as asked for now.
+GLANCE_FRESH_S = 0.2
+#: Between the questions for the figures of the list.
+APART_S = 0.01
+#: A state that nobody has renewed for so long is not shown any more before it is renewed.
+RECENT_S = 10.0
 #: New events that a viewer gets at once; all are in `GET /events`.
 EVENTS_MAX = 100
 
 Make = Callable[[], Awaitable[Snapshot]]
+#: Whether something stands out from what is shown.
+Glance = Callable[[Snapshot], Awaitable[bool]]
 
 
 class Feed:
     """The newest state of one view, renewed while somebody looks."""
 
-    def __init__(self, make: Make, every_s: float, watched: Watched | None = None) -> None:
+    def __init__(
+        self, make: Make, every_s: float, watched: Watched | None = None, glance: Glance | None = None
+    ) -> None:
         self._make = make
         self._every_s = every_s
+        self._glance = glance
         self._watched = watched
         self._id = secrets.token_hex(4)
         self._changed = asyncio.Condition()
@@ -50,6 +67,7 @@ class Feed:
         self._last_event: int | None = None
         #: The last message that was made: from which version to which.
         self._encoded: tuple[int, int, bytes] | None = None
+        self._renewed_at = float("-inf")
         self.version = 0
         self.state: Snapshot | None = None
         self.viewers = 0
@@ -63,10 +81,12 @@ class Feed:
         """Messages for one viewer, until it goes or the topology does."""
         self.viewers += 1
         try:
+            # The state is of the time when somebody looked last.
+            recent = self.state is not None and time.monotonic() - self._renewed_at < RECENT_S
+            if self._task is None and not recent:
+                await self._renew_safely()
             if self._task is None:
-                await self._renew_safely()  # the state is of the time when somebody looked last
-            if self._task is None:
-                self._task = asyncio.create_task(self._run())
+                self._task = asyncio.create_task(self._run(at_once=recent))
             async for message in self._messages(last_id):
                 yield message
         finally:
@@ -105,14 +125,32 @@ class Feed:
             self._encoded = (seen, version, live.message(name, body, f"{self._id}-{version}"))
         return self._encoded[2]
 
-    async def _run(self) -> None:
+    async def _run(self, at_once: bool) -> None:
         while True:
-            await asyncio.sleep(self._every_s)
+            if not at_once:
+                await self._pause()
+            at_once = False
             await self._renew_safely()
             if self.gone:
                 async with self._changed:
                     self._changed.notify_all()
                 return
+
+    async def _pause(self) -> None:
+        """Until the next poll is due, or something stands out.
+
+        Not in step with other feeds, which often begin together, as when a tracker starts again: what they would ask at
+        once would hold up all.
+        """
+        due = time.monotonic() + self._every_s * random.uniform(1 - 2 * JITTER, 1)
+        while (left_s := due - time.monotonic()) > 0:
+            if self._glance is None or left_s < 1.5 * GLANCE_S:
+                await asyncio.sleep(left_s)
+                return
+            await asyncio.sleep(GLANCE_S)
+            with contextlib.suppress(HeronError, OSError):
+                if self.state is not None and await self._glance(self.state):
+                    return
 
     async def _renew_safely(self) -> None:
         try:
@@ -123,11 +161,16 @@ class Feed:
             log.exception("a live stream could not be renewed")
 
     async def _renew(self) -> None:
-        new = await self._make()
+        new = live.settled(self.state, await self._make())
+        self._renewed_at = time.monotonic()
         events = await self._new_events()
         change = live.delta(self.state, new) if self.state is not None else None
         if change is not None and not change.fields and not change.tables and not events:
             return
+        if change is not None:
+            # Those who have seen the last state get it as it is.
+            number = self.version + 1
+            self._encoded = number - 1, number, live.message("delta", change, f"{self._id}-{number}")
         async with self._changed:
             self.state, self.version = new, self.version + 1
             self._events.extend(events)
@@ -146,6 +189,11 @@ class Feed:
         return found
 
 
+async def _refresh_in(seconds: float, watched: Watched) -> None:
+    await asyncio.sleep(seconds)
+    await watched.refresh()
+
+
 class Feeds:
     """All feeds that somebody looks at."""
 
@@ -162,13 +210,24 @@ class Feeds:
 
         known: Tasks | None = None
 
-        async def make() -> Snapshot:
+        async def ask_tasks() -> None:
             nonlocal known
-            await asyncio.gather(cluster.refresh(), watched.refresh())
-            if level == "tasks":
+            if level == "tasks" and watched.answers:
                 # Without an answer those that are known stay; the head says that nobody answers.
                 with contextlib.suppress(HeronError):
                     known = await watched.tasks()
+
+        async def glance(shown: Snapshot) -> bool:
+            await watched.refresh(GLANCE_FRESH_S)
+            load = watched.load()
+            return load is not None and (shown.load is None or live.stands_out(shown.load, load))
+
+        async def make() -> Snapshot:
+            if not watched.answers:
+                await watched.refresh(GLANCE_FRESH_S)
+            await asyncio.gather(cluster.refresh(), ask_tasks())
+            # Last, so that the figures that everybody looks at wait for nothing else.
+            await watched.refresh(GLANCE_FRESH_S)
             return Snapshot(
                 level=level,
                 topology=watched.summary(),
@@ -181,15 +240,21 @@ class Feeds:
 
         # What was seen of it while it ran is another feed.
         kind = "ended" if watched.ended_at is not None else "topology"
-        return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched))
+        return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched, glance))
 
     def of_list(self, clusters: list[ClusterSource], where: str, sees: Callable[[Watched], bool]) -> Feed:
         """The feed of all topologies that are within `where`, by place and name."""
 
+        shown = False
+
         async def make() -> Snapshot:
+            nonlocal shown
             await asyncio.gather(*(cluster.refresh() for cluster in clusters))
             mine = [one for cluster in clusters for one in cluster.topologies.values() if sees(one)]
-            await asyncio.gather(*(one.refresh() for one in mine))
+            # Answers that come together hold up all other pages; only who looks first must not wait.
+            apart_s = min(APART_S, LIST_POLL_S / 2 / max(len(mine), 1)) if shown else 0.0
+            await asyncio.gather(*(_refresh_in(number * apart_s, one) for number, one in enumerate(mine)))
+            shown = True
             found = [one.summary() for one in mine]
             found.sort(key=lambda one: (one.cluster, one.role, one.environ, one.name))
             return Snapshot(

@@ -22,7 +22,7 @@ from heronpy.tracker.place import Running
 
 #: What `heron ui` started ends after this time without request.
 IDLE_EXIT_S = 1800.0
-START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.05
+START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.02
 
 
 def find(home: Path) -> Running | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,28 +13,26 @@ from typing import Any, TypeVar
 import msgspec
 from google.protobuf.message import DecodeError, Message
 
+from heronpy.clusters.ended import read_kept
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
-from heronpy.common.errors import ConfigError
-from heronpy.common.folders import read_own
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler.teardown import ENDED
-from heronpy.statemgr.base import MAX_BYTES
-from heronpy.tmaster.minutes import MINUTE_S
+from heronpy.tmaster.minutes import MINUTE_S, Minutes
 from heronpy.tmaster.totals import Totals
 from heronpy.tracker.history import SENTENCES, how_ended, rows_of_ledger, timeline
 from heronpy.tracker.history_store import Run, Store
 from heronpy.tracker.sources import Diagnosis, Watched
 from heronpy.views.build_overview import topology_of, totals_of
-from heronpy.views.build_past import event_of
+from heronpy.views.build_past import event_of, timeline_of
 from heronpy.views.build_plan import plan_of
 from heronpy.views.build_saved import batches_of
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Topology
-from heronpy.views.past import Timeline
+from heronpy.views.past import Event, Timeline
 from heronpy.views.plan import Plan
 from heronpy.views.saved import Batches
 
@@ -127,24 +124,6 @@ def record_of(run: Run) -> plan_pb2.ExecutionState:
 # ---- how it ended -----------------------------------------------------------------------------
 
 
-def kept_files(home: Path, cluster: str) -> Iterator[Path]:
-    """What working folders keep of ended topologies; a name is a topology's id. Blocking."""
-    for path in (home / "topologies" / cluster).glob(f"*/*/{ENDED}/*"):
-        with suppress(OSError):
-            if not path.name.startswith(".") and stat.S_ISREG(path.lstat().st_mode):
-                yield path
-
-
-def read_kept(path: Path) -> control_pb2.EndedTopology | None:
-    """What a working folder keeps of an ended topology; None when there is nothing, or it is damaged."""
-    kept = control_pb2.EndedTopology()
-    try:
-        kept.ParseFromString(read_own(path, MAX_BYTES))
-    except (OSError, ConfigError, DecodeError):
-        return None
-    return kept if kept.record.topology_id == path.name else None
-
-
 def finish(store: Store, run: Run, now: float) -> None:
     """Keep how a topology has ended, and what its working folder still tells. Blocking."""
     record = record_of(run)
@@ -185,6 +164,15 @@ def _rows(batches: Batches) -> int:
     return sum(sink.rows for sink in batches.sinks)
 
 
+def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
+    """How a topology ended, its events and its last minutes, by what its working folder keeps alone."""
+    last = next((one.reason for one in reversed(kept.events.events) if one.kind == control_pb2.EVENT_LIFE), "")
+    shown = _summary(kept.record, None, kept, how_ended(last), kept.ended_at)
+    minutes = Minutes()
+    minutes.take_over(kept.minutes, kept.record.topology_id)
+    return shown, [event_of(one) for one in kept.events.events], timeline_of(minutes.query(control_pb2.GetTimeline()))
+
+
 def _hosts(physical: plan_pb2.PhysicalPlan) -> dict[int, str]:
     return {one.container: one.host for one in physical.stmgrs if one.host}
 
@@ -206,6 +194,7 @@ def _summary(
         summed = counts.summed()
         mode = reliability_mode(kept.topology) if kept.HasField("topology") else known.mode
         summed.lost_estimated = mode == "ATMOST_ONCE" and counts.uncounted
+        summed.lost_unknown = mode == "ATMOST_ONCE" and counts.queues_lost
         summed.restores = counts.restores if mode == "EFFECTIVELY_ONCE" else 0
         # What was answered last may be newer than what the topology master has written last.
         if totals is None or summed.acked + summed.failed >= totals.acked + totals.failed:
@@ -257,6 +246,11 @@ class EndedTopology(Watched):
         self.master = _Files(session, record, self.gone)
         self._summary, self._plan_kept, self._load_kept = summary, plan, load
         self.tasks_kept: Tasks | None = None
+
+    @property
+    def answers(self) -> bool:
+        """What is kept is always there."""
+        return True
 
     async def refresh(self, fresh_s: float | None = None) -> None:
         """Nothing changes any more."""

@@ -19,8 +19,9 @@ from math import isnan, nan
 
 import msgspec
 
-from heronpy.clusters.known import heron_home
+from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.common.errors import HeronError
+from heronpy.common.home import heron_home
 from heronpy.common.states import lifecycle_name
 from heronpy.proto import control_pb2
 from heronpy.tmaster.minutes import MINUTE_S
@@ -34,8 +35,10 @@ from heronpy.tracker.problems import Problem
 from heronpy.tracker.sources import ClusterSource, Watched
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.build_past import event_of
+from heronpy.views.build_saved import spark_figures
 from heronpy.views.load import Load
 from heronpy.views.past import Series, Timeline
+from heronpy.views.saved import Batches
 
 log = logging.getLogger("heronpy.tracker")
 
@@ -82,6 +85,15 @@ class Samples:
     def __init__(self) -> None:
         self._times: list[float] = []
         self._columns: dict[tuple[str, str], array[float]] = {}
+        #: The batches of Spark, when they were seen last, and what is known of them since the time before.
+        self._batches: tuple[Batches, float] | None = None
+        self._spark: dict[str, float | None] = {}
+
+    def see_batches(self, found: Batches, at: float) -> None:
+        """Note the batches of Spark; the next figures tell of them."""
+        before = self._batches
+        self._spark = spark_figures(found, before[0] if before else None, at - before[1] if before else 0.0)
+        self._batches = found, at
 
     def see(self, load: Load) -> None:
         """Note figures, unless they are as old as the last ones."""
@@ -89,6 +101,8 @@ class Samples:
             return
         self._times.append(load.at)
         self._note("", "held", load.held)
+        for name, value in self._spark.items():
+            self._note("", name, value)
         for row in load.components:
             for name in _SAMPLED:
                 self._note(row.name, name, getattr(row, name))
@@ -225,7 +239,7 @@ class Keeper:
     async def _find_ended(self, cluster: ClusterSource) -> None:
         """Topologies that no look has seen, by what their working folders keep."""
         here = {one.record.topology_id for one in cluster.topologies.values()}
-        paths = await asyncio.to_thread(lambda: list(history_ended.kept_files(heron_home(), cluster.name)))
+        paths = await asyncio.to_thread(lambda: list(kept_files(heron_home(), cluster.name)))
         seen = self._seen_files.get(cluster.name, frozenset())
         self._seen_files[cluster.name] = frozenset(path.name for path in paths)
         new = [path for path in paths if path.name not in seen and path.name not in here]
@@ -233,7 +247,7 @@ class Keeper:
             return
         known = {run.id for run in await self._history.do(lambda store: store.runs())}
         for path in new:
-            kept = await asyncio.to_thread(history_ended.read_kept, path) if path.name not in known else None
+            kept = await asyncio.to_thread(read_kept, path) if path.name not in known else None
             if kept is not None and kept.record.cluster == cluster.name:
                 record = kept.record
                 run = Run(path.name, cluster.name, record.topology, record.SerializeToString(), kept.ended_at, None)
@@ -322,6 +336,8 @@ class Keeper:
                 found[kind] = answer
             elif not isinstance(answer, HeronError | Problem):
                 log.error("the %s of %s cannot be kept", kind, watched.name, exc_info=answer)
+        if isinstance(batches := found.get("batches"), Batches):
+            one.samples.see_batches(batches, time.time())
         if one.load is not None:
             found[LOAD] = one.load
         one.has_config = one.has_config or "config" in found

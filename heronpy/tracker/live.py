@@ -7,16 +7,30 @@ states and never has more than one message waiting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, log10
-from typing import Any
+from math import floor, isfinite, log10
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from heronpy.views.live import Cells, Delta, Snapshot
+from heronpy.views.load import ComponentLoad, Load
 
-#: Digits of a live figure: a third of the bytes, and nobody reads more.
-DIGITS = 4
+#: Significant digits of a live figure, as many as a page shows: a third of the bytes.
+DIGITS = 3
+#: Shown with two digits after the point.
+_SHARES = frozenset(("busy", "blocked", "idle", "busy_max", "blocked_max", "held"))
+#: Whole numbers that are shown rounded; all others count something exactly.
+_ROUGH = frozenset(("queue_tuples", "pending"))
+#: Seconds since 1970, from 2001 on.
+_TIME_OF_DAY = 1e9
+#: What `settled` takes for the same: a share, and the part of any other figure.
+SHARE_STEP, STEP = 0.015, 0.01
+#: Who a row is, and limits: both change only by a change of the topology.
+_EXACT = frozenset(("name", "id", "task_id", "container", "queue_bound_bytes", "memory_limit_bytes"))
+#: What `stands_out` looks at, and the part of the larger figure that it must have changed by.
+_RATES, JUMP = ("emitted_per_s", "executed_per_s", "failed_per_s"), 0.5
+Row = TypeVar("Row", bound=Struct)
 #: Tables of a snapshot: name, attribute path, fields that name a row.
 _TABLES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("topologies", ("topologies",), ("cluster", "role", "environ", "name", "id")),
@@ -28,11 +42,85 @@ _TABLES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 _IN_TABLES = frozenset(path for _, path, _ in _TABLES)
 
 
-def rounded(value: Any) -> Any:
-    """The same value with floats of at most DIGITS significant digits; times of day and lists stay."""
-    if isinstance(value, float) and value and abs(value) < 1e9:
+def rounded(name: str, value: Any) -> Any:
+    """The value of a field with the digits that are shown; a float without a fraction becomes an int, which is shorter.
+
+    Numbers of things, texts and lists stay. Times of day keep milliseconds.
+    """
+    if isinstance(value, float):
+        if name in _SHARES:
+            value = round(value, 2)
+        elif name == "cpu":
+            value = round(value, 2 if abs(value) >= 0.1 else 3)
+        elif name == "silent_s":
+            value = round(value)  # below a second it says nothing but when it was asked
+        elif isfinite(value) and value:
+            digits = 3 if abs(value) >= _TIME_OF_DAY else DIGITS - 1 - floor(log10(abs(value)))
+            value = round(value, digits)
+        return int(value) if isfinite(value) and value == int(value) else value
+    if type(value) is int and value and (name in _ROUGH or "_bytes" in name):
         return round(value, DIGITS - 1 - floor(log10(abs(value))))
     return value
+
+
+def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
+    """`new` with the figures of `old` in its tables where they are as good as the same: less than STEP apart.
+
+    A steady topology then sends little. What is shown is never farther than that from what is; to and from 0 is always
+    told, and so is the summary of the topology.
+    """
+    if old is None or old.load is None or new.load is None:
+        return new
+    load, tasks = new.load, new.tasks
+    load = msgspec.structs.replace(
+        load, components=_settled(old.load.components, load.components), edges=_settled(old.load.edges, load.edges)
+    )
+    if old.tasks is not None and tasks is not None:
+        tasks = msgspec.structs.replace(tasks, tasks=_settled(old.tasks.tasks, tasks.tasks))
+    return msgspec.structs.replace(new, load=load, tasks=tasks)
+
+
+def stands_out(shown: Load, now: Load) -> bool:
+    """Whether something has changed that somebody who looks would miss: at once, not with the next poll.
+
+    Work that begins, ends or changes by half, tasks that come or go, and who holds the spouts back. Queues and
+    latencies swing too much to tell.
+    """
+    if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
+        return True
+    if [one.name for one in shown.culprits] != [one.name for one in now.culprits]:
+        return True
+    if [one.name for one in shown.components] != [one.name for one in now.components]:
+        return True
+    return any(map(_row_stands_out, shown.components, now.components))
+
+
+def _row_stands_out(was: ComponentLoad, now: ComponentLoad) -> bool:
+    if (was.tasks, was.up, was.restarts) != (now.tasks, now.up, now.restarts):
+        return True
+    rates = ((getattr(was, name) or 0.0, getattr(now, name) or 0.0) for name in _RATES)
+    return any(abs(one - other) > JUMP * max(one, other) for one, other in rates)
+
+
+def _settled(before: list[Row], after: list[Row]) -> list[Row]:
+    if len(before) != len(after) or not after:
+        return after
+    names = [name for name in after[0].__struct_fields__ if name not in _EXACT]
+    return [_settled_row(one, other, names) for one, other in zip(before, after)]
+
+
+def _settled_row(one: Row, other: Row, names: list[str]) -> Row:
+    kept = {}
+    for name in names:
+        was, now = getattr(one, name), getattr(other, name)
+        if was != now and was and now and _is_figure(name, was) and _is_figure(name, now):
+            if abs(now - was) < (SHARE_STEP if name in _SHARES else STEP * abs(was)):
+                kept[name] = was
+    return msgspec.structs.replace(other, **kept) if kept else other
+
+
+def _is_figure(name: str, value: Any) -> bool:
+    return isinstance(value, float) or (type(value) is int and (name in _ROUGH or "_bytes" in name))
 
 
 def delta(old: Snapshot, new: Snapshot) -> Delta | None:
@@ -82,15 +170,19 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
         if one is other or one == other:
             continue
         for name in names:
-            value = rounded(getattr(other, name))
-            if rounded(getattr(one, name)) != value:
+            was, now = getattr(one, name), getattr(other, name)
+            if was == now:
+                continue
+            value = rounded(name, now)
+            if rounded(name, was) != value:
                 cells = found.setdefault(name, Cells(rows=[], values=[]))
                 assert cells.rows is not None
                 cells.rows.append(number)
                 cells.values.append(value)
-    for cells in found.values():
-        if len(cells.values) == len(after):
-            cells.rows = None
+    for name, cells in found.items():
+        if 2 * len(cells.values) > len(after):
+            # Then the numbers of the rows are longer than the values of the others.
+            cells.rows, cells.values = None, [rounded(name, getattr(row, name)) for row in after]
     return found
 
 
@@ -105,8 +197,9 @@ def _add_fields(found: Delta, prefix: str, part: str, old: Struct | None, new: S
 
 
 def _changed(path: str, old: Any, new: Any) -> dict[str, Any]:
-    value = rounded(new)
-    return {path: value} if rounded(old) != value else {}
+    name = path.rpartition(".")[2]
+    value = rounded(name, new)
+    return {path: value} if rounded(name, old) != value else {}
 
 
 def message(event: str, body: Struct, number: str) -> bytes:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
-from heronpy.ckpt.catalogue import Found
 from heronpy.clusters.masters import NoMasterError
-from heronpy.clusters.places import found_of
 from heronpy.common.errors import DeadlineError
 from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
@@ -18,23 +17,33 @@ from heronpy.tracker.guard import Scope
 from heronpy.tracker.history import origin_of
 from heronpy.tracker.history_ended import NO_NUMBER, decoded
 from heronpy.tracker.problems import Problem
+from heronpy.tracker.sources import Watched
+from heronpy.tracker.tracker import Tracker
 from heronpy.views.advice import Doctor
 from heronpy.views.build_advice import doctor_of
-from heronpy.views.build_past import events_of, exceptions_of, series_name, timeline_of
+from heronpy.views.build_ended import FIGURES_S, doctor_of_ended
+from heronpy.views.build_past import events_of, exceptions_of, metric_name, series_name, slow_of, timeline_of
 from heronpy.views.build_saved import BATCH_METRICS, GATEWAY, batches_of, checkpoints_of, detail_of
+from heronpy.views.build_traces import traces_of
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Me, Topologies, Topology
-from heronpy.views.past import Event, Events, Exceptions, Timeline
+from heronpy.views.past import Event, Events, Exceptions, Slow, Timeline
 from heronpy.views.plan import Plan
 from heronpy.views.saved import Batches, CheckpointDetail, Checkpoints
+from heronpy.views.traces import Traces
+
+if TYPE_CHECKING:
+    from heronpy.ckpt.catalogue import Found
 
 V1 = "/api/v1"
 TOPOLOGY = V1 + "/topologies/{cluster}/{role}/{environ}/{name}"
 PAGE_MAX = 200
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
+EVENTS_MAX = 1000
 
 table = Table()
 _COMPONENT = Param("component", "only this component")
+_TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32) - 1)
 
 
 def no_answer(call: Call) -> Problem:
@@ -129,7 +138,12 @@ async def tasks(call: Call) -> Tasks:
 
 @table.route("GET", TOPOLOGY + "/doctor", Scope.VIEW, returns=Doctor)
 async def doctor(call: Call) -> Doctor:
-    """What holds the topology back, and what to do next."""
+    """What holds the topology back, and what to do next; of what has ended, what its last minutes and events tell."""
+    watched = call.watched
+    if watched.ended_at is not None:
+        past = await _events(call, 0, EVENTS_MAX)
+        request = control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S)
+        return doctor_of_ended(watched.summary(), past.events, await _timeline(call, request))
     signals, findings = await call.watched.diagnosis()
     return doctor_of(signals, findings, call.watched.record.cluster)
 
@@ -145,39 +159,55 @@ async def doctor(call: Call) -> Doctor:
 )  # fmt: skip
 async def timeline(call: Call) -> Timeline:
     """Series of the last fourteen days, one point a minute or more; of what has ended, before its end."""
-    wanted, watched, history = call.query, call.watched, call.tracker.history
+    wanted, watched = call.query, call.watched
     now = watched.ended_at or time.time()
     since = wanted["since"] if wanted["since"] >= 0 else now + wanted["since"]
     request = control_pb2.GetTimeline(
         components=wanted["component"], since=since, until=wanted["until"], points=wanted["points"],
         names=[series_name(name) for name in wanted["metric"]],
     )  # fmt: skip
+    return await _timeline(call, request)
+
+
+async def _timeline(call: Call, request: control_pb2.GetTimeline) -> Timeline:
+    """What the topology master tells, and what is kept."""
+    watched, history = call.watched, call.tracker.history
     if watched.ended_at is not None:
-        samples = await history.samples(watched.record.topology_id, wanted["component"], wanted["metric"])
+        metrics = [metric_name(name) for name in request.names]
+        samples = await history.samples(watched.record.topology_id, list(request.components), metrics)
         if samples is not None:
             return samples
+    return timeline_of(await minutes_of(call.tracker, watched, request))
+
+
+async def minutes_of(tracker: Tracker, watched: Watched, request: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
+    """What the topology master or the history has of these series; raises what the topology master does."""
+    now = watched.ended_at or time.time()
     told, error = None, None
     try:
         told = await watched.master.ask(request)
     except (NoMasterError, DeadlineError) as problem:
         error = problem
-    reply = await history.minutes(watched.record.topology_id, request, told, now)
-    if reply is None:
-        if error is not None and watched.ended_at is None:
-            raise error
-        reply = control_pb2.TimelineReply()
-    return timeline_of(reply)
+    reply = await tracker.history.minutes(watched.record.topology_id, request, told, now)
+    if reply is None and error is not None and watched.ended_at is None:
+        raise error
+    return reply if reply is not None else control_pb2.TimelineReply()
 
 
 @table.route(
     "GET", TOPOLOGY + "/events", Scope.VIEW,
     Param("after", "only events with a higher number", int, 0, low=0, high=(1 << 63) - 1),
-    Param("limit", "the newest of them", int, 1000, low=1, high=1000),
+    Param("limit", "the newest of them", int, EVENTS_MAX, low=1, high=EVENTS_MAX),
     returns=Events,
 )  # fmt: skip
 async def events(call: Call) -> Events:
     """What happened: restarts, backpressure, checkpoints, updates; the oldest first."""
-    after, limit, key = call.query["after"], call.query["limit"], call.watched.record.topology_id
+    return await _events(call, call.query["after"], call.query["limit"])
+
+
+async def _events(call: Call, after: int, limit: int) -> Events:
+    """What the topology master tells, and what is kept."""
+    key = call.watched.record.topology_id
     found, error = Events(events=[], last=after, forgotten=0), None
     try:
         found = events_of(await call.watched.master.ask(control_pb2.GetEvents(after=after, limit=limit)))
@@ -196,13 +226,36 @@ async def events(call: Call) -> Events:
 
 
 @table.route(
-    "GET", TOPOLOGY + "/exceptions", Scope.DATA, _COMPONENT,
-    Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32) - 1), returns=Exceptions,
+    "GET", TOPOLOGY + "/exceptions", Scope.DATA, _COMPONENT, _TASK, returns=Exceptions,
 )  # fmt: skip
 async def exceptions(call: Call) -> Exceptions:
     """The exceptions of user code, grouped by type and line."""
     request = control_pb2.GetExceptions(component=call.query["component"] or "", task_id=call.query["task"])
     return exceptions_of(await call.watched.master.ask(request))
+
+
+@table.route(
+    "GET", TOPOLOGY + "/slow", Scope.DATA, _COMPONENT, _TASK, returns=Slow,
+)  # fmt: skip
+async def slow(call: Call) -> Slow:
+    """The slow tuples with their values, the slowest first."""
+    request = control_pb2.GetSlow(component=call.query["component"] or "", task_id=call.query["task"])
+    return slow_of(await call.watched.master.ask(request))
+
+
+@table.route(
+    "GET", TOPOLOGY + "/traces", Scope.VIEW,
+    Param("since", "only traces that began later, seconds since 1970; negative: seconds before now", float, 0.0),
+    Param("min_ms", "only traces that took at least so long", float, 0.0, low=0),
+    Param("limit", "the slowest of them", int, 50, low=0, high=200),
+    returns=Traces,
+)  # fmt: skip
+async def traces(call: Call) -> Traces:
+    """Where the time of a sample of tuples went, from the spout on: each hop, and the slowest ones span by span."""
+    wanted = call.query
+    since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
+    request = control_pb2.GetTraces(since=since, min_s=wanted["min_ms"] / 1000, limit=wanted["limit"])
+    return traces_of(await call.watched.master.ask(request))
 
 
 @table.route("GET", TOPOLOGY + "/checkpoints", Scope.VIEW, returns=Checkpoints)
@@ -217,14 +270,21 @@ async def checkpoints(call: Call) -> Checkpoints:
     return checkpoints_of(await watched.master.ask(control_pb2.GetCheckpoints()), plan.mode, interval_s or None, count)
 
 
+def _found_of(watched: Watched) -> list[Found]:
+    """Checkpoints on disk; blocking."""
+    from heronpy.clusters.places import found_of  # only here: it brings object stores along
+
+    return found_of(watched.session, watched.name)
+
+
 @table.route("GET", TOPOLOGY + "/checkpoints/{number}", Scope.VIEW, returns=CheckpointDetail)
 async def checkpoint(call: Call) -> CheckpointDetail:
     """One checkpoint of this run: which task took how long, and how much it wrote."""
     watched, text = call.watched, call.path["number"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
-    found = await asyncio.to_thread(found_of, watched.session, watched.name)
+    found = await asyncio.to_thread(_found_of, watched)
     mine = [one for one in found if one.folder.name == watched.record.topology_id]
-    chosen: Found | None = next((one for one in mine if one.checkpoint == number), None)
+    chosen = next((one for one in mine if one.checkpoint == number), None)
     if chosen is None:
         known = ", ".join(str(one.checkpoint) for one in mine[:10]) or "none"
         raise Problem(404, "not-found", f"'{watched.name}' has no checkpoint {text[:40]}", f"there are: {known}")

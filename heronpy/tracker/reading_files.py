@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from heronpy.clusters.doors import MasterDoor
 from heronpy.clusters.log_folders import container_of
-from heronpy.clusters.searching import LIMIT_MAX, MasterDoor, Match, Search, Wanted
+from heronpy.clusters.searching import LIMIT_MAX, Match, Search, Wanted
 from heronpy.common.errors import HeronError, InvalidRpcError
 from heronpy.common.log_search import CONTEXT_MAX, TEXT_MAX_BYTES
 from heronpy.common.nearest import nearest
@@ -76,6 +77,7 @@ async def logs(call: Call) -> LogFiles:
     Param("since", "only records from this time on, seconds since 1970", float, low=0),
     Param("level", "only this level and above", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     Param("limit", "at most this many hits", int, LIMIT_MAX, low=1, high=LIMIT_MAX),
+    Param("ignore_case", "true: A to Z are the same as a to z", default="false", choices=("true", "false")),
     returns=LogHits,
 )  # fmt: skip
 async def search(call: Call) -> LogHits:
@@ -86,7 +88,13 @@ async def search(call: Call) -> LogHits:
     if tracker.searches >= SEARCHES_MAX:
         raise Problem(429, "busy", f"{SEARCHES_MAX} searches of logs are under way", "try again in a few seconds")
     wanted = Wanted(
-        query["text"], tuple(query["what"]), query["context"], query["since"], query["level"], query["limit"]
+        query["text"],
+        tuple(query["what"]),
+        query["context"],
+        query["since"],
+        query["level"],
+        query["limit"],
+        ignore_case=query["ignore_case"] == "true",
     )
     found = Search(wanted)
     tracker.searches += 1

@@ -5,33 +5,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import importlib
 import logging
 import os
 import signal
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.known import known_clusters
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root
+from heronpy.common.home import heron_home
 from heronpy.common.version import VERSION
 from heronpy.procs.loop import run_loop
 from heronpy.tracker import place
-from heronpy.tracker.app import App
+from heronpy.tracker.front import Front
 from heronpy.tracker.guard import House
-from heronpy.tracker.history_keeper import Keeper
 from heronpy.tracker.options import DEFAULT_PORT, Options
+from heronpy.tracker.pages import load
 from heronpy.tracker.peer import is_loopback
 from heronpy.tracker.tokens import Tokens
-from heronpy.tracker.tracker import Tracker
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from heronpy.clusters.target import Common
+    from heronpy.tracker.history_keeper import Keeper
+    from heronpy.tracker.tracker import Tracker
 
 log = logging.getLogger("heronpy.tracker")
 
@@ -43,6 +53,8 @@ REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
 KEEP_ALIVE_S = 30
 LOOK_S = 1.0
+#: For so long the thread that imports may keep the server from the interpreter.
+IMPORT_SLICE_S = 0.0005
 
 
 class Protocol(H11Protocol):
@@ -176,28 +188,73 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     public = "https" if options.behind_proxy else scheme
     house = House(os.getuid(), hosts_of(options, port), public, bool(options.behind_proxy))
     clusters = options.clusters or tuple(known_clusters(options.common.config_path))
-    tracker = Tracker(clusters, options.common, house, folder)
-    server = _Server(_config(App(tracker), context))
+    made: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+    server = _Server(_config(Front(house, load(), made), context))
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, _end, server)
     running = place.write(folder, address, VERSION, options.by_ui)
     say(f"the tracker of {', '.join(clusters)} answers at {address}")
-    keeper = Keeper(tracker)
-    keeping = asyncio.create_task(keeper.run())
-    watch = asyncio.create_task(_watch(server, tracker, keeper, options.idle_exit_s, each_second))
+    tracker = partial(_tracker, clusters, options.common, house, folder)
+    work = asyncio.create_task(_work(server, made, tracker, options.idle_exit_s, each_second))
+    work.add_done_callback(lambda _: _end(server))
     try:
         await server.serve(sockets=[sock])
     finally:
-        watch.cancel()
-        keeping.cancel()
-        await keeper.close()
-        tracker.close()
-        sock.close()
-        place.remove(folder, running)
+        work.cancel()
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+        finally:
+            sock.close()
+            place.remove(folder, running)
     return 0
 
 
-def _config(app: App, context: ssl.SSLContext | None) -> uvicorn.Config:
+def _tracker(clusters: tuple[str, ...], common: Common, house: House, folder: Path) -> Tracker:
+    from heronpy.tracker.tracker import Tracker
+
+    return Tracker(clusters, common, house, folder)
+
+
+def _import_rest() -> None:
+    """Most of the time of a start, so the server runs already; the thread lets it have the interpreter at once."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(IMPORT_SLICE_S)
+    try:
+        importlib.import_module("heronpy.tracker.app")
+        importlib.import_module("heronpy.tracker.history_keeper")
+    finally:
+        sys.setswitchinterval(before)
+
+
+async def _work(
+    server: uvicorn.Server,
+    made: asyncio.Future[ASGIApp],
+    make: Callable[[], Tracker],
+    idle_s: float,
+    each_second: Callable[[], None],
+) -> None:
+    """Give the server its app, and keep the history, until nobody has asked for `idle_s`."""
+    try:
+        await asyncio.to_thread(_import_rest)
+        from heronpy.tracker.app import App
+        from heronpy.tracker.history_keeper import Keeper
+
+        tracker = make()
+        made.set_result(App(tracker))
+    finally:
+        made.cancel()  # nothing, once it is set
+    keeper = Keeper(tracker)
+    keeping = asyncio.create_task(keeper.run())
+    try:
+        await _watch(tracker, keeper, idle_s, each_second)
+    finally:
+        keeping.cancel()
+        await keeper.close()
+        tracker.close()
+
+
+def _config(app: Front, context: ssl.SSLContext | None) -> uvicorn.Config:
     given: dict[str, Any] = {"ssl_context_factory": lambda config, default: context} if context is not None else {}
     return uvicorn.Config(
         app,
@@ -234,10 +291,8 @@ def _end(server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-async def _watch(
-    server: uvicorn.Server, tracker: Tracker, keeper: Keeper, idle_s: float, each_second: Callable[[], None]
-) -> None:
-    """End the server once nobody has asked or watched, and no topology has run, for that long."""
+async def _watch(tracker: Tracker, keeper: Keeper, idle_s: float, each_second: Callable[[], None]) -> None:
+    """Until nobody has asked or watched, and no topology has run, for that long."""
     while True:
         await asyncio.sleep(LOOK_S)
         each_second()
@@ -245,5 +300,4 @@ async def _watch(
             tracker.asked_at = time.monotonic()
         elif idle_s and time.monotonic() - tracker.asked_at >= idle_s:
             log.info("nobody has asked, and nothing has run, for %g s; the tracker ends", idle_s)
-            _end(server)
             return

@@ -11,16 +11,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from heronpy.clusters.examining import look
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.common.states import lifecycle_name
-from heronpy.health.findings import Finding
-from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.tracker.history import SENTENCES, how_ended
@@ -31,8 +28,12 @@ from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Topology
 from heronpy.views.plan import Plan
 
+if TYPE_CHECKING:
+    from heronpy.health.findings import Finding
+    from heronpy.health.signals import Signals
+
 T = TypeVar("T")
-Diagnosis = tuple[Signals, list[Finding]]
+Diagnosis: TypeAlias = "tuple[Signals, list[Finding]]"
 
 #: How old an answer may be that is given to somebody else.
 FRESH_S = 1.9
@@ -88,6 +89,8 @@ class Watched:
         self.packing: plan_pb2.PackingPlan | None = None
         self.physical: plan_pb2.PhysicalPlan | None = None
         self._plan: Plan | None = None
+        #: What `load` has made of which answer.
+        self._made: tuple[control_pb2.LoadReply, Load] | None = None
         self._node = 0
         self._absent, self._cause = STARTING, ""
         self._heard_at: float | None = None
@@ -202,7 +205,7 @@ class Watched:
         """As far as it is known now."""
         return topology_of(
             self.record, self.reply, self.definition, self.packing,
-            absent=self._absent, cause=self._cause, recent=list(self._recent),
+            absent=self._absent, cause=self._cause, recent=list(self._recent), load=self.load(),
         )  # fmt: skip
 
     async def plan(self) -> Plan:
@@ -214,9 +217,13 @@ class Watched:
         return self._plan
 
     def load(self) -> Load | None:
-        """The newest figures; None before the first."""
+        """The newest figures, the same object as long as they are the newest; None before the first."""
+        if self.reply is None:
+            return None
         version = self.packing.version if self.packing is not None else 0
-        return load_of(self.reply, version) if self.reply is not None else None
+        if self._made is None or self._made[0] is not self.reply or self._made[1].plan_version != version:
+            self._made = self.reply, load_of(self.reply, version)
+        return self._made[1]
 
     async def tasks(self) -> Tasks:
         """The figures of all tasks; HeronError when the topology master does not answer."""
@@ -234,12 +241,19 @@ class Watched:
 
     async def _examine(self) -> Diagnosis:
         # It asks a dozen things, one after the other, as the command does.
-        return await asyncio.to_thread(look, self.session, self.name, DIAGNOSIS_WINDOW_S)
+        return await asyncio.to_thread(_look, self.session, self.name)
 
     def close(self, why: str) -> None:
         """It is no longer there."""
         self.gone = why
         self.master.close()
+
+
+def _look(session: Session, name: str) -> Diagnosis:
+    """Blocking."""
+    from heronpy.clusters.examining import look  # only here: the doctor's modules take as long to import as all these
+
+    return look(session, name, DIAGNOSIS_WINDOW_S)
 
 
 class ClusterSource:

@@ -10,13 +10,21 @@ from heronpy.tracker.guard import Scope
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import V1
 
+#: Above so many tasks a page gets their figures only where it asks for them.
+TASKS_MAX = 600
+
 table = Table()
 
 
 @table.route(
     "GET", V1 + "/live", Scope.VIEW,
     Param("topology", "cluster/role/environ/name; without it the list of all"),
-    Param("level", "how much of a topology", default="component", choices=("component", "tasks")),
+    Param(
+        "level",
+        f"how much of a topology; fitting: tasks, if there are at most {TASKS_MAX}",
+        default="component",
+        choices=("component", "tasks", "fitting"),
+    ),
     media="text/event-stream",
 )  # fmt: skip
 async def live(call: Call) -> AsyncIterator[bytes]:
@@ -34,4 +42,8 @@ async def live(call: Call) -> AsyncIterator[bytes]:
         raise Problem(400, "bad-request", f"topology is {wanted[:200]!r}; it must be cluster/role/environ/name")
     cluster, role, environ, name = parts
     watched = await tracker.topology(cluster, role, environ, name, call.asker)
-    return tracker.feeds.of_topology(tracker.clusters[cluster], watched, call.query["level"]).stream(last_id)
+    level = call.query["level"]
+    if level == "fitting":
+        await watched.refresh()
+        level = "tasks" if 0 < (watched.summary().tasks or 0) <= TASKS_MAX else "component"
+    return tracker.feeds.of_topology(tracker.clusters[cluster], watched, level).stream(last_id)

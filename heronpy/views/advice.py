@@ -9,7 +9,8 @@ class Finding(Struct, kw_only=True):
     """A diagnosis with its evidence."""
 
     #: `healthy`, `failed`, `changing`, `down`, `hung`, `memory`, `crashing`, `dependency`, `skew`, `slow task`,
-    #: `under-provisioned`, `limit`, `checkpoints`, `spark`, `losses`, `no input`, `untriaged`; more may come.
+    #: `under-provisioned`, `limit`, `checkpoints`, `spark`, `losses`, `no input`, `untriaged`; of a topology that has
+    #: ended `ended` first, `held`, `busy`; more may come.
     verdict: str
     #: Needs no action.
     calm: bool
@@ -55,6 +56,10 @@ class Doctor(Struct, kw_only=True):
     tasks: list[TaskSignal]
     #: Whether restarts and changes of the past are known.
     events_known: bool
+    #: When it ended: the figures are of its last minutes, and of no task. None: it has not.
+    ended_at: float | None = None
+    #: Of a topology that has ended: what nobody can tell any more, one sentence.
+    not_known: str = ""
 
 
 class Change(Struct, kw_only=True):

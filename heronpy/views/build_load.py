@@ -9,7 +9,7 @@ from heronpy.common.states import UP_STATES, culprit_name, lifecycle_name, proce
 from heronpy.proto import control_pb2
 from heronpy.views.build_plan import edge_id
 from heronpy.views.load import ComponentLoad, Culprit, EdgeLoad, Load, ProcessRow, TaskLoad, Tasks
-from heronpy.views.quantiles import quantile_s
+from heronpy.views.quantiles import quantiles_s
 
 #: What `tasks_of` reads, to be asked for with an interval.
 TASK_METRICS = (
@@ -170,6 +170,7 @@ def _task(
     busy, blocked, idle = _shares(samples)
     name = "__execute-latency" if any(sample.name == "__execute-latency" for sample in samples) else ""
     latencies = [sample for sample in samples if sample.name == (name or "__next-tuple-latency")]
+    p50_s, p99_s = quantiles_s(latencies, (0.5, 0.99))
     cpu = [value for value in map(rate, ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")) if value is not None]
     ended = process is not None and process.state in (control_pb2.PROC_BACKOFF, control_pb2.PROC_FAILED)
     return TaskLoad(
@@ -191,8 +192,8 @@ def _task(
         queue_tuples=task.in_queue_tuples,
         queue_bytes=task.in_queue_bytes,
         pending=None,
-        latency_p50_s=quantile_s(latencies, 0.5),
-        latency_p99_s=quantile_s(latencies, 0.99),
+        latency_p50_s=p50_s,
+        latency_p99_s=p99_s,
         cpu=sum(cpu) if cpu else None,
         memory_bytes=(process.rss_bytes or None) if process is not None else None,
         restarts=process.restarts if process is not None else None,

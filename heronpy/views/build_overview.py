@@ -9,7 +9,7 @@ from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.views.build_advice import finding_of, findings_of, rank_of
 from heronpy.views.build_load import load_of
-from heronpy.views.load import ComponentLoad
+from heronpy.views.load import ComponentLoad, Load
 from heronpy.views.overview import Topology, Totals
 
 NO_ANSWER, NO_MASTER, DEAD, STARTING = "NO ANSWER", "NO MASTER", "DEAD", "STARTING"
@@ -29,6 +29,8 @@ def totals_of(totals: control_pb2.TupleTotals) -> Totals:
         dead_letters=totals.dead_letters,
         lost=totals.lost,
         lost_estimated=totals.lost_estimated,
+        lost_unknown=totals.lost_unknown,
+        letters_at_least=totals.letters_at_least,
         restores=totals.restores,
     )
 
@@ -42,9 +44,14 @@ def topology_of(
     absent: str = "",
     cause: str = "",
     recent: Sequence[float | None] = (),
+    load: Load | None = None,
 ) -> Topology:
-    """`absent` is the state of a topology whose master does not answer now, `cause` the reason; its totals stay."""
-    load = load_of(reply, packing.version if packing is not None else 0) if reply is not None else None
+    """`absent` is the state of a topology whose master does not answer now, `cause` the reason; its totals stay.
+
+    `load` is what `load_of` makes of the reply, for who has it already.
+    """
+    if load is None and reply is not None:
+        load = load_of(reply, packing.version if packing is not None else 0)
     leading = next(iter(findings_of(reply.findings)), None) if reply is not None and not absent else None
     state = absent or (lifecycle_name(reply.lifecycle) if reply is not None else STARTING)
     said = finding_of(leading, record.cluster, record.topology) if leading is not None else None

@@ -8,7 +8,7 @@ from math import isnan
 
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import groups_of
-from heronpy.views.past import Event, Events, ExceptionGroup, Exceptions, Series, Timeline
+from heronpy.views.past import Event, Events, ExceptionGroup, Exceptions, Series, Slow, SlowTuple, Timeline
 
 #: Names of series at the topology master that are called otherwise here, as in `Load`.
 _METRICS = {
@@ -22,6 +22,11 @@ _SERIES = {metric: name for name, metric in _METRICS.items()}
 def series_name(metric: str) -> str:
     """What the topology master calls a series."""
     return _SERIES.get(metric, metric)
+
+
+def metric_name(series: str) -> str:
+    """What a series of the topology master is called here."""
+    return _METRICS.get(series, series)
 
 
 def timeline_of(reply: control_pb2.TimelineReply) -> Timeline:
@@ -85,3 +90,23 @@ def exceptions_of(reply: control_pb2.ExceptionsReply) -> Exceptions:
 def exception_groups(reports: Iterable[control_pb2.ExceptionReport]) -> list[ExceptionGroup]:
     """The groups, the most recent first."""
     return [ExceptionGroup(**group.as_json()) for group in groups_of(reports)]
+
+
+def slow_of(reply: control_pb2.SlowReply) -> Slow:
+    """`GET /slow`"""
+    return Slow(
+        tuples=[
+            SlowTuple(
+                at=one.at,
+                instance_id=one.process,
+                component=one.component,
+                task_id=one.task_id,
+                source=one.source,
+                source_task=one.source_task,
+                took_s=one.took_s,
+                value=one.value or None,
+                tuples=one.tuples,
+            )
+            for one in reply.tuples
+        ]
+    )

@@ -155,3 +155,30 @@ def _sink(
         publish_p50_s=quantile(publish, 0.5),
         publish_p99_s=quantile(publish, 0.99),
     )
+
+
+def spark_figures(found: Batches, before: Batches | None, apart_s: float) -> dict[str, float | None]:
+    """All sinks together, as the series of these names; what needs two looks is None without the one before.
+
+    Empty without a sink.
+    """
+    if not found.sinks:
+        return {}
+    lags = [sink.lag_s for sink in found.sinks if sink.lag_s is not None]
+    ended, took = _ended(found)
+    ended_before, took_before = _ended(before) if before is not None else (0, 0.0)
+    more = ended - ended_before
+    # A new Spark gateway counts from 0.
+    known = before is not None and apart_s > 0 and more >= 0
+    return {
+        "spark_waiting": next((float(sink.waiting) for sink in found.sinks if sink.waiting is not None), None),
+        "spark_lag_s": max(lags, default=None),
+        "spark_done": more / apart_s if known else None,
+        "spark_batch_s": (took - took_before) / more if more > 0 and took >= took_before else None,
+    }
+
+
+def _ended(batches: Batches) -> tuple[int, float]:
+    """How many batches have ended, and how long Spark worked on them."""
+    counts = [(sink.committed + sink.failed, sink.seconds_per_batch or 0.0) for sink in batches.sinks]
+    return sum(count for count, _ in counts), sum(count * each for count, each in counts)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from heronpy.api.user_code import is_runtime_frame
 from heronpy.proto import control_pb2
 
 MESSAGES_MAX = 3
@@ -77,6 +76,8 @@ def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[Group]:
 
 def user_line(traceback: str) -> str:
     """`file:line in function` of the innermost frame of the user's code, or else of any frame."""
+    from heronpy.api.user_code import is_runtime_frame  # only here: it brings the whole user API along
+
     frames = list(_FRAME.finditer(traceback))
     theirs = [frame for frame in frames if not (_INSTALLED.search(frame["file"]) or is_runtime_frame(frame["file"]))]
     last = next(reversed(theirs or frames), None)

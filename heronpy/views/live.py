@@ -5,7 +5,7 @@ A snapshot has everything of the level; deltas then say what changed. A reader k
 cells, whose rows are positions in the lists of the last snapshot. A delta never changes their length or order: then a
 snapshot comes.
 
-Figures have four significant digits.
+Figures of a delta have the digits that a page shows: shares two after the point, others three significant ones.
 
 Every 15 s without news comes the comment `: ping`. A stream that ends is opened again with the header `Last-Event-ID`;
 the answer begins with a snapshot, unless nothing has changed since.
@@ -24,7 +24,7 @@ from heronpy.views.plan import Plan
 
 
 class Snapshot(Struct, kw_only=True):
-    """`event: snapshot`, of `GET /live` (the list) or `GET /live?topology=C/R/E/NAME&level=component|tasks`."""
+    """`event: snapshot`, of `GET /live` (the list) or `GET /live?topology=C/R/E/NAME&level=component|tasks|fitting`."""
 
     #: `list` has topologies only; `component` has topology, plan and load; `tasks` has tasks as well.
     level: str

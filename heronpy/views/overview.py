@@ -22,6 +22,10 @@ class Totals(Struct, kw_only=True):
     lost: int
     #: A process died with tuples that nobody had counted, so `lost` is an estimate.
     lost_estimated: bool
+    #: Nothing bounds it: the queues of a stream manager went with it.
+    lost_unknown: bool = False
+    #: A task failed for good without its last counts, so `dead_letters` is a lower bound.
+    letters_at_least: bool = False
     #: Effectively once: what a restore replays counts once.
     restores: int
 

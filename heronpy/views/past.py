@@ -90,3 +90,26 @@ class Exceptions(Struct, kw_only=True):
     groups: list[ExceptionGroup]
     #: Further kinds of exceptions that were not kept.
     discarded: int
+
+
+class SlowTuple(Struct, kw_only=True):
+    """A call of `process` above `heron.instance.slow_ms`."""
+
+    at: float
+    instance_id: str
+    component: str
+    task_id: int
+    #: Its stream, `component/stream`, and the task that sent it.
+    source: str
+    source_task: int
+    took_s: float
+    #: As text, shortened; null: it is not known which of `tuples` tuples it was.
+    value: str | None
+    #: Tuples of the call, or among which the slow one is.
+    tuples: int
+
+
+class Slow(Struct, kw_only=True):
+    """`GET /slow?component&task`: the slowest first."""
+
+    tuples: list[SlowTuple]

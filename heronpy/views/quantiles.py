@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from heronpy.metrics.names import find
@@ -16,22 +16,29 @@ def quantile(samples: Iterable[control_pb2.Sample], part: float) -> float | None
 
     Beyond the last bucket it is the bound of the last one, which is too low.
     """
+    return quantiles(samples, (part,))[0]
+
+
+def quantiles(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> list[float | None]:
+    """Several of them."""
     merged: dict[float, int] = {}
     count = 0
     for sample in samples:
         count += sample.count
         for bucket in sample.buckets:
-            merged[bucket.le] = merged.get(bucket.le, 0) + bucket.count
+            le = bucket.le
+            merged[le] = merged.get(le, 0) + bucket.count
     finite = sorted(le for le in merged if le != inf)
     if not count or not finite:
-        return None
-    return next((le for le in finite if merged[le] >= part * count), finite[-1])
+        return [None] * len(parts)
+    return [next((le for le in finite if merged[le] >= part * count), finite[-1]) for part in parts]
 
 
-def quantile_s(samples: Iterable[control_pb2.Sample], part: float) -> float | None:
+def quantiles_s(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> list[float | None]:
     """The same in seconds; None for a metric that is no time."""
     listed = list(samples)
     registered = find(listed[0].name) if listed else None
     factor = _SECONDS.get(registered[0].unit) if registered is not None else None
-    value = quantile(listed, part)
-    return value * factor if value is not None and factor is not None else None
+    if factor is None:
+        return [None] * len(parts)
+    return [value * factor if value is not None else None for value in quantiles(listed, parts)]

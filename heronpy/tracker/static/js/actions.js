@@ -39,6 +39,20 @@ export function Actions({ place, topology, plan, ended }) {
     ${open && html`<${Ask} key=${open.name} place=${place} action=${open} plan=${plan} onClose=${() => setOpen(null)} />`}</span>`;
 }
 
+const RESTORE = { name: 'restore', title: 'restore', scope: 'admin' };
+
+/** Go back to one checkpoint. @param {{place: any, plan: any, number: number}} props */
+export function Restore({ place, plan, number }) {
+  const [allowed, setAllowed] = useState(false);
+  const [open, setOpen] = useState(false);
+  useEffect(() => {
+    whoAmI().then((found) => setAllowed(found.scopes.includes(RESTORE.scope)), () => setAllowed(false));
+  }, []);
+  if (!allowed) return null;
+  return html`<button onClick=${() => setOpen(true)} aria-label=${`restore checkpoint ${number}`}>restore …</button>
+    ${open && html`<${Ask} place=${place} action=${{ ...RESTORE, body: { checkpoint: number }, about: `, checkpoint ${number}` }} plan=${plan} onClose=${() => setOpen(false)} />`}`;
+}
+
 /** @param {{place: any, action: any, plan: any, onClose: () => void}} props */
 function Ask({ place, action, plan, onClose }) {
   const dialog = useRef(null);
@@ -54,7 +68,7 @@ function Ask({ place, action, plan, onClose }) {
   const body = () => {
     if (action.choose === 'component') return component ? { component } : {};
     if (action.choose === 'parallelism') return { parallelism: counts };
-    return {};
+    return action.body ?? {};
   };
   const key = JSON.stringify(body());
   const run = async (dryRun) => {
@@ -72,7 +86,7 @@ function Ask({ place, action, plan, onClose }) {
   const done = shown && !shown.dry_run;
   const ready = tried && (!action.typed || typed === place.name) && !result.busy;
   return html`<dialog ref=${dialog} aria-label=${`${action.title} ${place.name}`} onClose=${onClose}>
-    <h2>${action.title} ${place.name}</h2>
+    <h2>${action.title} ${place.name}${action.about ?? ''}</h2>
     ${!done && action.choose === 'component' && html`<label>what <select value=${component} onChange=${(event) => setComponent(event.target.value)}>
       <option value="">the whole topology</option>${(plan?.nodes ?? []).map((node) => html`<option key=${node.name} value=${node.name}>${node.name}</option>`)}</select></label>`}
     ${!done && action.choose === 'parallelism' && html`<${Counts} plan=${plan} counts=${counts} onCounts=${setCounts} />`}

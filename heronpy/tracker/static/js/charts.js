@@ -1,7 +1,11 @@
 /** Charts over time, from the timeline: uPlot draws, a table beside it has the same figures. */
 
 import { bytes, count, day, duration, rate, share, time } from './format.js';
-import { html, useDark, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
+import { Cell, html, rarely, useCell, useDark, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
+
+/** Whether uPlot is there: it is loaded last. */
+const drawer = new Cell('uPlot' in window);
+addEventListener('load', () => drawer.set('uPlot' in window));
 
 /** Spans by the keys 1 to 5: name and seconds. */
 export const SPANS = [['10m', 600], ['1h', 3600], ['3h', 10_800], ['24h', 86_400], ['14d', 1_209_600]];
@@ -45,8 +49,14 @@ export const OF_SPARK = [
   { title: 'batches done', shown: rate, lines: { spark_done: 'done' } },
 ];
 
-/** @param {Kind} chart @param {any} timeline @param {Set<string>} spouts of which only what goes out is of interest */
-function linesOf(chart, timeline, spouts) {
+/** A line that is not shown must be this much higher than one that is, to take its place. */
+const CLEARLY = 1.5;
+
+/**
+ * @param {Kind} chart @param {any} timeline @param {Set<string>} spouts of which only what goes out is of interest
+ * @param {Set<string>} before names of the lines that were shown: noise does not change them
+ */
+function linesOf(chart, timeline, spouts, before) {
   const both = 'emitted_per_s' in chart.lines && chart.lines.emitted_per_s.includes('%');
   const found = timeline.series
     .filter((series) => series.metric in chart.lines && series.values.some((value) => value !== null))
@@ -56,17 +66,26 @@ function linesOf(chart, timeline, spouts) {
       values: series.values,
       top: most(series.values),
     }));
-  const shown = found.length > LINES_MAX ? [...found].sort((one, other) => other.top - one.top).slice(0, LINES_MAX) : found;
-  return { lines: shown, all: found.length };
+  return { lines: found.length > LINES_MAX ? highest(found, before) : found, all: found.length };
+}
+
+/** @param {{name: string, top: number}[]} found @param {Set<string>} before */
+function highest(found, before) {
+  const kept = found.filter((line) => before.has(line.name));
+  const least = Math.min(...kept.map((line) => line.top));
+  if (kept.length === LINES_MAX && !found.some((line) => !before.has(line.name) && line.top > CLEARLY * least)) return kept;
+  return [...found].sort((one, other) => other.top - one.top).slice(0, LINES_MAX);
 }
 
 /**
  * One chart, or nothing when there are no figures for it.
  * @param {{chart: Kind, timeline: any, events: any[], spouts: Set<string>, dark: boolean}} props
  */
-function Chart({ chart, timeline, events, spouts, dark }) {
-  const { lines, all } = useMemo(() => linesOf(chart, timeline, spouts), [timeline, spouts]);
+const Chart = rarely(({ chart, timeline, events, spouts, dark }) => {
+  const before = useRef(new Set());
+  const { lines, all } = useMemo(() => linesOf(chart, timeline, spouts, before.current), [timeline, spouts]);
   const names = lines.map((line) => line.name).join('\n');
+  before.current = new Set(lines.map((line) => line.name));
   const box = useRef(null);
   const plot = useRef(null);
   const marks = useRef([]);
@@ -94,7 +113,7 @@ function Chart({ chart, timeline, events, spouts, dark }) {
     <div ref=${box} role="img" aria-label=${`${chart.title} over time; the table below has the figures`}></div>
     <table class="legend">
       <caption class="unseen">${chart.title}, least, most and value at ${time(timeline.times[position])}</caption>
-      <thead class="unseen"><tr><th scope="col">line</th><th scope="col">value</th><th scope="col">least</th><th scope="col">most</th></tr></thead>
+      <thead><tr><th scope="col"><span class="unseen">line</span></th><th scope="col" class="num">${at === null ? 'last' : time(timeline.times[position])}</th><th scope="col" class="num">least</th><th scope="col" class="num">most</th></tr></thead>
       <tbody>${lines.map((line, number) => html`<tr key=${line.name}>
         <th scope="row"><svg width="26" height="8" aria-hidden="true" class=${`line s${number % 8}`}><path d="M0 4H26" stroke-dasharray=${DASHES[Math.floor(number / 2) % 4].join(' ')} /></svg>${line.name}</th>
         <td class="num"><b>${chart.shown(line.values[position])}</b></td>
@@ -102,7 +121,7 @@ function Chart({ chart, timeline, events, spouts, dark }) {
       </tr>`)}</tbody>
     </table>
   </figure>`;
-}
+}, ['chart', 'spouts', 'dark'], ['timeline', 'events'], Infinity);
 
 const known = (values) => values.filter((value) => value !== null);
 const least = (values) => Math.min(...known(values));
@@ -110,8 +129,14 @@ const most = (values) => Math.max(...known(values));
 
 /** @param {any} chart @param {any[]} lines @param {HTMLElement} box @param {{current: any[]}} marks @param {(at: number|null) => void} setAt */
 function options(chart, lines, box, marks, setAt) {
+  // Read once: a style that is asked for while the page changes is computed at once. A theme makes the chart anew.
   const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
+  const colours = new Map();
+  const colour = (name) => {
+    if (!colours.has(name)) colours.set(name, style.getPropertyValue(name).trim());
+    return colours.get(name);
+  };
+  for (const name of ['--mark', '--mark-calm', '--quiet']) colour(name);
   const axis = { stroke: colour('--quiet'), grid: { stroke: colour('--line'), width: 1 }, ticks: { stroke: colour('--line'), width: 1 }, font: '11px system-ui' };
   return {
     width: Math.max(200, Math.floor(box.clientWidth)),
@@ -130,7 +155,8 @@ function options(chart, lines, box, marks, setAt) {
         stroke: colour(`--s${number % 8}`),
         width: 1.5,
         dash: DASHES[Math.floor(number / 2) % 4],
-        points: { show: known(line.values).length < 3 },
+        // Asked at each drawing: a chart that began with two points soon has many.
+        points: { show: (plot, series) => known(plot.data[series]).length < 3 },
       })),
     ],
     hooks: {
@@ -178,6 +204,8 @@ function drawMarks(plot, events, colour) {
  */
 export function Charts({ charts, timeline, events, spouts }) {
   const dark = useDark();
+  const there = useCell(drawer);
+  if (!there) return null;
   if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded of this time.</p>`;
   return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} spouts=${spouts} dark=${dark} />`)}</div>
     <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;

@@ -4,7 +4,7 @@ import { layout, Graph } from '../vendor/dagre.esm.js';
 import { bytes, grouping, rate } from './format.js';
 import { measure } from './levels.js';
 import { to } from './route.js';
-import { html, useMemo } from './ui.js';
+import { html, rarely, useMemo } from './ui.js';
 
 const NODE = { width: 178, height: 66 };
 /** Above this many components a table says more than a picture. */
@@ -28,7 +28,10 @@ function placed(plan) {
   const { width, height } = graph.graph();
   return {
     nodes: plan.nodes.map((node) => ({ node, ...graph.node(node.name) })),
-    edges: plan.edges.map((edge) => ({ edge, ...graph.edge(edge.source, edge.target, edge.id) })),
+    edges: plan.edges.map((edge) => {
+      const found = graph.edge(edge.source, edge.target, edge.id);
+      return { edge, x: found.x, y: found.y, width: found.width, drawn: line(found.points) };
+    }),
     width: Math.ceil(width),
     height: Math.ceil(height),
   };
@@ -50,7 +53,7 @@ function line(points) {
 /**
  * @param {{place: any, plan: any, load: any, by: string, marked: string, onMark: (component: string) => void}} props
  */
-export function GraphView({ place, plan, load, by, marked, onMark }) {
+function Drawing({ place, plan, load, by, marked, onMark }) {
   const shape = JSON.stringify([plan.nodes.map((node) => node.name), plan.edges.map((edge) => [edge.id, edge.grouping, edge.fields])]);
   const drawing = useMemo(() => (plan.nodes.length > NODES_MAX ? null : placed(plan)), [shape]);
   if (drawing === null) {
@@ -63,30 +66,33 @@ export function GraphView({ place, plan, load, by, marked, onMark }) {
     <svg class=${marked ? 'marking' : ''} viewBox=${`0 0 ${drawing.width} ${drawing.height}`} width=${drawing.width} height=${drawing.height}
       role="group" aria-label="components and the streams between them" onKeyDown=${(event) => walk(event, plan)}>
       <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" /></marker></defs>
-      ${drawing.edges.map((one) => html`<${EdgeView} key=${one.edge.id} one=${one} rate=${rates.get(one.edge.id)} near=${marked === one.edge.source || marked === one.edge.target} />`)}
+      ${drawing.edges.map((one) => html`<${EdgeView} key=${one.edge.id} one=${one} said=${rate(rates.get(one.edge.id))} near=${marked === one.edge.source || marked === one.edge.target} />`)}
       ${drawing.nodes.map((one) => html`<${NodeView} key=${one.node.name} place=${place} one=${one} row=${loads.get(one.node.name)} held=${load?.held} by=${by}
         culprit=${culprits.has(one.node.name)} marked=${marked === one.node.name} onMark=${onMark} />`)}
     </svg>
   </div>`;
 }
 
-function EdgeView({ one, rate: perS, near }) {
-  const { edge, points, x, y } = one;
+/** Without a figure or a mark that has changed it stays as it is. */
+export const GraphView = rarely(Drawing, ['plan', 'by', 'marked'], ['load']);
+
+const EdgeView = rarely(({ one, said, near }) => {
+  const { edge, x, y, drawn } = one;
   const keyed = edge.grouping === 'FIELDS';
   const stream = edge.stream && edge.stream !== 'default' ? ` ${edge.stream}` : '';
   const label = grouping(edge);
-  return html`<g class=${`edge${keyed ? ' keyed' : ''}${near ? ' near' : ''}`} role="img" aria-label=${`${edge.source} to ${edge.target}${stream}: ${label}, ${rate(perS)}`}>
+  return html`<g class=${`edge${keyed ? ' keyed' : ''}${near ? ' near' : ''}`} role="img" aria-label=${`${edge.source} to ${edge.target}${stream}: ${label}, ${said}`}>
     <title>${`${edge.source} → ${edge.target}${stream}, ${label}`}</title>
-    <path d=${line(points)} />
-    ${keyed && html`<path class="inner" d=${line(points)} />`}
-    <path class="tip" d=${line(points)} marker-end="url(#arrow)" />
+    <path d=${drawn} />
+    ${keyed && html`<path class="inner" d=${drawn} />`}
+    <path class="tip" d=${drawn} marker-end="url(#arrow)" />
     <rect class="behind" x=${x - one.width / 2} y=${y - 15} width=${one.width} height="30" rx="3" />
     <text x=${x} y=${y - 3} text-anchor="middle">${cut(label, 22)}</text>
-    <text class="rate" x=${x} y=${y + 10} text-anchor="middle">${rate(perS)}</text>
+    <text class="rate" x=${x} y=${y + 10} text-anchor="middle">${said}</text>
   </g>`;
-}
+}, ['one', 'near'], ['said']);
 
-function NodeView({ place, one, row, held, by, culprit, marked, onMark }) {
+const NodeView = rarely(({ place, one, row, held, by, culprit, marked, onMark }) => {
   const { node } = one;
   const [x, y] = [one.x - NODE.width / 2, one.y - NODE.height / 2];
   const by_ = measure(by);
@@ -109,7 +115,7 @@ function NodeView({ place, one, row, held, by, culprit, marked, onMark }) {
     <rect class="rail" x=${x + 12} y=${y + 56} width=${NODE.width - 24} height="4" rx="2" />
     ${level.part !== null && html`<rect class="bar" x=${x + 12} y=${y + 56} width=${Math.max(1, (NODE.width - 24) * level.part)} height="4" rx="2" />`}
   </a>`;
-}
+}, ['one', 'by', 'culprit', 'marked'], ['row', 'held']);
 
 /** Arrow keys: right and left along the edges, up and down among those of the same source. @param {KeyboardEvent} event @param {any} plan */
 function walk(event, plan) {

@@ -9,12 +9,13 @@ import { html } from './ui.js';
 /** Pages of a topology: address, title, whether it has one. */
 export const PAGES = [
   ['', 'overview'],
-  ['doctor', 'doctor', (topology) => !topology.ended_at],
+  ['doctor', 'doctor'],
   ['tasks', 'tasks'],
   ['checkpoints', 'checkpoints', (topology) => topology.mode === 'EFFECTIVELY_ONCE'],
   ['batches', 'Spark batches'],
   ['exceptions', 'exceptions'],
   ['letters', 'dead letters'],
+  ['traces', 'traces', (topology) => !topology.ended_at],
   ['logs', 'logs'],
   ['config', 'config'],
 ];

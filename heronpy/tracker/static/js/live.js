@@ -1,6 +1,7 @@
 /** Live streams: server-sent events read with fetch, only while the tab is visible, opened again when they end. */
 
 import { Problem, ask, url } from './api.js';
+import { taken } from './early.js';
 import { Parser, after, initial } from './live_state.js';
 
 const FIRST_WAIT_MS = 1000;
@@ -69,12 +70,13 @@ export class Live {
   async #open() {
     this.#stop();
     if (this.state.gone) return;
-    const abort = new AbortController();
+    const early = taken(this.query);
+    const abort = early?.abort ?? new AbortController();
     this.abort = abort;
     try {
       this.#heard(abort);
       const headers = { Accept: 'text/event-stream', ...(this.lastId && { 'Last-Event-ID': this.lastId }) };
-      const answer = await ask(url('live', this.query), { signal: abort.signal, headers });
+      const answer = await (early?.answer ?? ask(url('live', this.query), { signal: abort.signal, headers }));
       this.#set({ status: 'live', problem: null });
       await this.#read(answer.body, abort);
       if (this.abort === abort) this.#ended(new Problem({ status: 0, title: 'the live stream has ended' }));

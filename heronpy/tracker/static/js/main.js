@@ -14,6 +14,7 @@ import { ListPage } from './pages/list.js';
 import { LogsPage } from './pages/logs.js';
 import { TaskPage } from './pages/task.js';
 import { TasksPage, TopologyPage } from './pages/topology.js';
+import { TracesPage } from './pages/traces.js';
 import { parsed, to } from './route.js';
 import { Cell, frozen, html, render, useCell, useEffect, useRef, useState } from './ui.js';
 
@@ -28,6 +29,7 @@ const PAGES = {
   batches: BatchesPage,
   exceptions: ExceptionsPage,
   letters: LettersPage,
+  traces: TracesPage,
   logs: LogsPage,
   config: ConfigPage,
 };

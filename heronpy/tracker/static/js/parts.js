@@ -1,7 +1,7 @@
 /** Parts of several pages: tables, sentences, states, sparklines. */
 
 import { UNKNOWN, duration, text, time } from './format.js';
-import { html, rarely, useClock, useState } from './ui.js';
+import { Component, h, html, rarely, useClock, useState } from './ui.js';
 
 /** How urgent it is, by rank: a sign and a word beside each colour. */
 const RANKS = [
@@ -66,7 +66,7 @@ export function Flow({ state }) {
   return null;
 }
 
-/** @typedef {{key: string, title: string, num?: boolean, help?: string, cell: (row: any) => any, by?: (row: any) => any}} Column */
+/** @typedef {{key: string, title: string, num?: boolean, help?: string, cell: (row: any) => any, by?: (row: any) => any, of?: string[]}} Column `of`: all fields of the row that the cell shows */
 
 const STEP = 100;
 
@@ -89,19 +89,31 @@ export function Table({ columns, rows, name, caption, order = '', down = false, 
     <table>
       <caption class="unseen">${caption}</caption>
       <thead><tr>${columns.map((column) => html`<th key=${column.key} scope="col" class=${column.num ? 'num' : ''} title=${column.help} aria-sort=${sortOf(column)}>${title(column)}</th>`)}</tr></thead>
-      <tbody>${sorted.slice(0, limit).map((row) => html`<${Row} key=${name(row)} row=${row} columns=${columns} style=${mark?.(row) ?? ''} onHover=${onHover} />`)}</tbody>
+      <tbody>${sorted.slice(0, limit).map((row) => h(Row, { key: name(row), row, columns, style: mark?.(row) ?? '', onHover }))}</tbody>
     </table>
     ${sorted.length > limit && html`<button onClick=${() => setLimit(limit + STEP)}>show ${Math.min(STEP, sorted.length - limit)} of ${sorted.length - limit} more</button>`}
   </div>`;
 }
 
-/** A delta keeps the rows that it does not change: they need no new look. */
-const Row = rarely(({ row, columns, style, onHover }) => html`<tr data-row class=${style}
-  onMouseEnter=${onHover && (() => onHover(row))} onMouseLeave=${onHover && (() => onHover(null))} onFocusIn=${onHover && (() => onHover(row))}>
-  ${columns.map((column, number) => number === 0
-    ? html`<th scope="row" key=${column.key}>${column.cell(row)}</th>`
-    : html`<td key=${column.key} class=${column.num ? 'num' : ''}>${column.cell(row)}</td>`)}
-</tr>`, ['row', 'columns', 'style']);
+/** The cells of a row. Those whose fields (`of` of the column) are as before are not made again. */
+class Cells extends Component {
+  render({ row, columns, style, onHover }) {
+    const before = this.columns === columns ? this.row : null;
+    this.cells = columns.map((column, number) => (before && column.of?.every((field) => before[field] === row[field]) ? this.cells[number] : cell(column, number, row)));
+    [this.row, this.columns] = [row, columns];
+    return h('tr', {
+      'data-row': true,
+      class: style,
+      ...(onHover && { onMouseEnter: () => onHover(row), onMouseLeave: () => onHover(null), onFocusIn: () => onHover(row) }),
+    }, this.cells);
+  }
+}
+
+/** Without a template: a page has thousands of them. @param {Column} column @param {number} number @param {any} row */
+const cell = (column, number, row) => (number === 0 ? h('th', { scope: 'row', key: column.key }, column.cell(row)) : h('td', { key: column.key, class: column.num ? 'num' : '' }, column.cell(row)));
+
+/** A delta keeps the rows that it does not change: they need no new look. Nor do those far down a long table. */
+const Row = rarely(Cells, ['columns', 'style'], ['row']);
 
 /** Unknown values are the least. @param {any} one @param {any} other */
 function compared(one, other) {
@@ -146,6 +158,7 @@ export function Filter({ value, onChange, label }) {
 
 /** Whether all words of the filter are in the text. @param {string} filter @param {...any} texts */
 export function fits(filter, ...texts) {
+  if (!filter) return true;
   const whole = texts.map(text).join(' ').toLowerCase();
   return filter.toLowerCase().split(/\s+/).every((word) => whole.includes(word));
 }

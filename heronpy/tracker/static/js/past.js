@@ -7,19 +7,30 @@ import { onPage } from './keys.js';
 import { merged } from './live_state.js';
 import { Section, Trouble, When } from './parts.js';
 import { replaceQuery } from './route.js';
-import { METRICS, Recorder, SPARK_METRICS, joined } from './series.js';
-import { html, useEffect, useGet, useMemo } from './ui.js';
+import { METRICS, Recorder, SPARK_METRICS, SparkRecorder, joined } from './series.js';
+import { html, rarely, useEffect, useGet, useMemo } from './ui.js';
 
 const POINTS = 300;
 const SHOWN = 40;
-const NOTHING = { times: [], series: [], kept_from: null };
+/** Charts are drawn again after so many seconds: in ten minutes that is two pixels. */
+const DRAWN_S = 4;
 /** Of the topology that is looked at; pages of one topology share it. */
 const recorder = new Recorder();
+const sparkRecorder = new SparkRecorder();
+const UNSEEN = { samples: [] };
 
 /** Remember what the live stream says. @param {any} state */
 export function useRecorder(state) {
   const snapshot = state.snapshot;
   if (snapshot?.load && snapshot.topology && !snapshot.topology.ended_at) recorder.see(snapshot.topology.id, snapshot.load);
+}
+
+/** Remember what is asked of Spark's batches. @param {any} state @param {any} batches */
+export function useSparkRecorder(state, batches) {
+  const topology = state.snapshot?.topology;
+  useMemo(() => {
+    if (batches && topology && !topology.ended_at) sparkRecorder.see(topology.id, batches.sinks, Date.now() / 1000);
+  }, [batches, topology?.id]);
 }
 
 /** All events that are known, the newest last. @param {any} place @param {any} state */
@@ -33,6 +44,9 @@ export function useEvents(place, state) {
   return useMemo(() => merged(asked.data?.events ?? [], state.events), [asked.data, state.events]);
 }
 
+/** What was seen of this topology's batches. @param {any} state */
+const ownSpark = (state) => (sparkRecorder.id === state.snapshot?.topology?.id ? sparkRecorder : UNSEEN);
+
 /** @param {{route: any, state: any, events: any[], component?: string, spark?: boolean}} props */
 export function ChartsOf({ route, state, events, component = '', spark = false }) {
   const span = SPANS.some(([name]) => name === route.query.span) ? route.query.span : '10m';
@@ -41,7 +55,6 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
   const ended = state.status === 'gone';
   const asked = useGet(pathOf(route.place, 'timeline'), query, ended ? 0 : 30);
   const load = state.snapshot?.load;
-  const timeline = useMemo(() => (spark ? (asked.data ?? NOTHING) : joined(asked.data, recorder, seconds, component)), [asked.data, load?.at, seconds, component]);
   const keptFrom = asked.data?.kept_from ?? null;
   const choose = (name) => replaceQuery(route, { span: name === '10m' ? '' : name });
   useEffect(() => {
@@ -53,10 +66,18 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
   const nodes = state.snapshot?.plan?.nodes;
   const spouts = useMemo(() => new Set((nodes ?? []).filter((node) => node.kind === 'spout').map((node) => node.name)), [nodes]);
   return html`<${Section} title="charts" aside=${html`<${Spans} span=${span} keptFrom=${keptFrom} onSpan=${choose} />`}>
-    ${!timeline.times.length && html`<${Trouble} problem=${asked.problem} />`}
-    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} spouts=${spouts} />
+    <${Drawn} data=${asked.data} problem=${asked.problem} at=${load && Math.floor(load.at / DRAWN_S)} seconds=${seconds} component=${component} spark=${spark} own=${spark ? ownSpark(state) : recorder} events=${events} spouts=${spouts} />
   <//>`;
 }
+
+/** What was asked for and what this page has seen since. While it is out of sight nothing is put together. */
+const Drawn = rarely(({ data, problem, at, seconds, component, spark, own, events, spouts }) => {
+  const timeline = useMemo(() => joined(data, own, seconds, component), [data, at, own, seconds, component]);
+  return html`<div>
+    ${!timeline.times.length && html`<${Trouble} problem=${problem} />`}
+    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} spouts=${spouts} />
+  </div>`;
+}, ['problem', 'seconds', 'component', 'spark', 'own', 'spouts'], ['data', 'at', 'events'], Infinity);
 
 /** What happened, the newest first. @param {{events: any[]}} props */
 export function Events({ events }) {

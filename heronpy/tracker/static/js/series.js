@@ -38,9 +38,45 @@ export class Recorder {
   }
 }
 
+/** The figures of Spark's batches, all sinks together, as the timeline keeps them: what is done since the look before. */
+export class SparkRecorder {
+  constructor() {
+    this.id = '';
+    /** @type {{at: number, values: Map<string, number|null>}[]} */
+    this.samples = [];
+    this.ended = 0;
+    this.took = 0;
+  }
+
+  /** @param {string} id of the topology: another one begins anew @param {any[]} sinks @param {number} at seconds since 1970 */
+  see(id, sinks, at) {
+    if (id !== this.id) [this.id, this.samples] = [id, []];
+    const last = this.samples.at(-1);
+    if (!sinks.length || (last && at - last.at < 1)) return;
+    const sum = (of) => sinks.reduce((total, sink) => total + of(sink), 0);
+    const ended = sum((sink) => sink.committed + sink.failed);
+    const took = sum((sink) => (sink.committed + sink.failed) * (sink.seconds_per_batch ?? 0));
+    // The first look counts from the start; a new Spark gateway counts from 0.
+    const [before, tookBefore] = last ? [this.ended, this.took] : [0, 0];
+    const more = ended - before;
+    const lags = sinks.map((sink) => sink.lag_s).filter((lag) => lag !== null);
+    this.samples.push({
+      at,
+      values: new Map([
+        ['/spark_waiting', sinks[0].waiting],
+        ['/spark_lag_s', lags.length ? Math.max(...lags) : null],
+        ['/spark_done', last && more >= 0 ? more / (at - last.at) : null],
+        ['/spark_batch_s', more > 0 && took >= tookBefore ? (took - tookBefore) / more : null],
+      ]),
+    });
+    [this.ended, this.took] = [ended, took];
+    if (this.samples.length > SAMPLES_MAX) this.samples.shift();
+  }
+}
+
 /**
  * One timeline from both: minutes up to the first sample, then samples. Longer spans have minutes only.
- * @param {any|null} timeline @param {Recorder} recorder @param {number} spanS @param {string} component '' is all
+ * @param {any|null} timeline @param {{samples: {at: number, values: Map<string, number|null>}[]}} recorder @param {number} spanS @param {string} component '' is all
  */
 export function joined(timeline, recorder, spanS, component) {
   const samples = spanS <= RECENT_S ? recorder.samples.filter((sample) => sample.at > Date.now() / 1000 - spanS) : [];

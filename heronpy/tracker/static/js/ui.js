@@ -2,22 +2,76 @@
 
 import { Problem, get } from './api.js';
 import { liveOf } from './live.js';
-import { Component, html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
+import { Component, h, html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 
-export { html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/htm-preact.js';
+export { Component, h, html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/htm-preact.js';
+
+/** What is out of sight is renewed so seldom, give or take a fifth: not everything at once. */
+const UNSEEN_MS = 10_000;
+/** What is nearer to the window than this is in sight. */
+const NEAR = '150px';
+
+/** @type {Map<Element, {sight: (near: boolean) => void}>} */
+const watched = new Map();
+const sight = new IntersectionObserver((entries) => entries.forEach((one) => watched.get(one.target)?.sight(one.isIntersecting)), { rootMargin: NEAR });
 
 /**
- * A component that is rendered again only when one of these properties is another object.
- * @param {any} Inner @param {string[]} names
+ * A component that is rendered again only when one of these properties is another object. A change of what is `moving`
+ * can wait while the component is out of sight.
+ * @param {any} Inner @param {string[]} names @param {string[]} [moving]
+ * @param {number} [unseenMs] for so long; Infinity: until it is seen
  */
-export function rarely(Inner, names) {
+export function rarely(Inner, names, moving = [], unseenMs = UNSEEN_MS) {
   return class extends Component {
+    near = true;
+    stale = false;
+    dueAt = 0;
+
     shouldComponentUpdate(next) {
-      return names.some((name) => next[name] !== this.props[name]);
+      const other = (name) => next[name] !== this.props[name];
+      if (names.some(other)) return true;
+      if (!moving.some(other)) return false;
+      this.stale = !this.near && performance.now() < this.dueAt;
+      return !this.stale;
+    }
+
+    sight(near) {
+      this.near = near;
+      if (near && this.stale) this.forceUpdate();
+    }
+
+    componentDidMount() {
+      this.#watch();
+    }
+
+    componentDidUpdate() {
+      this.#watch();
+    }
+
+    componentWillUnmount() {
+      this.#forget();
+    }
+
+    #watch() {
+      this.stale = false;
+      this.dueAt = performance.now() + unseenMs * (0.8 + 0.4 * Math.random());
+      const element = moving.length && this.base instanceof Element ? this.base : null;
+      if (element === this.element) return;
+      this.#forget();
+      this.element = element;
+      if (!element) return;
+      watched.set(element, this);
+      sight.observe(element);
+    }
+
+    #forget() {
+      if (!this.element) return;
+      watched.delete(this.element);
+      sight.unobserve(this.element);
     }
 
     render(props) {
-      return html`<${Inner} ...${props} />`;
+      return h(Inner, props);
     }
   };
 }
@@ -127,6 +181,13 @@ export function useClock(everyS) {
     return () => clearInterval(timer);
   }, [everyS]);
   return now;
+}
+
+/** What the first look at a page can do without: it is made once the rest is seen. @param {{children: any}} props */
+export function Later({ children }) {
+  const [now, setNow] = useState(false);
+  useEffect(() => setNow(true), []); // after the paint
+  return now ? children : null;
 }
 
 /** Whether the system asks for dark colours. */

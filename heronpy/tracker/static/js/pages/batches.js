@@ -4,7 +4,7 @@ import { pathOf } from '../api.js';
 import { count, duration } from '../format.js';
 import { TopologyFrame } from '../head.js';
 import { Section, Table, Trouble } from '../parts.js';
-import { ChartsOf, useEvents } from '../past.js';
+import { ChartsOf, useEvents, useSparkRecorder } from '../past.js';
 import { to } from '../route.js';
 import { html, useGet } from '../ui.js';
 import { useTopology } from './topology.js';
@@ -34,6 +34,7 @@ export function BatchesPage({ route }) {
   const state = useTopology(place);
   const events = useEvents(place, state);
   const { data, problem } = useGet(pathOf(place, 'batches'), {}, 2);
+  useSparkRecorder(state, data);
   // The address comes from a report: only what is an address of a page becomes a link.
   const ui = /^https?:\/\//.test(data?.spark_ui ?? '') ? data.spark_ui : null;
   return html`<${TopologyFrame} route=${route} state=${state}><${Section} title="Spark batches">

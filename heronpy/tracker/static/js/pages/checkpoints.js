@@ -1,5 +1,6 @@
 /** Checkpoints: the one under way and whom it waits for, those that are complete, and the tasks of one. */
 
+import { Restore } from '../actions.js';
 import { pathOf } from '../api.js';
 import { bytes, count, duration, taskName, text } from '../format.js';
 import { TopologyFrame } from '../head.js';
@@ -8,8 +9,8 @@ import { to } from '../route.js';
 import { html, useGet } from '../ui.js';
 import { useTopology } from './topology.js';
 
-/** @param {any} place */
-const completeColumns = (place) => [
+/** @param {any} place @param {any} plan @param {boolean} ended */
+const completeColumns = (place, plan, ended) => [
   { key: 'number', title: 'number', by: (row) => row.number, cell: (row) => html`<a href=${to(place, 'checkpoints', String(row.number))}>${row.number}</a>` },
   { key: 'kind', title: 'kind', by: (row) => row.kind, cell: (row) => row.kind },
   { key: 'taken', title: 'complete', num: true, by: (row) => row.taken_at, cell: (row) => html`<${When} at=${row.taken_at} />` },
@@ -17,6 +18,7 @@ const completeColumns = (place) => [
   { key: 'total', title: 'size', num: true, by: (row) => row.total_bytes, cell: (row) => bytes(row.total_bytes) },
   { key: 'new', title: 'new', num: true, by: (row) => row.written_bytes, cell: (row) => bytes(row.written_bytes), help: 'written for this one; the rest is shared with earlier ones' },
   { key: 'state', title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned: an older one was restored since' : 'whole') },
+  ...(ended ? [] : [{ key: 'restore', title: 'go back', cell: (row) => (row.damage ? null : html`<${Restore} place=${place} plan=${plan} number=${row.number} />`) }]),
 ];
 
 /** @param {any} place @param {any} plan */
@@ -38,11 +40,14 @@ function partColumns(place, plan) {
 export function CheckpointsPage({ route }) {
   const state = useTopology(route.place);
   return html`<${TopologyFrame} route=${route} state=${state}>
-    ${route.arg ? html`<${One} key=${route.arg} place=${route.place} number=${route.arg} plan=${state.snapshot?.plan} />` : html`<${All} place=${route.place} plan=${state.snapshot?.plan} />`}
+    ${route.arg ? html`<${One} key=${route.arg} place=${route.place} number=${route.arg} plan=${state.snapshot?.plan} ended=${hasEnded(state)} />` : html`<${All} place=${route.place} plan=${state.snapshot?.plan} ended=${hasEnded(state)} />`}
   <//>`;
 }
 
-function All({ place, plan }) {
+/** Whether nothing can be restored any more. @param {any} state */
+const hasEnded = (state) => state.status === 'gone' || Boolean(state.snapshot?.topology?.ended_at);
+
+function All({ place, plan, ended }) {
   const { data, problem } = useGet(pathOf(place, 'checkpoints'), {}, 2);
   if (!data) return html`<${Trouble} problem=${problem} />`;
   if (data.interval_s === null && !data.complete.length && !data.pending) {
@@ -60,7 +65,7 @@ function All({ place, plan }) {
       ['last failure', text(data.last_failure)],
       ['last restore', data.last_restore ? `${data.last_restore}, ${duration(data.last_restore_s)}` : '-'],
     ]} />
-    <${Table} columns=${completeColumns(place)} rows=${data.complete} name=${(row) => row.number} caption="complete checkpoints, the newest first" empty="None is complete yet." />
+    <${Table} columns=${completeColumns(place, plan, ended)} rows=${data.complete} name=${(row) => row.number} caption="complete checkpoints, the newest first" empty="None is complete yet." />
     ${data.regions.length > 0 && html`<h3>regions that are restored together</h3><ul>${data.regions.map((region, number) => html`<li key=${number}>${region.components.join(', ')}: attempt ${region.attempt} ${region.started ? 'runs' : 'is starting'} from ${region.checkpoint ? `checkpoint ${region.checkpoint}` : 'empty state'}</li>`)}</ul>`}
   <//>`;
 }
@@ -73,7 +78,7 @@ function Pending({ place, plan, pending }) {
     ${waits.length > 0 && html`<p>it waits for ${waits.map((name, number) => html`${number ? ', ' : ''}${known.has(name) ? html`<a href=${to(place, 'task', name)}>${taskName(name)}</a>` : taskName(name)}`)}${pending.missing > waits.length ? ` and ${pending.missing - waits.length} more` : ''}</p>`}</div>`;
 }
 
-function One({ place, number, plan }) {
+function One({ place, number, plan, ended }) {
   const { data, problem } = useGet(pathOf(place, 'checkpoints', number));
   const checkpoint = data?.checkpoint;
   return html`<${Section} title=${`checkpoint ${number}`}>
@@ -87,6 +92,6 @@ function One({ place, number, plan }) {
       ['barriers', data.unaligned ? 'unaligned' : 'aligned'],
       ['plan', text(data.plan_version)],
     ]} /><${Table} columns=${partColumns(place, plan)} rows=${data.tasks} name=${(row) => row.task_id} caption="tasks, the slowest first" empty="No task has state in it." />`}
-    <p><a href=${to(place, 'checkpoints')}>all checkpoints</a></p>
+    <p>${checkpoint && !ended && html`<${Restore} place=${place} plan=${plan} number=${checkpoint.number} /> `}<a href=${to(place, 'checkpoints')}>all checkpoints</a></p>
   <//>`;
 }

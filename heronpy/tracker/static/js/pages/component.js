@@ -8,7 +8,7 @@ import { ChartsOf, Events, useEvents } from '../past.js';
 import { to } from '../route.js';
 import { html, useMemo, useState } from '../ui.js';
 import { Exceptions } from './exceptions.js';
-import { useTopology } from './topology.js';
+import { useEdges, useTopology } from './topology.js';
 
 /** @param {{route: any}} props */
 export function ComponentPage({ route }) {
@@ -16,11 +16,11 @@ export function ComponentPage({ route }) {
   const state = useTopology(place, true);
   const events = useEvents(place, state);
   const [filter, setFilter] = useState('');
-  const columns = useMemo(() => taskColumns(place), [state.live]);
+  const columns = useMemo(() => ({ tasks: taskColumns(place), edges: edgeColumns(place) }), [state.live]);
   const { plan, load, tasks } = state.snapshot ?? {};
   const node = plan?.nodes.find((one) => one.name === name);
   const row = load?.components.find((one) => one.name === name);
-  const rates = useMemo(() => new Map((load?.edges ?? []).map((one) => [one.id, one.tuples_per_s])), [load?.edges]);
+  const edges = useEdges(plan, load);
   const mine = events.filter((event) => event.subject === name || event.subject.includes(`_${name}_`));
   const rows = (tasks?.tasks ?? []).filter((task) => task.component === name && fits(filter, task.instance_id, task.state, task.host, task.error));
   if (plan && !node) {
@@ -31,12 +31,12 @@ export function ComponentPage({ route }) {
     <h2 class="title"><a href=${to(place)}>${place.name}</a> / ${name} <span class="quiet">${node?.kind} ${text(node?.class_name)}</span></h2>
     ${row && html`<${Facts} items=${facts(componentColumns(place), row)} />`}
     <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
-      <${Table} columns=${columns} rows=${rows} name=${(task) => task.task_id} caption=${`tasks of ${name}`} order="busy" down=${true} mark=${(task) => (task.up ? '' : 'down')} empty="No task." />
+      <${Table} columns=${columns.tasks} rows=${rows} name=${(task) => task.task_id} caption=${`tasks of ${name}`} order="busy" down=${true} mark=${(task) => (task.up ? '' : 'down')} empty="No task." />
     <//>
     <${ChartsOf} route=${route} state=${state} events=${mine} component=${name} />
     <${Exceptions} place=${place} query=${{ component: name }} />
     <${Events} events=${mine} />
-    ${node && html`<${Section} title="streams"><${Table} columns=${edgeColumns(place, rates)} rows=${plan.edges.filter((edge) => edge.source === name || edge.target === name)} name=${(edge) => edge.id} caption="streams" empty="No stream." /><//>
+    ${node && html`<${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges.filter((edge) => edge.source === name || edge.target === name)} name=${(edge) => edge.id} caption="streams" empty="No stream." /><//>
       <${Section} title="output fields"><${Facts} items=${Object.entries(node.streams).map(([stream, fields]) => [stream, fields.join(', ')])} /><//>
       <${Section} title="settings of the component"><${Facts} items=${Object.entries(node.config)} /><//>`}
   <//>`;

@@ -37,15 +37,16 @@ export function DoctorPage({ route }) {
   const { place } = route;
   const state = useTopology(place);
   const [filter, setFilter] = useState('');
-  const { data, problem } = useGet(pathOf(place, 'doctor'), {}, 5);
+  const { data, problem } = useGet(pathOf(place, 'doctor'), {}, state.snapshot?.topology?.ended_at ? 0 : 5);
   const rows = (data?.tasks ?? []).filter((row) => fits(filter, row.instance_id));
   return html`<${TopologyFrame} route=${route} state=${state}>
     <${Section} title="findings">
       <${Trouble} problem=${problem} />
       ${data?.findings.map((finding, number) => html`<${FindingView} key=${number} place=${place} finding=${finding} leads=${number === 0} />`)}
-      ${data && html`<p class="quiet">Over the last ${duration(data.window_s)}: ${rate(data.emitted_per_s)} emitted, spouts held ${share(data.held)} of the time.${data.events_known ? '' : ' Restarts and changes of the past are not known.'}</p>`}
+      ${data?.not_known && html`<p class="quiet">${data.not_known[0].toUpperCase()}${data.not_known.slice(1)}.</p>`}
+      ${data && data.window_s > 0 && html`<p class="quiet">Over the last ${duration(data.window_s)}: ${rate(data.emitted_per_s)} emitted, spouts held ${share(data.held)} of the time${data.ended_at ? ' that is known' : ''}.${data.events_known ? '' : ' Restarts and changes of the past are not known.'}</p>`}
     <//>
-    ${data && html`<${Section} title="what was seen of each task" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
+    ${data && !data.ended_at && html`<${Section} title="what was seen of each task" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
       <${Table} columns=${columns(place)} rows=${rows} name=${(row) => row.instance_id} caption="tasks" order="busy" down=${true} mark=${(row) => (row.up ? '' : 'down')} empty="No task." /><//>`}
   <//>`;
 }

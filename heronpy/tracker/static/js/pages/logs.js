@@ -22,7 +22,7 @@ export function LogsPage({ route }) {
   const { place, arg: process } = route;
   const state = useTopology(place);
   const [filter, setFilter] = useState('');
-  const [text, setText] = useState('');
+  const [asked, setAsked] = useState({ text: '', ignore_case: false });
   const { data, problem } = useGet(process ? null : pathOf(place, 'logs'), {}, 5);
   const rows = (data?.files ?? []).filter((row) => fits(filter, row.process, `c${row.container}`));
   if (process) {
@@ -31,16 +31,16 @@ export function LogsPage({ route }) {
   }
   return html`<${TopologyFrame} route=${route} state=${state}><${Section} title="logs" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter processes" />`}>
     <${Trouble} problem=${problem} />
-    <form onSubmit=${(event) => { event.preventDefault(); setText(event.target.elements.text.value); }}><input name="text" type="search" maxlength="200" placeholder="find in all logs" aria-label="find in all logs" /> <button>find</button></form>
-    ${text && html`<${Hits} key=${text} place=${place} text=${text} />`}
+    <form onSubmit=${(event) => { event.preventDefault(); setAsked({ text: event.target.elements.text.value, ignore_case: event.target.elements.ignore_case.checked }); }}><input name="text" type="search" maxlength="200" placeholder="find in all logs" aria-label="find in all logs" /> <label><input name="ignore_case" type="checkbox" /> ignore case</label> <button>find</button></form>
+    ${asked.text && html`<${Hits} key=${JSON.stringify(asked)} place=${place} asked=${asked} />`}
     <${Unreachable} what="logs" found=${data?.unreachable} />
     ${data && html`<${Table} columns=${columns(place)} rows=${rows} name=${(row) => row.process} caption="processes that have a log" empty="No log fits the filter." />`}
   <//><//>`;
 }
 
-/** Lines that contain a text, newest first, from all processes. @param {{place: any, text: string}} props */
-function Hits({ place, text }) {
-  const { data, problem } = useGet(pathOf(place, 'logs', 'search'), { text });
+/** Lines that contain a text, newest first, from all processes. @param {{place: any, asked: {text: string, ignore_case: boolean}}} props */
+function Hits({ place, asked }) {
+  const { data, problem } = useGet(pathOf(place, 'logs', 'search'), asked);
   return html`<div class="log"><${Trouble} problem=${problem} /><${Unreachable} what="logs" found=${data?.unreachable} />
     <p class="quiet" role="status">${data ? `hits: ${data.hits.length} in ${bytes(data.searched_bytes)}${data.stopped && `, stopped ${data.stopped}`}` : !problem && 'searching'}</p>
     <div class="lines" tabindex="0" role="log" aria-label="hits" aria-live="off">${data?.hits.map((hit, index) => html`<div key=${index} class=${`line of-${(hit.level ?? 'none').toLowerCase()}`}><span class="at"><${When} at=${hit.at} /></span><span class="level">${hit.level ?? ''}</span><span class="text"><a href=${to(place, 'logs', hit.process)}>${taskName(hit.process)}</a> ${hit.text}</span></div>`)}</div></div>`;

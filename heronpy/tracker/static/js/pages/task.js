@@ -8,6 +8,7 @@ import { LogView } from '../log_view.js';
 import { Facts, Section } from '../parts.js';
 import { Events, useEvents } from '../past.js';
 import { to } from '../route.js';
+import { Slow } from '../slow.js';
 import { html } from '../ui.js';
 import { Exceptions } from './exceptions.js';
 import { useTopology } from './topology.js';
@@ -37,6 +38,7 @@ export function TaskPage({ route }) {
     ${row && html`<${Evidence} key=${instance} place=${place} process=${instance} />`}
     <${Section} title="log"><${LogView} key=${instance} place=${place} process=${instance} follow=${state.status !== 'gone'} /><//>
     <${Exceptions} place=${place} query=${{ component, task: number || undefined }} />
+    ${row && !state.snapshot.topology?.ended_at && state.status !== 'gone' && html`<${Slow} key=${instance} place=${place} query=${{ component, task: number || undefined }} />`}
     <${Events} events=${events} />
     <p><a href=${`${to(place, 'config')}?q=${encodeURIComponent(component)}`}>settings of ${component || 'the topology'}</a></p>
   <//>`;

@@ -1,27 +1,21 @@
 /** A topology: graph, containers, charts, events, and tables of what they show. */
 
+import { pathOf } from '../api.js';
 import { componentColumns, edgeColumns, processColumns, taskColumns } from '../columns.js';
 import { Containers } from '../containers.js';
+import { liveQuery } from '../early.js';
 import { bytes, count, duration, taskName } from '../format.js';
 import { GraphView } from '../graph.js';
 import { TopologyFrame } from '../head.js';
 import { MEASURES, measure } from '../levels.js';
-import { Facts, Filter, Section, Table, fits } from '../parts.js';
+import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { ChartsOf, Events, useEvents, useRecorder } from '../past.js';
 import { replaceQuery, to } from '../route.js';
-import { html, useLive, useMemo, useState } from '../ui.js';
+import { Later, html, useGet, useLive, useMemo, useRef, useState } from '../ui.js';
 
-/** Above so many tasks their figures come only where they are asked for. */
-const TASKS_MAX = 600;
-const levels = new Map();
-
-/** The live query of a topology: with tasks, unless there are too many. @param {any} place @param {boolean} [needed] */
+/** The live figures of a topology. @param {any} place @param {boolean} [needed] */
 export function useTopology(place, needed = false) {
-  const topology = [place.cluster, place.role, place.environ, place.name].join('/');
-  const level = needed ? 'tasks' : (levels.get(topology) ?? 'component');
-  const state = useLive({ topology, level });
-  const tasks = state.snapshot?.topology?.tasks;
-  if (tasks) levels.set(topology, tasks <= TASKS_MAX ? 'tasks' : 'component');
+  const state = useLive(liveQuery(place, needed));
   useRecorder(state);
   return state;
 }
@@ -35,11 +29,10 @@ export function TopologyPage({ route }) {
   const [filter, setFilter] = useState('');
   const { plan, load, topology, tasks } = state.snapshot ?? {};
   const by = measure(route.query.by ?? 'busy').name;
-  const rates = useMemo(() => new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s])), [load?.edges]);
-  const columns = useMemo(() => componentColumns(place), [state.live]);
-  const edges = useMemo(() => edgeColumns(place, rates), [rates]);
+  const edges = useEdges(plan, load);
+  const columns = useMemo(() => ({ components: componentColumns(place), edges: edgeColumns(place) }), [state.live]);
   const mark = (row) => (row.name === marked ? 'marked' : '');
-  if (!plan) return html`<${TopologyFrame} route=${route} state=${state}><${Events} events=${events} /><//>`;
+  if (!plan) return html`<${TopologyFrame} route=${route} state=${state}>${state.snapshot && html`<${NoPlan} place=${place} />`}<${Events} events=${events} /><//>`;
   const choose = html`<label>colour by <select value=${by} onChange=${(event) => replaceQuery(route, { by: event.target.value === 'busy' ? '' : event.target.value })}>
     ${Object.entries(MEASURES).map(([name, one]) => html`<option key=${name} value=${name}>${one.title}</option>`)}</select></label>`;
   return html`<${TopologyFrame} route=${route} state=${state}>
@@ -49,15 +42,34 @@ export function TopologyPage({ route }) {
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
       <p class="quiet">A component has the colour of its worst task: low, medium (.4), high (.7, +), full (.9, #). Double lines are keyed. ✗ is down, ! holds the spouts back.</p>
     <//>
-    <${ChartsOf} route=${route} state=${state} events=${events} />
+    <${Later}><${ChartsOf} route=${route} state=${state} events=${events} />
     <${Events} events=${events} />
     <${Section} title="components" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter components" />`}>
-      <${Table} columns=${columns} rows=${(load?.components ?? []).filter((row) => fits(filter, row.name, row.kind))} name=${(row) => row.name} caption="components"
+      <${Table} columns=${columns.components} rows=${(load?.components ?? []).filter((row) => fits(filter, row.name, row.kind))} name=${(row) => row.name} caption="components"
         mark=${mark} onHover=${(row) => setMarked(row?.name ?? '')} empty="No figures yet." />
     <//>
-    <${Section} title="streams"><${Table} columns=${edges} rows=${plan.edges} name=${(row) => row.id} caption="streams between components" /><//>
-    ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} /><//>`}
+    <${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges} name=${(row) => row.id} caption="streams between components" /><//>
+    ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} /><//>`}<//>
   <//>`;
+}
+
+/** Why there is no plan, if that is known: the stream leaves out what cannot be read. @param {{place: any}} props */
+function NoPlan({ place }) {
+  return html`<${Trouble} problem=${useGet(pathOf(place, 'plan'), {}, 5).problem} />`;
+}
+
+/** The edges of the plan with their rates; one whose rate is as before is the same object. @param {any} plan @param {any} load */
+export function useEdges(plan, load) {
+  const before = useRef(new Map());
+  return useMemo(() => {
+    const rates = new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s]));
+    const rows = (plan?.edges ?? []).map((edge) => {
+      const [rate, old] = [rates.get(edge.id), before.current.get(edge.id)];
+      return old && old.edge === edge && old.rate === rate ? old : { ...edge, edge, rate };
+    });
+    before.current = new Map(rows.map((row) => [row.id, row]));
+    return rows;
+  }, [plan?.edges, load?.edges]);
 }
 
 function CulpritView({ place, one, tasks }) {
@@ -73,8 +85,8 @@ function Totals({ totals }) {
     ['failed', `${least}${count(totals.failed)}`],
     ['not sent again', count(totals.not_resent)],
     ['sent again, at most', count(totals.replayed)],
-    ['dead letters', count(totals.dead_letters)],
-    ['lost', `${totals.lost_estimated ? 'about ' : ''}${count(totals.lost)}`],
+    ['dead letters', `${totals.letters_at_least ? '≥ ' : ''}${count(totals.dead_letters)}`],
+    ['lost', totals.lost_unknown || (totals.lost_estimated && !totals.lost) ? 'unknown' : `${totals.lost_estimated ? 'about ' : ''}${count(totals.lost)}`],
     ['restores', count(totals.restores)],
   ]} />`;
 }

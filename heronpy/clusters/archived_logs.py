@@ -1,0 +1,75 @@
+"""The logs of a topology's ended containers in its archive, as folders of this host.
+
+Those of a shared folder are read where they are; those of an object store are copied, the newest runs first, at most
+`COPIED_MAX_BYTES` together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from heronpy.clusters.records import Records
+from heronpy.common.errors import HeronError
+from heronpy.common.folders import make_folders, open_private
+from heronpy.common.setting_types import LoggingSettings
+from heronpy.common.settings import settings_for
+from heronpy.common.units import format_bytes
+from heronpy.plan.launch import load_submitted
+from heronpy.plan.submitted import Submitted
+from heronpy.storage.log_archive import FOLDER, LogArchive, Run, newest_first
+
+COPIED_MAX_BYTES: Final = 256 << 20
+
+
+def archived_runs(
+    records: Records, topology: str, working_dir: Path, into: Path, said: Callable[[str], None]
+) -> dict[Run, Path]:
+    """By run: a folder whose `log-files` has its logs; empty without an archive.
+
+    `into` is the caller's, private and empty; `said` is told what cannot be read, and what is left out.
+    """
+    submitted = _submitted(records, topology, working_dir)
+    place = settings_for(submitted, LoggingSettings).archive if submitted is not None else ""
+    if submitted is None or not submitted.engine or not place:
+        return {}
+    try:
+        return _runs(LogArchive(place, submitted.topology_id), into, said)
+    except HeronError as error:
+        said(f"the archive of logs {place} cannot be read: {error}")
+        return {}
+
+
+def _submitted(records: Records, topology: str, working_dir: Path) -> Submitted | None:
+    try:
+        found = records.submitted(topology)
+        # One that was killed has left its launch beside its logs.
+        return found if found is not None else load_submitted(working_dir / "launch.json")
+    except HeronError:
+        return None
+
+
+def _runs(archive: LogArchive, into: Path, said: Callable[[str], None]) -> dict[Run, Path]:
+    found, copied, left_out = dict[Run, Path](), 0, 0
+    for run, files in sorted(archive.runs().items(), key=lambda one: (-one[0].submission, one[0])):
+        here = archive.folder_of(run)
+        if here is not None:
+            found[run] = here
+            continue
+        found[run] = into / run.name
+        make_folders(into / run.name / FOLDER)
+        for name in newest_first(files):
+            if copied + files[name] > COPIED_MAX_BYTES:
+                left_out += 1
+                continue
+            copied += files[name]
+            with open(open_private(into / run.name / FOLDER / name, os.O_WRONLY | os.O_EXCL), "wb") as file:
+                file.write(archive.get(run, name))
+    if left_out:
+        said(
+            f"{left_out} logs of {archive.name} are left out, because more than {format_bytes(COPIED_MAX_BYTES)} would"
+            " be copied; read them there"
+        )
+    return found

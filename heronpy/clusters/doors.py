@@ -1,0 +1,178 @@
+"""The files of a topology's containers: through the doors of their executors, or on this machine.
+
+A topology that has ended has no executors any more; what it left on this machine is read there, by the same rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from heronpy.clusters.log_folders import container_of
+from heronpy.clusters.masters import Master
+from heronpy.clusters.session import Session
+from heronpy.common.errors import HeronError
+from heronpy.common.log_files import log_processes
+from heronpy.executor.files_door import ContainerFiles
+from heronpy.proto import control_pb2
+from heronpy.storage.dead_letters import files_of
+from heronpy.storage.log_archive import Run
+
+_LOG_FILE: Final = re.compile(r"(?P<log>log-files/.+\.log)(?:\.(?P<back>\d{1,4}))?")
+#: Above the numbers of rotated files; and how many earlier runs of a container are searched.
+EARLIER: Final = 10_000
+EARLIER_MAX: Final = 50
+
+
+class Door(Protocol):
+    """The files of one container. All raise HeronError."""
+
+    async def list_files(self) -> control_pb2.ListFilesReply:
+        """What there is."""
+
+    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        """A piece of one of them."""
+
+    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        """Hits in one of the logs."""
+
+
+class MasterDoor:
+    """The door of an executor, as its topology master's clients reach it."""
+
+    def __init__(self, master: Master, container: int) -> None:
+        self._master, self._container = master, container
+
+    async def list_files(self) -> control_pb2.ListFilesReply:
+        """See `Door`."""
+        return await self._master.list_files(self._container)
+
+    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        """See `Door`."""
+        return await self._master.read_file(self._container, request)
+
+    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        """See `Door`."""
+        return await self._master.search_file(self._container, request)
+
+
+class LocalDoor:
+    """The files of a container on this machine: of a topology that has ended, or whose executor is down."""
+
+    def __init__(self, working_dir: Path, container: int) -> None:
+        self._files = ContainerFiles(working_dir, container)
+
+    async def list_files(self) -> control_pb2.ListFilesReply:
+        """See `Door`."""
+        return await asyncio.to_thread(self._files.listed)
+
+    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        """See `Door`."""
+        return await asyncio.to_thread(self._files.read, request)
+
+    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        """See `Door`."""
+        return await asyncio.to_thread(self._files.search, request)
+
+
+class EitherDoor:
+    """The door of an executor; when that does not answer, the files on this machine, if there are any."""
+
+    def __init__(self, door: Door, local: Door) -> None:
+        self._door, self._local = door, local
+
+    async def list_files(self) -> control_pb2.ListFilesReply:
+        """See `Door`; the others use what this has found."""
+        try:
+            return await self._door.list_files()
+        except HeronError:
+            found = await self._local.list_files()
+            if not found.files:
+                raise
+        self._door = self._local
+        return found
+
+    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        """See `Door`."""
+        return await self._door.read_file(request)
+
+    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        """See `Door`."""
+        return await self._door.search_file(request)
+
+
+class WithEarlier:
+    """The door of a container, and the logs of its earlier runs: they look like older files of the same processes."""
+
+    def __init__(self, door: Door, earlier: Sequence[Door]) -> None:
+        self._doors = (door, *earlier)
+        self._where: dict[str, tuple[Door, str]] = {}
+
+    async def list_files(self) -> control_pb2.ListFilesReply:
+        """See `Door`; the others use what this has found."""
+        found = control_pb2.ListFilesReply()
+        for back, door in enumerate(self._doors):
+            for entry in (await door.list_files()).files:
+                match = _LOG_FILE.fullmatch(entry.name)
+                if back and match is None:
+                    continue  # only logs are kept
+                name = entry.name
+                if back and match is not None:
+                    name = f"{match['log']}.{back * EARLIER + int(match['back'] or 0)}"
+                self._where[name] = door, entry.name
+                entry.name = name
+                found.files.append(entry)
+        return found
+
+    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        """See `Door`."""
+        door, request.name = self._where.get(request.name, (self._doors[0], request.name))
+        return await door.read_file(request)
+
+    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        """See `Door`."""
+        door, request.name = self._where.get(request.name, (self._doors[0], request.name))
+        return await door.search_file(request)
+
+
+def doors_of(
+    session: Session,
+    topology: str,
+    working_dir: Path,
+    master: Master | None,
+    runs: Mapping[Run, Path] = MappingProxyType({}),
+) -> dict[int, Door]:
+    """By container: of those in the plan, if the topology runs, and of those that have files on this machine.
+
+    `runs` has the folders of archived runs, which come behind what their container has now.
+    """
+    doors: dict[int, Door] = {number: LocalDoor(working_dir, number) for number in _local(working_dir)}
+    if master is not None:
+        for number in _planned(session, topology):
+            doors[number] = EitherDoor(MasterDoor(master, number), LocalDoor(working_dir, number))
+    earlier: dict[int, list[Door]] = {}
+    if master is not None and session.engine_of(topology):
+        # What their earlier runs have sent to the scheduler's host.
+        earlier = {number: [LocalDoor(working_dir, number)] for number in _local(working_dir) if number in doors}
+    for run, folder in sorted(runs.items(), reverse=True):
+        earlier.setdefault(run.container, []).append(LocalDoor(folder, run.container))
+    for number, kept in earlier.items():
+        doors[number] = WithEarlier(doors.get(number, LocalDoor(working_dir, number)), kept[:EARLIER_MAX])
+    return doors
+
+
+def _planned(session: Session, topology: str) -> list[int]:
+    try:
+        return [0, *(container.id for container in session.packing_plan(topology).containers)]
+    except HeronError:
+        return []  # it starts or ends; what is on this machine is read
+
+
+def _local(working_dir: Path) -> set[int]:
+    """Containers of which there are files on this machine."""
+    letters = (file.name.partition(".jsonl")[0] for file in files_of(working_dir))
+    return {container_of(name) for name in (*log_processes(working_dir / "log-files"), *letters)}

@@ -1,0 +1,57 @@
+"""What the working folders on this machine keep of topologies that have ended."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from heronpy.clusters.session import Session
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import read_own
+from heronpy.common.home import heron_home
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.scheduler.teardown import ENDED
+from heronpy.statemgr.base import MAX_BYTES
+
+
+def kept_files(home: Path, cluster: str) -> Iterator[Path]:
+    """What working folders keep of ended topologies; a name is a topology's id. Blocking."""
+    for path in (home / "topologies" / cluster).glob(f"*/*/{ENDED}/*"):
+        with suppress(OSError):
+            if not path.name.startswith(".") and stat.S_ISREG(path.lstat().st_mode):
+                yield path
+
+
+def read_kept(path: Path) -> control_pb2.EndedTopology | None:
+    """What a working folder keeps of an ended topology; None when there is nothing, or it is damaged."""
+    kept = control_pb2.EndedTopology()
+    try:
+        kept.ParseFromString(read_own(path, MAX_BYTES))
+    except (OSError, ConfigError, DecodeError):
+        return None
+    return kept if kept.record.topology_id == path.name else None
+
+
+def kept_of_last(session: Session, topology: str) -> control_pb2.EndedTopology | None:
+    """What is kept of the last run of this name that has ended, in the role that the session names, if it does."""
+    target = session.target
+    found: control_pb2.EndedTopology | None = None
+    for path in kept_files(heron_home(), target.cluster):
+        if path.parent.parent.name != topology or (target.role and path.parent.parent.parent.name != target.role):
+            continue
+        kept = read_kept(path)
+        if kept is None or (target.environ and kept.record.environ != target.environ):
+            continue
+        if found is None or kept.ended_at > found.ended_at:
+            found = kept
+    return found
+
+
+def last_ended(session: Session, topology: str) -> plan_pb2.ExecutionState | None:
+    """The record of the last run of this name that has ended; None when nothing is kept of one."""
+    kept = kept_of_last(session, topology)
+    return kept.record if kept is not None else None

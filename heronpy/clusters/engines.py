@@ -1,0 +1,139 @@
+"""The engine of a cluster or of a topology, for commands: by its kind, with the nearest name for one that is not there.
+
+Commands ask an engine only for what the scheduler does not do: before it runs, and when it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from heronpy.common.absolute import absolute
+from heronpy.common.errors import ConfigError
+from heronpy.common.nearest import suggestion
+from heronpy.common.setting_types import EngineSettings, SchedulerSettings
+from heronpy.common.settings import HasSettings, settings_for
+from heronpy.engines.contract import Ended, Engine, EngineAwayError, Seen
+from heronpy.engines.lease import LeaseTimes
+from heronpy.engines.open import kinds, open_engine
+from heronpy.plan.submitted import Submitted
+
+#: A container that is ended by hand gets this long to end by itself, where the engine lets us say so.
+CANCEL_GRACE_S = 5.0
+LOOK_S = 0.5
+#: Who waits longer than this is told what for.
+QUIET_S = 2.0
+
+
+def kind_of(settings: HasSettings) -> str:
+    """The kind of the engine that the settings name; "" for this machine. ConfigError for one that is not there."""
+    kind = settings_for(settings, EngineSettings).kind
+    if kind:
+        check_kind(kind)
+    return kind
+
+
+def check_kind(kind: str) -> None:
+    """ConfigError with the nearest name for an engine that is not there."""
+    known = kinds()
+    if kind not in known:
+        hint = suggestion(kind, known, f"; known engines are {', '.join(known)}")
+        raise ConfigError(f"engine '{kind}' is not there in this release{hint}")
+
+
+def python_of(settings: HasSettings) -> str:
+    """The interpreter of containers."""
+    return settings_for(settings, EngineSettings).python or sys.executable
+
+
+def shared_folders(settings: HasSettings) -> list[Path]:
+    """The folders that all hosts reach; ConfigError for one that is not absolute."""
+    named = [folder for folder in settings_for(settings, EngineSettings).shared.split(":") if folder]
+    for folder in named:
+        if not os.path.isabs(folder):
+            raise ConfigError(
+                f"heron.engine.shared names {folder!r}, which is not an absolute path; hosts agree on those only"
+            )
+    return [absolute(folder) for folder in named]
+
+
+def is_shared(folder: str | os.PathLike[str], shared: list[Path]) -> bool:
+    """Whether a folder lies below one that all hosts reach."""
+    path = absolute(folder)
+    return any(path == one or one in path.parents for one in shared)
+
+
+def lease_times(settings: HasSettings) -> LeaseTimes:
+    """The times of leases; ConfigError when they do not leave each other room."""
+    engine, scheduler = settings_for(settings, EngineSettings), settings_for(settings, SchedulerSettings)
+    return LeaseTimes(engine.renew_s, engine.fence_s, engine.lost_s, scheduler.kill_grace_s, engine.permit_s)
+
+
+def engine_of(submitted: Submitted) -> Engine:
+    """The engine of a topology that was submitted; it starts nothing."""
+    return open_engine(submitted.engine, submitted, submitted.topology_id, [python_of(submitted)])
+
+
+def where(one: Seen) -> str:
+    """An object of an engine, in words: `container 2 (812_2 on n17)`."""
+    return f"container {one.container} ({one.engine_id}{f' on {one.host}' if one.host else ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What became of the objects of a topology that were to end."""
+
+    asked: int = 0
+    #: Those that have not ended.
+    left: tuple[str, ...] = ()
+    #: Those that the engine has given up: their processes may run on, on a host that does not answer.
+    unconfirmed: tuple[str, ...] = ()
+
+
+def end_all(
+    engine: Engine,
+    timeout_s: float,
+    sleep: Callable[[float], None] = time.sleep,
+    waits: Callable[[str], None] = lambda text: None,
+) -> Ends:
+    """End all objects of a topology, and wait until they have; EngineError when the engine does not answer.
+
+    `waits` is told once what for, if that takes a while.
+    """
+    with engine.watch(lambda: None):  # it tells some engines how those ended that are gone by the next list
+        return _end_all(engine, timeout_s, sleep, waits)
+
+
+def _end_all(engine: Engine, timeout_s: float, sleep: Callable[[float], None], waits: Callable[[str], None]) -> Ends:
+    began, told = time.monotonic(), False
+    deadline, asked, count = began + timeout_s, False, 0
+    seen: list[Seen] = []
+    while True:
+        try:
+            seen = list(engine.list())
+            left = [one for one in seen if one.ended is Ended.NO]
+            if left and not asked:
+                count = len(left)
+                engine.cancel([one.engine_id for one in left], CANCEL_GRACE_S)
+                asked = True
+            if not left:
+                break
+        except EngineAwayError:
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            break
+        if not told and time.monotonic() > began + QUIET_S:
+            told = True
+            names = ", ".join(where(one) for one in seen if one.ended is Ended.NO)
+            waits(f"waiting for the end of {names}" if names else "waiting for the engine, which does not answer")
+        sleep(LOOK_S)
+    return Ends(
+        count,
+        tuple(where(one) for one in seen if one.ended is Ended.NO),
+        tuple(where(one) for one in seen if one.ended is Ended.UNCONFIRMED),
+    )

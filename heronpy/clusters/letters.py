@@ -1,0 +1,89 @@
+"""The dead letters of a topology, read through the doors of its executors: past ones, and new ones as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from heronpy.clusters.doors import Door
+from heronpy.common.errors import HeronError
+from heronpy.proto import control_pb2
+from heronpy.storage.dead_letters import FOLDER, letter_of
+
+#: A letter as it stands in its file.
+Letter = dict[str, Any]
+
+PIECE_BYTES = 256 * 1024
+_OLDER = ".1"
+_LETTERS = re.compile(re.escape(FOLDER) + r"/.+\.jsonl(\.1)?")
+
+
+class Letters:
+    """Tells each letter once: how far a file was read is remembered by its number, whatever its name becomes."""
+
+    def __init__(
+        self, doors: Callable[[], Mapping[int, Door]], component: str | None = None, topology_id: str | None = None
+    ) -> None:
+        """`doors` are asked for at each look, by container. Letters of other components and runs are left out."""
+        self._doors = doors
+        self._component, self._topology_id = component, topology_id
+        #: Container and number of a file: its name at that time, and the end of the last whole line that was read.
+        self._read: dict[tuple[int, int], tuple[str, int]] = {}
+        #: Containers whose letters could not all be read at the last look, and why.
+        self.unreachable: dict[int, str] = {}
+
+    async def new(self) -> list[Letter]:
+        """The letters that have come since the last look, the oldest first; all of them at the first."""
+        self.unreachable = {}
+        doors = self._doors()
+        # At the same time: an executor that is down answers only after a while.
+        looks = await asyncio.gather(*(self._look(container, door) for container, door in doors.items()))
+        return sorted((one for letters in looks for one in letters if self._wanted(one)), key=when)
+
+    async def _look(self, container: int, door: Door) -> list[Letter]:
+        found: list[Letter] = []
+        present: set[tuple[int, int]] = set()
+        try:
+            for file in (await door.list_files()).files:
+                if _LETTERS.fullmatch(file.name):
+                    present.add((container, file.file))
+                    found += await self._rest(container, door, file)
+        except HeronError as error:
+            self.unreachable[container] = str(error)
+        else:
+            # The number of a file that was removed may be given to another one.
+            for key in [key for key in self._read if key[0] == container and key not in present]:
+                del self._read[key]
+        return found
+
+    async def _rest(self, container: int, door: Door, file: control_pb2.FileEntry) -> list[Letter]:
+        """The letters of a file behind what was read; fewer when it was renamed meanwhile: the next look has them."""
+        key = (container, file.file)
+        name, at = self._read.get(key, (file.name, 0))
+        if file.bytes < at or (name.endswith(_OLDER) and not file.name.endswith(_OLDER)):
+            at = (
+                0  # an older file was removed, and its number given to a new one: no file becomes the current one again
+            )
+        found, cut = list[Letter](), b""
+        while at + len(cut) < file.bytes:
+            request = control_pb2.ReadFile(name=file.name, offset=at + len(cut), bytes=PIECE_BYTES)
+            reply = await door.read_file(request)
+            if reply.file != file.file or not reply.data:
+                break
+            whole, newline, rest = (cut + reply.data).rpartition(b"\n")
+            found += [letter for line in whole.split(b"\n") if (letter := letter_of(line)) is not None]
+            at += len(whole) + len(newline)
+            self._read[key], cut = (file.name, at), rest
+        return found
+
+    def _wanted(self, letter: Letter) -> bool:
+        mine = self._component in (None, letter.get("component"))
+        return mine and self._topology_id in (None, letter.get("topology_id"))
+
+
+def when(letter: Letter) -> float:
+    """Wall time at which it was given up; 0 if it does not say."""
+    at = letter.get("at")
+    return float(at) if isinstance(at, int | float) else 0.0

@@ -1,0 +1,64 @@
+"""What became of a takedown, and how it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+#: Containers that a sentence names.
+SHOWN = 5
+RECORD = "its record in the state manager"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Result of a takedown; `remains` lists what could not be removed."""
+
+    by_scheduler: bool = False
+    processes_killed: int = 0
+    remains: list[str] = field(default_factory=list)
+    unseen_host: str = ""
+    """The host that the topology ran on, if that is not this one: nothing could be looked for there."""
+    checkpoint: str = ""
+    """Where the newest intact checkpoint lies; one may have completed since the state manager was last read."""
+    ended_on_engine: int = 0
+    """Containers that the engine was asked to end, without the scheduler."""
+    may_run: list[str] = field(default_factory=list)
+    """Containers on an engine whose end nobody has confirmed; those of `remains`, unless a user removes it by force."""
+    scheduler_lives: bool = False
+    """The scheduler goes on ending them."""
+    look: str = ""
+    """The command by which they are looked for."""
+    why_waits: str = ""
+    """What the engine says, if it does not answer."""
+    unswept: str = ""
+    """Why the rest of unfinished checkpoints stays in the object store; "" if it does not."""
+
+
+def unseen(topology: str, host: str) -> str:
+    """What a takedown from another host leaves open, as a sentence."""
+    return (
+        f"the scheduler of '{topology}' was gone, but what it left on host {host} cannot be seen from here;"
+        " look for its processes there"
+    )
+
+
+def some(names: Sequence[str]) -> str:
+    """A list of names that may be long, in words."""
+    shown = ", ".join(names[:SHOWN])
+    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown or RECORD
+
+
+def away_text(engine_away: str) -> str:
+    """What to add to a sentence if an engine does not answer, and says why."""
+    return f"; the engine does not answer: {engine_away}" if engine_away else ""
+
+
+def what_remains(outcome: Outcome) -> str:
+    """Why a topology is not removed, as the middle of a sentence, and what to do."""
+    if not outcome.may_run:
+        return f"{', '.join(outcome.remains)} cannot be stopped; stop it and run the command again"
+    look = f"; look for it with: {outcome.look}" if outcome.look else ""
+    goes_on = "its scheduler goes on ending it; " if outcome.scheduler_lives else ""
+    runs = f"{some(outcome.may_run)} may still run{away_text(outcome.why_waits)}{look}"
+    return f"{runs}; {goes_on}run the command again to finish, or with --force to remove the topology all the same"

@@ -1,0 +1,232 @@
+"""A throw-away container on a cluster: whether its hosts have this Python and heronpy, and reach this host.
+
+It is a job of the engine like any other container, under an id of its own, and is gone when the trial is over. What it
+reports comes in over plain TCP on one port that is open for the trial only, and counts if it has the trial's secret,
+which the engine hands to the container as standard input or as a mounted file.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import select
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from heronpy.clusters import trial_container
+from heronpy.clusters.engines import end_all
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import write_private_text
+from heronpy.common.release import release
+from heronpy.common.units import MB
+from heronpy.engines.contract import Ended, Engine, EngineError, EnginePhase, Found, Request
+from heronpy.net.addresses import in_any_order, ports_of
+
+#: How long the container may take from its submit to its report, queue included.
+TRIAL_S = 9.0
+#: And so long while its host prepares it, which may have to pull an image.
+STARTING_S = 120.0
+END_S = 4.0
+LIST_EVERY_S = 0.5
+_REPORT_MAX_BYTES = 16 << 10
+#: For one caller, who may be anybody.
+_READ_S = 2.0
+_CPU, _RAM_BYTES = 1.0, 128 * MB
+
+
+def trial_id() -> str:
+    """The id under which an engine knows the container of one trial."""
+    return f"heron-check-{secrets.token_hex(4)}"
+
+
+def trial_command(python: str) -> list[str]:
+    """What the container runs."""
+    return [python, "-c", Path(trial_container.__file__).read_text(encoding="utf-8")]
+
+
+def listener(address: str, port_range: str) -> socket.socket:
+    """A socket that listens on a port of the range; ConfigError when there is none."""
+    ports = ports_of(port_range)
+    for port in in_any_order(ports) if ports is not None else (0,):
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            found.bind((address, port))
+            found.listen(4)
+            return found
+        except OSError as error:
+            found.close()
+            last = error.strerror
+    raise ConfigError(f"cannot listen on {address}, ports {port_range or 'any'}: {last}")
+
+
+class Trial:
+    """One container; `run` says what it found, and leaves nothing behind."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        topology_id: str,
+        shared: Sequence[Path],
+        home: str,
+        port_range: str,
+        door_host: str = "",
+    ) -> None:
+        self._engine = engine
+        self._topology_id = topology_id
+        self._shared = {str(folder): secrets.token_hex(8) for folder in shared}
+        self._home = home
+        self._port_range = port_range
+        self._door_host = door_host
+        self._secret = secrets.token_hex(16)
+        self._starting = False
+
+    def run(self, addresses: Sequence[str]) -> list[Found]:
+        """Lines of `heron cluster check`."""
+        sockets: list[socket.socket] = []
+        try:
+            sockets += [listener(address, self._port_range) for address in addresses]
+            self._put_nonces()
+            return self._run(sockets)
+        except (EngineError, ConfigError) as error:
+            return [Found("container", False, str(error), "correct what the sentence names")]
+        except OSError as error:
+            what = f"{error.filename or 'a folder'}: {error.strerror}"
+            return [Found("container", False, what, "make the folders of heron.engine.shared writable")]
+        finally:
+            for one in sockets:
+                one.close()
+            for folder, nonce in self._shared.items():
+                with suppress(OSError):
+                    (Path(folder) / f".heron-check-{nonce}").unlink()
+
+    def _put_nonces(self) -> None:
+        for folder, nonce in self._shared.items():
+            write_private_text(Path(folder) / f".heron-check-{nonce}", nonce)
+
+    def _run(self, sockets: list[socket.socket]) -> list[Found]:
+        asked = {
+            "addresses": self._told(sockets),
+            "secret": self._secret,
+            "shared": self._shared,
+            "home": self._home,
+        }
+        began = time.monotonic()
+        try:
+            self._engine.submit([Request(self._topology_id, 0, 1, _CPU, _RAM_BYTES, ticket=json.dumps(asked))])
+            found = self._wait(sockets, began + TRIAL_S)
+        finally:
+            # Also after a submit whose answer was lost.
+            with suppress(EngineError):
+                end_all(self._engine, END_S)
+        tried = ", ".join(f"{address}:{port}" for address, port in self._told(sockets))
+        if isinstance(found, dict):
+            return [*judge(found, time.monotonic() - began, tried)]
+        return [found if found is not None else _too_late(tried)]
+
+    def _told(self, sockets: list[socket.socket]) -> list[tuple[str, int]]:
+        """Where the container is to call."""
+        return [(self._door_host or address, port) for address, port in (one.getsockname() for one in sockets)]
+
+    def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
+        """The report; or why there is none; None if nothing is known."""
+        look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
+        while time.monotonic() < (starting_until if self._starting else deadline):
+            ready, _, _ = select.select(sockets, [], [], 0.1)
+            for one in ready:
+                report = self._read(one)
+                if report is not None:
+                    return report
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LIST_EVERY_S
+                over, why = self._look()
+                if over and not select.select(sockets, [], [], 0.2)[0]:
+                    return why
+        return why
+
+    def _look(self) -> tuple[bool, Found | None]:
+        """Whether the container is over without a report, and what its engine says."""
+        for one in self._engine.list():
+            if one.ended is not Ended.NO:
+                return True, ended(one.exit_code, one.words, one.host, self._engine.last_words(one.engine_id))
+            self._starting = one.phase is EnginePhase.STARTING and not one.hopeless
+            if one.phase in (EnginePhase.QUEUED, EnginePhase.STARTING):
+                why = self._engine.explain(one.engine_id).words or one.words
+                fix = "check again when there is room, or use --no-container"
+                fix = "correct what the engine names" if one.hopeless else fix
+                return one.hopeless, Found("container", False, f"it is still {one.phase.name}: {why}", fix)
+        return False, None
+
+    def _read(self, at: socket.socket) -> dict[str, Any] | None:
+        """What the container says; None of anybody else, whatever it is."""
+        with suppress(OSError, ValueError, RecursionError):
+            link, _ = at.accept()
+            deadline = time.monotonic() + _READ_S
+            with link:
+                text = b""
+                while not text.endswith(b"\n") and len(text) < _REPORT_MAX_BYTES:
+                    link.settimeout(max(deadline - time.monotonic(), 0.001))
+                    piece = link.recv(4096)
+                    if not piece:
+                        break
+                    text += piece
+            report = json.loads(text)
+            said = str(report.get("secret")) if isinstance(report, dict) else ""
+            if secrets.compare_digest(said.encode(errors="replace"), self._secret.encode()):
+                return dict(report)
+        return None
+
+
+def _too_late(tried: str) -> Found:
+    return Found(
+        "container",
+        False,
+        f"it runs, but nothing was heard from it within {TRIAL_S:g} s at {tried}",
+        "set heron.security.network to a network that nodes and this host share, or open a port_range in the firewall",
+    )
+
+
+def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
+    """Why a container that has ended did not report (pure); `printed` is the end of its output, if that is known."""
+    at = f" on {host}" if host else ""
+    if code == trial_container.UNREACHED:
+        fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"
+        return Found("container", False, f"it runs{at}, but reaches none of the addresses of this host", fix)
+    if code in (126, 127):
+        return Found(
+            "container", False, f"the Python of heron.engine.python is not there{at}", "set heron.engine.python"
+        )
+    last = printed.strip().splitlines()[-1:]
+    what = f"it ended{at} before it reported ({words})" + "".join(f": {line[:300]}" for line in last)
+    fix = "correct what it printed" if last else "set slurm.output_dir to see what it printed"
+    return Found("container", False, what, fix)
+
+
+def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
+    """What a report says (pure); its fields come from another host, so each is taken for what it may be."""
+    host = str(report.get("host", "?"))[:100]
+    found = [Found("container", True, f"ran on {host} and was heard after {took_s:.1f} s at {tried}")]
+    parts = report.get("python")
+    there = tuple(part for part in parts if isinstance(part, int)) if isinstance(parts, list) else ()
+    here = sys.version_info[:2]
+    shown, wanted = ".".join(map(str, there)) or "?", ".".join(map(str, here))
+    fix = f"install Python {wanted} there, and set heron.engine.python to it"
+    found.append(Found("python there", there[:2] == here, f"Python {shown} on {host}, {wanted} here", fix))
+    other = str(report.get("release", ""))[:100]
+    detail = f"heronpy {other} on {host}" if other else f"there is no heronpy on {host}"
+    fix = f"install heronpy {release()} for the Python of heron.engine.python"
+    found.append(Found("heronpy there", other == release(), f"{detail}, {release()} here", fix))
+    wrong = report.get("shared")
+    for folder, why in wrong.items() if isinstance(wrong, dict) else ():
+        text = f"{str(folder)[:200]} {str(why)[:200]} (host {host})"
+        found.append(
+            Found("shared folders there", False, text, "mount it there, or take it out of heron.engine.shared")
+        )
+    problem = str(report.get("home", ""))[:200]
+    if problem:
+        found.append(Found("home there", False, f"heron.engine.home {problem} on {host}", "name another folder"))
+    return found

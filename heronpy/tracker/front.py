@@ -1,0 +1,115 @@
+"""What the tracker answers from its first moment: health and the files of the pages.
+
+All else waits for the app, whose modules take longer to import than the rest of the start. Meanwhile a browser loads
+the pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from heronpy.tracker import peer
+from heronpy.tracker.guard import SAFE, Asker, Facts, House, Scope, decide
+from heronpy.tracker.pages import INDEX, Page
+from heronpy.tracker.problems import Problem
+from heronpy.views.overview import Problem as ProblemShape
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self';"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+        " require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class Front:
+    """ASGI: answers what is open until there is the app, and then leaves everything to it."""
+
+    def __init__(self, house: House, pages: Mapping[str, Page], app: asyncio.Future[ASGIApp]) -> None:
+        self._house, self._pages, self._app = house, pages, app
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._app.done():
+            response = self._early(Request(scope, receive))
+            if response is not None:
+                await send_with_headers(response, scope, receive, send)
+                return
+        # One who goes away must not cancel it for the others.
+        app = await asyncio.shield(self._app)
+        await app(scope, receive, send)
+
+    def _early(self, request: Request) -> Response | None:
+        """The answer to who may have it; the app refuses the others, and writes that down."""
+        found = open_answer(path_of(request), request, self._pages)
+        if found is None or not isinstance(decide(Scope.OPEN, facts_of(request), self._house, None), Asker):
+            return None
+        return found
+
+
+async def send_with_headers(response: Response, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Send it with what every answer carries."""
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    await response(scope, receive, send)
+
+
+def open_answer(path: str, request: Request, pages: Mapping[str, Page]) -> Response | None:
+    """The answer where nobody needs a scope; None elsewhere."""
+    if request.method not in SAFE:
+        return None
+    if path == "/health":
+        return Response(b'{"status":"ok"}\n', media_type="application/json")
+    name = path.removeprefix("/static/") if path.startswith("/static/") else INDEX if path == "/" else None
+    return None if name is None else _page(name, request, pages)
+
+
+def _page(name: str, request: Request, pages: Mapping[str, Page]) -> Response:
+    page = pages.get(name)
+    if page is None:
+        return problem_response(Problem(404, "not-found", f"there is no page {name[:200]!r}", "go to /"))
+    headers = {"ETag": page.etag, "Cache-Control": "no-cache"}
+    if page.etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    return Response(page.content, headers=headers, media_type=page.media)
+
+
+def path_of(request: Request) -> str:
+    """The path as it was sent: `request.url` is made with the Host header, which anybody can write."""
+    path: str = request.scope["path"]
+    return path
+
+
+def facts_of(request: Request) -> Facts:
+    """What the guard decides from. The kernel is asked only when no token is given."""
+    names = [name for name, _ in request.headers.items()]
+    headers = dict(request.headers.items())
+    client, server = request.scope.get("client"), request.scope.get("server")
+    uid = None
+    if "authorization" not in headers and client is not None and server is not None and server[1] is not None:
+        uid = peer.uid_of((client[0], client[1]), (server[0], server[1]))
+    repeated = frozenset(name for name in names if names.count(name) > 1)
+    return Facts(request.method, headers, repeated, uid, request.scope["scheme"] == "https")
+
+
+def problem_response(problem: Problem) -> Response:
+    """A problem as `application/problem+json`."""
+    shape = ProblemShape(
+        status=problem.status, type=problem.type, title=str(problem), detail=problem.detail, nearest=problem.nearest
+    )
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+    return Response(msgspec.json.encode(shape), problem.status, headers=headers, media_type="application/problem+json")

@@ -1,0 +1,94 @@
+/** Traces: where the time of a sample of tuples goes, hop by hop, and the slowest ones call by call. */
+
+import { pathOf } from '../api.js';
+import { count, duration, taskName } from '../format.js';
+import { TopologyFrame } from '../head.js';
+import { Facts, Section, Table, Trouble, When } from '../parts.js';
+import { replaceQuery, to } from '../route.js';
+import { html, useGet } from '../ui.js';
+import { useTopology } from './topology.js';
+
+const SHOWN = 30;
+/** Of each hop: the letter in its bar, and what it is. */
+const HOPS = {
+  batch: ['b', "in the sender's buffer"],
+  queue: ['q', 'waits for credit'],
+  wire: ['w', 'to the next stream manager'],
+  'in-queue': ['i', 'until the call begins'],
+  process: ['P', 'in user code'],
+  ack: ['a', 'until the spout hears the ack'],
+};
+const ENDS = { held: 'held here, or filtered out', joined: 'not followed: in one frame with another traced tuple', acked: 'acked', failed: 'failed' };
+const LONGER = [0, 10, 100, 1000, 10000];
+
+const hopColumns = [
+  { key: 'way', title: 'from, to', by: (row) => `${row.source} ${row.target}`, cell: (row) => html`${row.source || 'spout'} → ${row.target}` },
+  { key: 'hop', title: 'hop', by: (row) => row.hop, cell: (row) => html`<span title=${HOPS[row.hop]?.[1]}>${row.hop}</span>` },
+  { key: 'count', title: 'traced', num: true, by: (row) => row.count, cell: (row) => count(row.count) },
+  { key: 'p50', title: 'p50', num: true, by: (row) => row.p50_s, cell: (row) => duration(row.p50_s) },
+  { key: 'p99', title: 'p99', num: true, by: (row) => row.p99_s, cell: (row) => duration(row.p99_s) },
+  { key: 'max', title: 'max', num: true, by: (row) => row.max_s, cell: (row) => duration(row.max_s) },
+];
+
+const spanColumns = (place) => [
+  { key: 'task', title: 'task', by: (row) => row.instance_id, cell: (row) => html`<a href=${to(place, 'task', row.instance_id)}>${taskName(row.instance_id)}</a>` },
+  { key: 'start', title: 'begins', num: true, by: (row) => row.start_s, cell: (row) => duration(row.start_s) },
+  ...Object.keys(HOPS).map((hop) => ({ key: hop, title: hop, num: true, by: (row) => sumOf(row, hop), cell: (row) => duration(sumOf(row, hop)), help: HOPS[hop][1] })),
+  { key: 'end', title: 'then', by: (row) => row.end, cell: (row) => [ENDS[row.end], row.exact ? '' : 'the wire between hosts is not known'].filter(Boolean).join('; ') || '-' },
+];
+
+/** Seconds of a hop, which may have several parts; null: there is none. */
+function sumOf(span, hop) {
+  const parts = span.parts.filter((part) => part.hop === hop);
+  return parts.length ? parts.reduce((sum, part) => sum + part.took_s, 0) : null;
+}
+
+const endOf = (span) => span.start_s + span.parts.reduce((sum, part) => sum + part.took_s, 0);
+
+/** A bar for each part of each call on one time line; the table below has the same figures. */
+function Waterfall({ trace }) {
+  const [width, names, row] = [1000, 180, 22];
+  const total = Math.max(...trace.spans.map(endOf)) || 1;
+  const long = (seconds) => (seconds / total) * (width - names);
+  return html`<svg class="waterfall" viewBox=${`0 0 ${width} ${row * trace.spans.length}`} role="img" aria-label=${`the calls of the trace over ${duration(total)}; the table below has the same figures`}>
+    ${trace.spans.map((span, number) => {
+      let from = span.start_s;
+      const name = html`<text class="name" x=${names - 8} y=${number * row + row - 7} text-anchor="end">${taskName(span.instance_id).slice(-24)}</text>`;
+      return html`<g key=${span.number}>${name}${span.parts.map((part, index) => {
+        const left = names + long(from);
+        from += part.took_s;
+        const wide = Math.max(1, long(part.took_s));
+        return html`<g key=${index}><rect class=${`hop ${part.hop}`} x=${left} y=${number * row + 2} width=${wide} height=${row - 4}><title>${`${taskName(span.instance_id)}: ${part.hop} ${duration(part.took_s)}`}</title></rect>
+          ${wide > 14 && html`<text x=${left + 4} y=${number * row + row - 7}>${HOPS[part.hop]?.[0] ?? '?'}</text>`}</g>`;
+      })}</g>`;
+    })}
+  </svg>`;
+}
+
+function TraceView({ place, trace, open }) {
+  return html`<details class="exception" data-row open=${open}>
+    <summary><b>${duration(trace.took_s)}</b> <${When} at=${trace.at} /> <span class="quiet">${trace.spans.length} calls, trace ${trace.id}</span></summary>
+    <${Waterfall} trace=${trace} />
+    <p class="quiet">${Object.entries(HOPS).map(([hop, [letter, help]], number) => html`${number ? ', ' : ''}<b>${letter}</b> ${hop}: ${help}`)}</p>
+    <${Table} columns=${spanColumns(place)} rows=${trace.spans} name=${(span) => span.number} caption=${`calls of trace ${trace.id}`} />
+  </details>`;
+}
+
+/** @param {{route: any}} props */
+export function TracesPage({ route }) {
+  const { place, query } = route;
+  const state = useTopology(place);
+  const least = Number(query.min_ms ?? 0) || 0;
+  const { data, problem } = useGet(pathOf(place, 'traces'), { limit: SHOWN, min_ms: least || undefined }, 5);
+  const choose = html`<label>at least <select value=${String(least)} onChange=${(event) => replaceQuery(route, { min_ms: event.target.value === '0' ? '' : event.target.value })}>
+    ${[...new Set([...LONGER, least])].sort((one, other) => one - other).map((each) => html`<option key=${each} value=${String(each)}>${each ? duration(each / 1000) : 'any time'}</option>`)}</select></label>`;
+  return html`<${TopologyFrame} route=${route} state=${state}>
+    <${Section} title="traces" aside=${choose}>
+      <${Trouble} problem=${problem} />
+      ${data && html`<${Facts} items=${[['tuples', count(data.matching)], ['p50', duration(data.p50_s), 'from next_tuple to the end of the last call'], ['p99', duration(data.p99_s), 'from next_tuple to the end of the last call'], ['kept', count(data.kept)], ...(data.discarded ? [['calls given up', count(data.discarded)]] : [])]} />`}
+      ${data && data.matching === 0 && html`<p class="quiet">No traced tuple${least ? ' took so long' : ' has come to its end yet'}; heron.trace.per_s says how many are traced, and heron trace traces more for a while.</p>`}
+    <//>
+    ${data && data.hops.length > 0 && html`<${Section} title="hops"><${Table} columns=${hopColumns} rows=${data.hops} name=${(row) => `${row.source}>${row.target}/${row.hop}`} caption="hops of all traces" /><//>`}
+    ${data && data.traces.length > 0 && html`<${Section} title="the slowest">${data.traces.map((trace, number) => html`<${TraceView} key=${trace.id} place=${place} trace=${trace} open=${number === 0} />`)}<//>`}
+  <//>`;
+}

@@ -1,0 +1,73 @@
+"""Where the time of traced tuples went."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Hop(Struct, kw_only=True):
+    """A part of the way from one component to the next, over all traces; hops are named in `heron trace --help`."""
+
+    #: Stream that the tuple came on, `component/stream`; empty: of a spout itself.
+    source: str
+    #: Component that it came to.
+    target: str
+    #: batch, queue, wire, in-queue, process or ack
+    hop: str
+    count: int
+    p50_s: float
+    p99_s: float
+    max_s: float
+
+
+class TracePart(Struct, kw_only=True):
+    """A bar of the waterfall."""
+
+    hop: str
+    took_s: float
+
+
+class TraceSpan(Struct, kw_only=True):
+    """A call for a tuple of the trace, and the tuple's way there."""
+
+    number: str
+    #: The call that emitted the tuple; null: of the spout itself.
+    parent: str | None
+    component: str
+    instance_id: str
+    source: str
+    source_task: int
+    #: From the begin of the trace to the first part.
+    start_s: float
+    parts: list[TracePart]
+    #: How its path goes on: goes_on, ends, held, joined, acked or failed.
+    end: str
+    #: Tuples of the call.
+    tuples: int
+    #: False: the wire between two hosts is not known, and counts as 0.
+    exact: bool
+
+
+class Trace(Struct, kw_only=True):
+    """One spout tuple, and what was emitted for it."""
+
+    id: str
+    at: float
+    #: From the begin of next_tuple to the end of the last call.
+    took_s: float
+    spans: list[TraceSpan]
+
+
+class Traces(Struct, kw_only=True):
+    """`GET /traces?since&min_ms&limit`: the slowest first."""
+
+    at: float
+    hops: list[Hop]
+    traces: list[Trace]
+    #: Traces that fit, and how long they took.
+    matching: int
+    p50_s: float | None
+    p99_s: float | None
+    kept: int
+    #: Spans that the topology master gave up.
+    discarded: int
