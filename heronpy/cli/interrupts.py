@@ -12,6 +12,25 @@ from typing import Any
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+_seen = False
+
+
+def interrupt(signum: int, frame: FrameType | None) -> None:
+    """The handler of a signal that ends the command: a KeyboardInterrupt, and a note that `heed` finds.
+
+    Python drops what is raised in some places, such as the release of a lock while a module is imported.
+    """
+    global _seen
+    _seen = True
+    raise KeyboardInterrupt
+
+
+def heed() -> None:
+    """To be called before anything is made that lasts: KeyboardInterrupt if the command was interrupted before."""
+    if _seen:
+        raise KeyboardInterrupt
+
+
 @contextmanager
 def _handled(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) -> Iterator[None]:
     held = {}
@@ -31,4 +50,14 @@ def uninterrupted() -> AbstractContextManager[None]:
 
 def interruptible() -> AbstractContextManager[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does: with its clean-up."""
-    return _handled(signal.default_int_handler)
+    return _ended_by_signals()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    global _seen
+    with _handled(interrupt):
+        try:
+            yield
+        finally:
+            _seen = False  # a notebook goes on after it

@@ -25,6 +25,8 @@ VERBS: dict[str, dict[str, str]] = {
         "deactivate": "Pause the spouts of a topology.",
         "restart": "Restart a topology, one container or one task.",
         "checkpoints": "List, take, restore, check and delete checkpoints.",
+        "drain": "Move the containers of a topology away from a host.",
+        "scheduler": "Start the scheduler of a topology again.",
         "update": "Change parallelism, containers or configuration of a running topology.",
     },
     "Look": {
@@ -37,6 +39,9 @@ VERBS: dict[str, dict[str, str]] = {
         "logs": "Show or follow the logs of tasks and processes.",
         "events": "Show what happened: restarts, backpressure, checkpoints, updates.",
         "exceptions": "Show the exceptions that user code raised.",
+        "trace": "Show where the time of tuples goes on their way.",
+        "slow": "Show the slowest tuples with their values.",
+        "units": "Look at pipelines of work units over growing logs, and mend them.",
         "dead-letters": "Show the tuples that were given up after too many tries.",
         "stacks": "Show what a running task does at this moment.",
         "profile": "Record where a running task spends its time.",
@@ -49,6 +54,8 @@ VERBS: dict[str, dict[str, str]] = {
         "verify": "Inject faults into a topology and check what arrived.",
     },
     "Set up": {
+        "cluster": "Write the settings of a new cluster on an engine; check that it works.",
+        "env": "Pack the dependencies of topologies for the hosts of a cluster.",
         "config": "Show settings and their origin; set client defaults of a cluster.",
         "completion": "Print a shell completion script.",
         "version": "Show the version.",
@@ -110,7 +117,7 @@ def heron(ctx: click.Context, version: bool) -> None:
     if ctx.obj is not None:
         ctx.obj()
     if version:
-        from heronpy.cli.release import release
+        from heronpy.common.release import release
 
         click.echo(f"heron {release()}")
     elif ctx.invoked_subcommand is None:

@@ -14,8 +14,8 @@ _plain = False
 def main() -> int:
     """Run `heron`; returns the exit code."""
     global _plain
-    # A background command of a script ignores Ctrl-C, and keeps doing so.
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    # A background command of a script ignores Ctrl-C, and keeps doing so. The default is what `scripts/heron` has set.
+    if _signal.getsignal(_signal.SIGINT) in (_signal.default_int_handler, _signal.SIG_DFL):
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _plain = True
     from heronpy.cli.main import main as run
@@ -30,4 +30,6 @@ def main() -> int:
 def _begin() -> None:
     """A verb begins: from now on Ctrl-C is a KeyboardInterrupt, so that it can clean up."""
     if _plain:
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        from heronpy.cli.interrupts import interrupt
+
+        _signal.signal(_signal.SIGINT, interrupt)

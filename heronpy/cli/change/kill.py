@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from heronpy.cli.output import command, print_json, say, warning
+from heronpy.cli.output import command, print_json, say, warn, warning
 from heronpy.clusters.killing import remove
 from heronpy.clusters.session import Session
+from heronpy.clusters.takedown_outcome import unseen
 from heronpy.clusters.target import Common, Target
+from heronpy.common.units import counted
 
 
-def kill(target: Target, topology: str, timeout_s: float, as_json: bool, common: Common) -> None:
+def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as_json: bool, common: Common) -> None:
     """Stop a topology, remove it, and say what stays."""
     session = Session(target, common, lenient=True, warn=warning)
-    record, outcome, newest = remove(session, topology, timeout_s)
+    record, outcome, newest = remove(session, topology, timeout_s, force=force, waits=warn)
+    if outcome.unswept:
+        warning(f"what unfinished checkpoints have written stays in the store: {outcome.unswept}")
+    if outcome.may_run:
+        look = f"; look for it with: {outcome.look}" if outcome.look else ""
+        warning(f"nobody could confirm the end of {', '.join(outcome.may_run)}{look}")
     if as_json:
         print_json(
             {
@@ -19,15 +26,24 @@ def kill(target: Target, topology: str, timeout_s: float, as_json: bool, common:
                 "killed": True,
                 "by_scheduler": outcome.by_scheduler,
                 "processes_killed": outcome.processes_killed,
+                **({"ended_on_engine": outcome.ended_on_engine} if outcome.ended_on_engine else {}),
+                **({"unconfirmed": outcome.may_run} if outcome.may_run else {}),
+                "unseen_host": outcome.unseen_host or None,
                 "log_dir": f"{record.working_dir}/log-files",
                 "checkpoint": newest or None,
             }
         )
         return
-    if not outcome.by_scheduler:
-        say(f"The scheduler of '{topology}' was gone; stopped {outcome.processes_killed} left processes")
+    if outcome.unseen_host and outcome.ended_on_engine:
+        say(f"The scheduler of '{topology}' was gone; stopped {counted(outcome.ended_on_engine, 'container')}")
+    elif outcome.unseen_host:
+        warning(unseen(topology, outcome.unseen_host))
+    elif not outcome.by_scheduler:
+        ended = f" and {counted(outcome.ended_on_engine, 'container')}" if outcome.ended_on_engine else ""
+        say(f"The scheduler of '{topology}' was gone; stopped {outcome.processes_killed} left processes{ended}")
     say(f"Successfully killed topology '{topology}'")
-    say(f"  logs stay in {record.working_dir}/log-files")
+    where = f" of host {outcome.unseen_host}" if outcome.unseen_host else ""
+    say(f"  logs stay in {record.working_dir}/log-files{where}")
     if newest:
         say(f"  checkpoints stay; the newest is {newest}")
         say(f"  to resume from it:  {command('heron', 'submit', target, 'PROGRAM', '--restore', 'latest')}")

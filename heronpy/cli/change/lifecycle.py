@@ -21,8 +21,9 @@ def restart(
     what: str | None,
     task: int | None,
     component: str | None,
+    force: bool,
     timeout_s: float,
     common: Common,
 ) -> None:
     """Restart what is named, through the topology master or, if there is none, the scheduler."""
-    say(restarting.restart(Session(target, common), topology, what, task, component, timeout_s))
+    say(restarting.restart(Session(target, common), topology, what, task, component, timeout_s, force))

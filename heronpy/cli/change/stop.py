@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from heronpy.cli import exits
-from heronpy.cli.output import print_json, say, warning
+from heronpy.cli.output import print_json, say, warn, warning
 from heronpy.cli.render import summary
 from heronpy.cli.render.progress import Progress
 from heronpy.clusters.killing import remove
@@ -26,7 +26,6 @@ from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2
 
 LOOK_S = 0.1
-KILL_S = 30.0
 ACTIVATE_S = 30.0
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
@@ -48,7 +47,7 @@ def stop(
         if not force or stop.topology_id == "":
             raise
         warning(f"{error}; killing it, as --force says")
-    execution, _, newest = remove(stop.session, topology, KILL_S, stop.topology_id)
+    execution, _, newest = remove(stop.session, topology, topology_id=stop.topology_id, waits=warn)
     if as_json:
         print_json(
             {

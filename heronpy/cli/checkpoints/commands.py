@@ -6,8 +6,6 @@ of a running topology goes through its topology master, which alone knows what i
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
@@ -25,14 +23,15 @@ from heronpy.common.units import counted
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2
+from heronpy.storage.objects.url import Place, place_of
 
 #: How much longer the topology master may take than the checkpoint itself.
 ANSWER_S = 10.0
 
 
-def show_list(target: Target, topology: str, store: Path | None, as_json: bool, common: Common) -> None:
+def show_list(target: Target, topology: str, store: Place | None, as_json: bool, common: Common) -> None:
     """The checkpoints of a topology, as a table or JSON."""
-    view = View(Session(target, common), topology, None if store is None else store.absolute())
+    view = View(Session(target, common), topology, store)
     view.require()
     rows = view.rows()
     if as_json:
@@ -120,9 +119,12 @@ def delete(
     say(f"Deleted {counted(len(outcome.deleted), 'checkpoint')} of '{topology}'")
 
 
-def verify(target: Target, source: str | Path, checkpoint: str | None, as_json: bool, common: Common) -> None:
+def verify(target: Target, source: str | Place, checkpoint: str | None, as_json: bool, common: Common) -> None:
     """Compare every file of checkpoints with its checksum; a Failure when one is damaged."""
-    checked = [(found, catalogue.verify(found)) for found in _from_source(Session(target, common), source, checkpoint)]
+    listed = _from_source(Session(target, common), source, checkpoint)
+    read = [(found, catalogue.verify(found)) for found in listed]
+    # A running topology retires checkpoints meanwhile.
+    checked = [(found, wrong) for found, wrong in read if not wrong or not catalogue.is_gone(found)]
     if as_json:
         print_json([render_checkpoints.verified_json(found, wrong) for found, wrong in checked])
     else:
@@ -138,16 +140,18 @@ def _select(view: View, wanted: str) -> list[Found]:
     if wanted.isascii() and wanted.isdigit():
         view.require()
         return [by_id(view.found, int(wanted), view.topology)]
-    listed = catalogue.at_path(Path(wanted))
+    listed = catalogue.at_place(place_of(wanted))
     if len(listed) != 1:
-        raise exits.Failure(f"'{wanted}' is not one checkpoint; give an id or a folder chk-<id>", exits.NOT_FOUND)
+        raise exits.Failure(
+            f"'{wanted}' is not one checkpoint; give an id, or the path or URL of a folder chk-<id>", exits.NOT_FOUND
+        )
     return listed
 
 
-def _from_source(session: Session, source: str | Path, checkpoint: str | None) -> list[Found]:
+def _from_source(session: Session, source: str | Place, checkpoint: str | None) -> list[Found]:
     """The checkpoints of a topology or at a path, or the one of them with this id."""
-    if isinstance(source, Path):
-        listed = catalogue.at_path(source) or catalogue.in_store(source)
+    if not isinstance(source, str):
+        listed = catalogue.at_place(source) or catalogue.in_store(source)
         if not listed:
             raise exits.Failure(f"'{source}' holds no checkpoint", exits.NOT_FOUND)
     else:

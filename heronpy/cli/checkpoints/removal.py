@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
@@ -18,7 +17,8 @@ from heronpy.cli.checkpoints.view import View
 from heronpy.clusters.checkpoint_log import used_locations
 from heronpy.clusters.leftovers import clear_leftovers
 from heronpy.proto import control_pb2
-from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.locations import open_store
+from heronpy.storage.objects.url import Place
 
 DELETE_S = 60.0
 
@@ -43,7 +43,7 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
     """Delete these; one that is in use is a Failure when `refuse` says so, else it is kept and named."""
     outcome, used = Outcome(), used_locations(view.session)
     current: list[Found] = []
-    others: dict[Path, list[Found]] = {}
+    others: dict[Place, list[Found]] = {}
     for found in chosen:
         if found.location in used:
             why = "a running topology would be restored from it"
@@ -64,8 +64,8 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
     return outcome
 
 
-def _remove_from(folder: Path, doomed: list[Found]) -> None:
-    store = CheckpointStore(folder)
+def _remove_from(folder: Place, doomed: list[Found]) -> None:
+    store = open_store(folder)
     for number in sorted(found.checkpoint for found in doomed):
         store.delete(number)
     clear_leftovers(folder)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 
 from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
+from heronpy.cli.output import clean, warning
 from heronpy.cli.render.checkpoints import Row, kind_name
 from heronpy.clusters.checkpoint_log import checkpoint_log, used_locations
 from heronpy.clusters.places import found_of
@@ -21,6 +21,9 @@ from heronpy.common.errors import HeronError
 from heronpy.common.nearest import suggestion
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
+from heronpy.storage.checkpoint_files import StoreError
+from heronpy.storage.objects.port import ObjectsError
+from heronpy.storage.objects.url import Place, place_of
 
 ASK_S = 5.0
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
@@ -29,7 +32,7 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 class View:
     """Everything known about the checkpoints of a topology, running or not."""
 
-    def __init__(self, session: Session, topology: str, store: Path | None = None) -> None:
+    def __init__(self, session: Session, topology: str, store: Place | None = None) -> None:
         self.session = session
         self.topology = topology
         #: A store or replica to look at instead of those of the topology.
@@ -69,9 +72,18 @@ class View:
         """Every complete checkpoint, newest first; records without files come last and are damaged."""
         records = {record.location: record for record in self.records()}
         used, rows = used_locations(self.session), []
-        for found in self.found:
+        try:
+            listed = self.found
+        except (ObjectsError, StoreError) as error:
+            if not records:
+                raise
+            warning(f"{clean(str(error))}; this is what the topology master knows")
+            return [_row_of_record(record) for record in reversed(records.values())]
+        for found in listed:
             row = row_of(found)
             record = records.pop(row.location, None)
+            if row.damage and catalogue.is_gone(found):
+                continue  # it was retired while it was read
             row.current = self.record is not None and found.folder.name == self.record.topology_id
             row.in_use = row.location in used
             row.abandoned = record.abandoned if record is not None else found.abandoned
@@ -79,12 +91,23 @@ class View:
                 row.damage = [record.damage]
             rows.append(row)
         for location, record in records.items():
+            if self._passed(record):
+                continue
             row = _row_of_record(record)
             row.in_use = location in used
             if not row.damage:
                 row.damage = [f"{location} cannot be read here"]
             rows.append(row)
         return rows
+
+    def _passed(self, record: checkpoint_pb2.CheckpointRecord) -> bool:
+        """Whether a checkpoint without files is not damaged: it completed, or was retired, since the listing."""
+        if catalogue.at_place(place_of(record.location)):
+            return True
+        with suppress(HeronError, exits.Failure):
+            now = self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
+            return record.checkpoint not in {one.checkpoint for one in now.complete}
+        return False
 
     def records(self) -> list[checkpoint_pb2.CheckpointRecord]:
         if self.store is not None:
@@ -121,7 +144,7 @@ def _row_of_record(record: checkpoint_pb2.CheckpointRecord) -> Row:
         record.total_bytes,
         record.uploaded_bytes,
         record.duration_s,
-        topology_id=Path(record.location).parent.name,
+        topology_id=place_of(record.location).parent.name,
         current=True,
         damage=[record.damage] if record.damaged else [],
     )

@@ -168,6 +168,13 @@ def client_keys(ctx: click.Context) -> Iterable[str]:
 
 
 @_completer
+def engines(ctx: click.Context) -> Iterable[str]:
+    from heronpy.engines.open import kinds
+
+    return kinds()
+
+
+@_completer
 def rooms(ctx: click.Context) -> Iterable[str]:
     from heronpy.common.setting_types import ROOMS
 

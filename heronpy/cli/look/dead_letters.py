@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from heronpy.cli.output import clean, clean_block, moment, print_json, say
+from heronpy.cli.output import clean, clean_block, moment, print_json, say, warning
+from heronpy.clusters.doors import doors_of
+from heronpy.clusters.letters import Letters, when
 from heronpy.clusters.log_folders import log_dir
+from heronpy.clusters.masters import Master
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.storage.dead_letters import files_of, read_letters
+from heronpy.proto import plan_pb2
 
-FOLLOW_POLL_S = 0.2
+FOLLOW_POLL_S = 0.5
 PAYLOAD_SHOWN_CHARS = 400
 
 
@@ -26,55 +28,47 @@ def show_letters(
 ) -> None:
     """Print the tuples that were given up, past ones and new ones as they come."""
     session = Session(target, common)
-    folder = log_dir(session, topology).parent
+    working_dir = log_dir(session, topology).parent
     record = session.record(topology)
     if record is not None:  # the components of a topology that was killed are not known
         session.check_component(topology, component)
-    current = record.topology_id if record is not None else None
-    found = sorted(letters(folder, component, current), key=_when)
-    shown = found[-last:] if last else found
-    if as_json and not follow:
-        print_json(shown)
-        return
-    for letter in shown:
-        _print(letter, as_json)
-    if not found and not follow:
-        say(f"No tuple of '{clean(topology)}' was given up")
     with contextlib.suppress(KeyboardInterrupt):
-        if follow:
-            for letter in new_letters(folder, component, current, len(found)):
+        asyncio.run(_show(session, topology, working_dir, record, component, last, follow, as_json))
+
+
+async def _show(
+    session: Session,
+    topology: str,
+    working_dir: Path,
+    record: plan_pb2.ExecutionState | None,
+    component: str | None,
+    last: int | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    master = Master(session, record) if record is not None else None
+    # An earlier topology of the same name may have left letters there.
+    current = record.topology_id if record is not None else None
+    letters = Letters(lambda: doors_of(session, topology, working_dir, master), component, current)
+    try:
+        found = await letters.new()
+        shown = found[-last:] if last else found
+        if as_json and not follow:
+            print_json(shown)
+        else:
+            for letter in shown:
                 _print(letter, as_json)
-
-
-def letters(folder: Path, component: str | None, topology_id: str | None) -> Iterator[dict[str, Any]]:
-    """The letters below a working folder, without those of an earlier topology of the same name."""
-    for file in files_of(folder):
-        for letter in read_letters(file):
-            mine = component in (None, letter.get("component"))
-            if mine and topology_id in (None, letter.get("topology_id")):
-                yield letter
-
-
-def new_letters(folder: Path, component: str | None, topology_id: str | None, known: int) -> Iterator[dict[str, Any]]:
-    """Letters beyond the first `known`, as they come."""
-    seen = {_identity(letter) for letter in sorted(letters(folder, component, topology_id), key=_when)[:known]}
-    while True:
-        now = sorted(letters(folder, component, topology_id), key=_when)
-        for letter in now:
-            if _identity(letter) not in seen:
-                yield letter
-        # What was dropped from the files does not come back, so only the present ones are remembered.
-        seen = {_identity(letter) for letter in now}
-        time.sleep(FOLLOW_POLL_S)
-
-
-def _when(letter: dict[str, Any]) -> float:
-    at = letter.get("at")
-    return float(at) if isinstance(at, int | float) else 0.0
-
-
-def _identity(letter: dict[str, Any]) -> str:
-    return json.dumps(letter, sort_keys=True)
+        for container, why in sorted(letters.unreachable.items()):
+            warning(f"not all dead letters of container {container} were read: {why}")
+        if not (found or follow or as_json or letters.unreachable):
+            say(f"No tuple of '{clean(topology)}' was given up")
+        while follow:
+            await asyncio.sleep(FOLLOW_POLL_S)
+            for letter in await letters.new():
+                _print(letter, as_json)
+    finally:
+        if master is not None:
+            master.close()
 
 
 def _print(letter: dict[str, Any], as_json: bool) -> None:
@@ -88,7 +82,7 @@ def _print(letter: dict[str, Any], as_json: bool) -> None:
     tries = letter.get("tries", 0)
     times = "once" if tries == 1 else f"{tries} times"
     source = f"{letter.get('source_component')}/{letter.get('source_stream')}"
-    click.echo(f"{moment(_when(letter))}  {clean(str(letter.get('instance')))}, failed {times}")
+    click.echo(f"{moment(when(letter))}  {clean(str(letter.get('instance')))}, failed {times}")
     click.echo(f"  tuple of {clean(source)}: {clean(payload)}")
     click.echo(clean_block("\n".join(f"  {line}" for line in str(letter.get("traceback", "")).rstrip().splitlines())))
     click.echo()

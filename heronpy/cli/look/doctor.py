@@ -14,6 +14,8 @@ import click
 from heronpy.cli import exits
 from heronpy.cli.look import evidence
 from heronpy.cli.output import clean, print_json, say
+from heronpy.clusters.ended import kept_of_last
+from heronpy.clusters.errors import RequestError
 from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -23,6 +25,8 @@ from heronpy.health.findings import CALM, Finding, from_proto
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
+from heronpy.tracker.history_ended import told_by
+from heronpy.views.build_ended import doctor_of_ended
 
 LOOK_S = 5.0
 #: How long other verbs wait for the diagnosis, which is not what they were asked for.
@@ -42,6 +46,9 @@ def examine(
 ) -> None:
     """Print the diagnosis; with `watch`, repeatedly. Exits with code 1 if any finding needs action."""
     session = Session(target, common)
+    if session.record(topology) is None and (kept := kept_of_last(session, topology)) is not None:
+        _of_ended(kept, watch or evidence_file is not None, as_json)
+        return
     with ExitStack() as stack:
         file: TextIO | None = None
         if evidence_file is not None:
@@ -65,6 +72,48 @@ def examine(
         if file is not None and not as_json:
             say(f"{'evidence':<10} {format_bytes(size)} in {evidence_file}; read it before you pass it on")
     if any(finding.verdict not in CALM for finding in findings):
+        raise click.exceptions.Exit(exits.FAILED)
+
+
+def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> None:
+    """What is still known of a topology that has ended. Exits with code 1 if anything needed action."""
+    found = doctor_of_ended(*told_by(kept))
+    if more:
+        raise RequestError(f"{found.findings[0].sentence}; --watch and --evidence are for topologies that run")
+    if as_json:
+        print_json(
+            {
+                "topology": found.topology,
+                "ended_at": found.ended_at,
+                "window_s": found.window_s,
+                "healthy": found.healthy,
+                "findings": [
+                    {
+                        "verdict": one.verdict,
+                        "sentence": one.sentence,
+                        "next": one.next,
+                        "component": one.component,
+                        "task": one.task,
+                        "figures": one.figures,
+                        "names": one.names,
+                    }
+                    for one in found.findings
+                ],
+                "events_known": found.events_known,
+                "arrival": found.emitted_per_s,
+                "held": found.held,
+                "hosts": [],
+                "tasks": [],
+                "not_known": found.not_known,
+            }
+        )
+    else:
+        for one in found.findings:
+            say(f"{one.verdict.upper():<10} {clean(one.sentence)}")
+            if one.next:
+                say(f"{'next':<10} {clean(one.next)}")
+        say(f"{'unknown':<10} {clean(found.not_known)}")
+    if not found.healthy:
         raise click.exceptions.Exit(exits.FAILED)
 
 

@@ -13,23 +13,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
 from heronpy.cli import exits
 from heronpy.cli.look.log_find import find_in_logs, hits
-from heronpy.cli.output import clean_block
+from heronpy.cli.output import clean_block, warning
+from heronpy.clusters.archived_logs import archived_runs
 from heronpy.clusters.log_folders import component_of, log_dir, words_of
+from heronpy.clusters.mirrored_logs import Mirror
 from heronpy.clusters.searching import Wanted
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError
 from heronpy.common.log_files import log_processes, read_logs
 from heronpy.common.log_format import Record
-from heronpy.common.log_search import TEXT_MAX_BYTES
+from heronpy.common.log_search import TEXT_MAX_BYTES, contains
 from heronpy.common.nearest import suggestion
 from heronpy.common.units import parse_duration_s
+from heronpy.proto import plan_pb2
+from heronpy.storage.log_archive import FOLDER
 
 FOLLOW_POLL_S = 0.1
 FOLLOWED_MAX = 200
@@ -44,20 +50,52 @@ def show_logs(
     level: str | None,
     lines: int | None,
     find: str | None,
+    ignore_case: bool,
     context: int,
     as_json: bool,
     common: Common,
 ) -> None:
     """Print the records of the chosen processes, past ones and new ones as they come."""
-    _check_flags(find, context, follow)
+    _check_flags(find, ignore_case, context, follow)
     session = Session(target, common)
     if find is not None and not follow:
-        wanted = Wanted(find, what, context, parse_since(since) if since else None, level, hits(lines))
+        wanted = Wanted(
+            find, what, context, parse_since(since) if since else None, level, hits(lines), ignore_case=ignore_case
+        )
         find_in_logs(session, topology, wanted, as_json)
         return
     folder = log_dir(session, topology)
-    names = select(folder, what, topology)
     running = session.record(topology)
+    with ExitStack() as stack:
+        archived = Path(stack.enter_context(TemporaryDirectory(prefix="heron-logs-")))
+        runs = archived_runs(session, topology, folder.parent, archived, warning)
+        folders = [folder, *(run / FOLDER for run in runs.values())]
+        if running is not None and session.engine_of(topology):
+            # What containers that have ended sent is here or in the archive, what the others write is on their hosts.
+            copies = Path(stack.enter_context(TemporaryDirectory(prefix="heron-logs-")))
+            mirror, stopped = Mirror(session, running, copies, warning), threading.Event()
+            stack.callback(stopped.set)
+            mirror.copy()
+            folders.append(copies)
+            if follow:
+                mirror.follow(stopped)
+        _show(folders, what, topology, running, follow, since, level, lines, find, ignore_case, as_json)
+
+
+def _show(
+    folders: list[Path],
+    what: tuple[str, ...],
+    topology: str,
+    running: plan_pb2.ExecutionState | None,
+    follow: bool,
+    since: str | None,
+    level: str | None,
+    lines: int | None,
+    find: str | None,
+    ignore_case: bool,
+    as_json: bool,
+) -> None:
+    names = select(folders, what, topology)
     # The files may also hold the logs of an earlier topology of the same name.
     oldest = parse_since(since) if since else running.submitted_at or None if running is not None else None
     if follow and lines is None and since is None:
@@ -69,37 +107,48 @@ def show_logs(
             now = time.time() if follow else float("inf")
             past = (
                 record
-                for record in past_records(folder, names, oldest, level)
-                if record.when < now and (find is None or find in record.text)
+                for record in past_records(folders, names, oldest, level)
+                if record.when < now and (find is None or contains(record.text, find, ignore_case))
             )
             for record in deque(past, maxlen=lines) if lines is not None else past:
                 shown.print(record)
             oldest = now
         if follow:
-            for record in followed_records(folder, names, what, oldest, level):
-                if find is None or find in record.text:
+            for record in followed_records(folders, names, what, oldest, level):
+                if find is None or contains(record.text, find, ignore_case):
                     shown.print(record)
     except KeyboardInterrupt:
         return
 
 
-def _check_flags(find: str | None, context: int, follow: bool) -> None:
+def _check_flags(find: str | None, ignore_case: bool, context: int, follow: bool) -> None:
     if find is not None and ("\n" in find or not 0 < len(find.encode()) <= TEXT_MAX_BYTES):
         raise click.UsageError(f"--find takes one line of 1 to {TEXT_MAX_BYTES} bytes")
+    if ignore_case and find is None:
+        raise click.UsageError("--ignore-case belongs to --find")
     if context and (find is None or follow):
         raise click.UsageError("--context belongs to --find without --follow")
 
 
-def select(folder: Path, what: tuple[str, ...], topology: str) -> list[str]:
+def _files(folders: list[Path]) -> list[tuple[Path, str]]:
+    """The folders in which a process has logs, with its name."""
+    return [(folder, name) for folder in folders for name in log_processes(folder)]
+
+
+def _processes(folders: list[Path]) -> list[str]:
+    return sorted({name for _, name in _files(folders)})
+
+
+def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[str]:
     """Names of the processes to show; a Failure that names the nearest when a word matches none."""
-    known = log_processes(folder)
+    known = _processes(folders)
     if not what:
         return known
     chosen: dict[str, None] = {}
     for word in what:
         fitting = [name for name in known if word in (name, component_of(name))]
         if not fitting:
-            words = words_of(folder)
+            words = {one for folder in folders for one in words_of(folder)}
             hint = suggestion(word, words, f"; there are {', '.join(sorted(words)) or 'no logs yet'}")
             raise exits.Failure(f"topology '{topology}' has no log of '{word}'{hint}", exits.USAGE)
         chosen.update(dict.fromkeys(fitting))
@@ -120,29 +169,29 @@ def parse_since(text: str) -> float:
         ) from None
 
 
-def past_records(folder: Path, names: list[str], since: float | None, level: str | None) -> Iterator[Record]:
+def past_records(folders: list[Path], names: list[str], since: float | None, level: str | None) -> Iterator[Record]:
     """The present records of all the processes, by time."""
-    streams = [read_logs(folder, name, since=since, level=level) for name in names]
+    streams = [read_logs(folder, name, since=since, level=level) for folder, name in _files(folders) if name in names]
     yield from heapq.merge(*streams, key=lambda record: record.when)
 
 
 def followed_records(
-    folder: Path, names: list[str], what: tuple[str, ...], since: float | None, level: str | None
+    folders: list[Path], names: list[str], what: tuple[str, ...], since: float | None, level: str | None
 ) -> Iterator[Record]:
     """Records as they are written, without end; matching processes that appear later join in."""
     arrived: queue.Queue[Record] = queue.Queue(maxsize=10_000)
     stopped = threading.Event()
 
-    def follow(name: str) -> None:
+    def follow(folder: Path, name: str) -> None:
         for record in read_logs(folder, name, since, level, follow=True, stop=stopped.is_set, poll_s=FOLLOW_POLL_S):
             arrived.put(record)
 
-    def start(name: str) -> None:
-        threading.Thread(target=follow, args=(name,), daemon=True).start()
+    def start(folder: Path, name: str) -> None:
+        threading.Thread(target=follow, args=(folder, name), daemon=True).start()
 
-    running = set(names[:FOLLOWED_MAX])
-    for name in sorted(running):
-        start(name)
+    running = {one for one in _files(folders) if one[1] in names[:FOLLOWED_MAX]}
+    for folder, name in sorted(running):
+        start(folder, name)
     look_at = time.monotonic()
     try:
         while True:
@@ -151,10 +200,10 @@ def followed_records(
             if time.monotonic() < look_at or len(running) >= FOLLOWED_MAX:
                 continue
             look_at = time.monotonic() + 1.0
-            for name in log_processes(folder):
-                if name not in running and (not what or name in what or component_of(name) in what):
-                    running.add(name)
-                    start(name)
+            for folder, name in _files(folders):
+                if (folder, name) not in running and (not what or name in what or component_of(name) in what):
+                    running.add((folder, name))
+                    start(folder, name)
     finally:
         stopped.set()
 

@@ -94,8 +94,21 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
                 f"the topology master was replaced {format_duration(reply.resumed_s)} ago: the counts of processes that"
                 " had ended before may be missing here; 'heron top' has them"
             )
+        if (least := _at_least(reply)) and not over:
+            say(least)
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)
+
+
+def _at_least(reply: control_pb2.MetricsReply) -> str:
+    """Whose counts are lower bounds; empty when all are exact."""
+    lacking = sorted({report.component for report in reply.reports if report.at_least})
+    if not lacking:
+        return ""
+    return (
+        f"the counts of {clean(', '.join(lacking))} are lower bounds: a process ended before it could report what it"
+        " had counted last"
+    )
 
 
 def _end_to_end(reply: control_pb2.MetricsReply) -> str:
@@ -189,6 +202,7 @@ def _metrics_json(topology: str, reply: control_pb2.MetricsReply) -> dict[str, A
                 "task_id": report.task_id,
                 "container": report.container,
                 "pid": report.pid,
+                "at_least": report.at_least,
                 "metrics": [
                     {
                         "name": sample.name,

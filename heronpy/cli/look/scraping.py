@@ -16,10 +16,11 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.output import print_json, warning
-from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.known import known_clusters
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
+from heronpy.common.home import heron_home
 from heronpy.common.setting_types import ExecutorSettings
 from heronpy.common.settings import settings_for
 from heronpy.metrics.alerts import rules

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.look import doctor, spark, stateful
 from heronpy.cli.look.topologies import STARTING
-from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
-from heronpy.cli.render import summary
-from heronpy.clusters.known import heron_home
+from heronpy.cli.output import clean, command, moment, picked, print_json, print_table, say
+from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.common.home import heron_home
 from heronpy.common.states import UP_STATES, lifecycle_name, process_state_name, task_state_name
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
@@ -26,7 +28,7 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
     record = session.find(topology)
     waits_for = session.starting(record) if session.tmaster_location(topology) is None else None
     if waits_for is not None:
-        _show_starting(record, waits_for.value, as_json)
+        _show_starting(record, waits_for.value, as_json, placed_of(session, topology))
         return
     status = session.status(topology)
     if as_json:
@@ -47,7 +49,14 @@ def _only_topology(session: Session) -> str:
     raise exits.Failure(f"name a topology: there are {', '.join(names)}", exits.USAGE)
 
 
-def _show_starting(record: plan_pb2.ExecutionState, waits_for: str, as_json: bool) -> None:
+def placed_of(session: Session, topology: str) -> control_pb2.ContainersReply | None:
+    """Where an engine runs the containers; None for a topology of one machine, or if its scheduler does not answer."""
+    return session.containers(topology) if session.engine_of(topology) else None
+
+
+def _show_starting(
+    record: plan_pb2.ExecutionState, waits_for: str, as_json: bool, placed: control_pb2.ContainersReply | None
+) -> None:
     """Print the state of a topology that only its submit knows about yet."""
     if as_json:
         print_json(
@@ -59,13 +68,15 @@ def _show_starting(record: plan_pb2.ExecutionState, waits_for: str, as_json: boo
                 **_record_json(record),
                 "components": [],
                 "tasks": [],
-                "containers": [],
+                "containers": [containers.as_json(one) for one in placed.containers] if placed is not None else [],
             }
         )
         return
     say(f"Topology '{clean(record.topology)}' in {record.cluster}/{record.role}/{record.environ}")
     say(f"  state      {STARTING}: {waits_for}")
     say(f"  submitted  {moment(record.submitted_at)}")
+    if placed is not None:
+        _show_placed(placed, {})
 
 
 def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
@@ -78,6 +89,7 @@ def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
 
 def status_json(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> dict[str, Any]:
     """The documented shape of `heron status --json`."""
+    placed = placed_of(session, record.topology)
     return {
         **summary.as_json(status, summary.components(status), rates=False),
         **_record_json(record),
@@ -88,9 +100,11 @@ def status_json(session: Session, record: plan_pb2.ExecutionState, status: contr
             }
             for task in status.tasks
         ],
+        **({"engine_away": placed.engine_away or None} if placed is not None else {}),
         "containers": [
             {
                 **picked(executor, "container", "host", "pid", "metrics_port"),
+                **_placed_json(placed, executor.container),
                 "processes": [
                     {
                         **picked(
@@ -102,10 +116,39 @@ def status_json(session: Session, record: plan_pb2.ExecutionState, status: contr
                 ],
             }
             for executor in status.executors
-        ],
+        ]
+        + _unregistered_json(placed, status),
         **stateful.as_json(session, status),
         "spark": spark.as_json(session, status),
     }
+
+
+def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> dict[str, Any]:
+    """What the engine's scheduler knows of a container; the host by which the engine knows it is another field."""
+    found = [one for one in placed.containers if containers.number_of(one) == container] if placed is not None else []
+    if not found:
+        return {}
+    shown = containers.as_json(found[0])
+    return {"engine_host": shown.pop("host"), **{key: value for key, value in shown.items() if key != "container"}}
+
+
+def _unregistered_json(
+    placed: control_pb2.ContainersReply | None, status: control_pb2.StatusReply
+) -> list[dict[str, Any]]:
+    """The containers of an engine of which no executor is registered."""
+    known = {executor.container for executor in status.executors}
+    waiting = [one for one in placed.containers if containers.number_of(one) not in known] if placed is not None else []
+    return [
+        {
+            "container": containers.number_of(one),
+            "host": one.host,
+            "pid": 0,
+            "metrics_port": 0,
+            **_placed_json(placed, containers.number_of(one)),
+            "processes": [],
+        }
+        for one in waiting
+    ]
 
 
 def _show_status(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> None:
@@ -132,7 +175,14 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
         say(f"  exceptions {status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'")
     for culprit in status.culprits:
         say(f"  {clean(summary.culprit_text(culprit))}")
-    _show_containers(status)
+    placed = placed_of(session, record.topology)
+    if placed is None:
+        _show_containers(status)
+        if session.engine_of(record.topology) and session.scheduler_location(record.topology) is None:
+            start = command("heron", "scheduler", "start", session.target, record.topology)
+            say(f"The scheduler does not run, so nobody replaces a container that ends; run: {start}")
+    else:
+        _show_placed(placed, {executor.container: executor for executor in status.executors})
     silent = [task for task in down if task.state not in UP_STATES]  # the others' processes are listed below
     if silent:
         rows = [
@@ -172,3 +222,31 @@ def _show_containers(status: control_pb2.StatusReply) -> None:
     if rows:
         columns = ("container", "host", "executor pid", "processes", "restarts", "memory")
         print_table(columns, rows, right=("container", *columns[2:]))
+
+
+def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, control_pb2.RegisterExecutor]) -> None:
+    """The containers as an engine runs them, and what keeps the others from running."""
+    rows = []
+    for one in placed.containers:
+        executor = executors.get(containers.number_of(one), control_pb2.RegisterExecutor())
+        memory = sum(process.rss_bytes for process in executor.processes)
+        rows.append(
+            (
+                str(containers.number_of(one)),
+                one.host or None,
+                one.phase,
+                one.engine_id or None,
+                len(executor.processes),
+                sum(process.restarts for process in executor.processes) + one.restarts,
+                format_bytes(memory) if memory else None,
+            )
+        )
+    columns = ("container", "host", "phase", "engine id", "processes", "restarts", "memory")
+    print_table(columns, rows, right=("container", *columns[4:]))
+    if placed.killing:
+        say("The topology was killed, and its containers are being ended; run 'heron kill' again to finish")
+    if placed.engine_away:
+        runs_on = "" if placed.killing else "; containers run on"
+        say(f"The engine does not answer {clean(placed.engine_away)}{runs_on}")
+    for text in containers.texts(placed.containers, time.time()):
+        say(clean(text))

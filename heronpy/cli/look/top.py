@@ -1,11 +1,12 @@
-"""`heron top`: the components of a topology, live; and the waiting of `heron submit --wait`.
+"""`heron top`, and the waiting of `heron submit --wait`.
 
-On a terminal the table is redrawn in place. Elsewhere snapshots are printed one after another, so
-the output can be saved or piped.
+On a terminal `heron top` has the whole screen and takes keys, see `full_screen`. With a number of snapshots the table
+is redrawn in place; elsewhere snapshots are printed one after another, so the output can be saved or piped.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING
 import click
 
 from heronpy.cli.look import doctor, stateful
-from heronpy.cli.output import clean, console, say, table, warning
-from heronpy.cli.render import summary
+from heronpy.cli.look.full_screen import terminal
+from heronpy.cli.look.full_screen.rows import short
+from heronpy.cli.look.silence import Silence
+from heronpy.cli.output import clean, console, say, table
+from heronpy.cli.render import containers, summary
 from heronpy.cli.render.summary import ComponentRow
 from heronpy.clusters.errors import NotThereError
 from heronpy.clusters.session import Session
@@ -36,10 +40,6 @@ RATE_OVER_S = 2.5
 #: Columns that the full table needs, and that a narrow one needs for the frames.
 WIDE = 176
 FRAMES_FIT = 100
-#: A topology master may be restarted; longer silence ends `heron top`, and is told by `heron submit --wait`.
-SILENCE_MAX_S = 30.0
-#: A scheduler that is gone is started again by its guardian; longer absence means that nothing runs any more.
-ABSENCE_MAX_S = 20.0
 
 
 def watch(
@@ -48,6 +48,9 @@ def watch(
     """Show the components once per interval, until Ctrl-C or for a number of snapshots."""
     session = Session(target, common)
     session.status(topology)
+    if not as_json and iterations is None and terminal.fits_terminal():
+        _full_screen(session, topology, interval_s)
+        return
     looks = samples(session, topology, interval_s, iterations)
     try:
         if as_json:
@@ -60,6 +63,21 @@ def watch(
                 console().print(component_table(rows))
     except KeyboardInterrupt:
         say()
+
+
+def _full_screen(session: Session, topology: str, interval_s: float) -> None:
+    """Until q or Ctrl-C; a Failure when the topology is gone."""
+    silence = Silence(session, topology, patient=False)
+
+    def look_for_end(answered: bool) -> None:
+        nonlocal silence
+        if answered:
+            silence = Silence(session, topology, patient=False)
+        else:
+            silence.look()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        terminal.show(session, topology, interval_s, look_for_end)
 
 
 def samples(
@@ -110,32 +128,11 @@ def samples(
 def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
     """The diagnosis, if something needs action, then the checkpoints."""
     diagnosis = doctor.line(session, status.topology)
-    return [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
-
-
-class Silence:
-    """A topology whose master does not answer: it may be restarted, stopped for a while, or gone for good."""
-
-    def __init__(self, session: Session, topology: str, patient: bool) -> None:
-        self._session, self._topology, self._patient = session, topology, patient
-        self._heard_at = self._scheduled_at = time.monotonic()
-        self._told = False
-
-    def look(self) -> None:
-        """A Failure when waiting is of no use."""
-        session, topology, now = self._session, self._topology, time.monotonic()
-        session.find(topology)
-        if session.scheduler_location(topology) is not None:
-            self._scheduled_at = now
-        silent_s = now - self._heard_at
-        if now - self._scheduled_at > ABSENCE_MAX_S or (silent_s > SILENCE_MAX_S and not self._patient):
-            session.status(topology)  # raises with the reason, unless it has just come back
-        if silent_s > SILENCE_MAX_S and not self._told:
-            self._told = True
-            warning(
-                f"no answer from the topology master of '{topology}' for {format_duration(round(silent_s))};"
-                " waiting for it, the tasks may work on"
-            )
+    said = [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
+    if session.engine_of(status.topology):
+        placed = session.containers(status.topology)
+        said += containers.texts(placed.containers if placed is not None else (), time.time())
+    return said
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
@@ -171,16 +168,6 @@ COLUMNS = (
 """Headers of wide and of narrow tables; "" leaves the column out of narrow ones."""
 #: Columns that only fit from FRAMES_FIT on.
 FRAMES = ("frames/s", "tuples/frame")
-
-
-def short(count: float) -> str:
-    """A count in at most five characters: 950, 12.3k, 1.86M."""
-    for unit in ("", "k", "M", "G", "T"):
-        if count < 999.5 or unit == "T":
-            break
-        count /= 1000
-    digits = 0 if not unit or count >= 99.95 else 1 if count >= 9.995 else 2
-    return f"{count:.{digits}f}{unit}"
 
 
 def _part(count: float, narrow: bool) -> str:
@@ -246,4 +233,14 @@ def live(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[C
 
 def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:
     for status, rows in looks:
-        click.echo(json.dumps({**summary.as_json(status, rows), **stateful.as_json(session, status)}))
+        click.echo(
+            json.dumps(
+                {**summary.as_json(status, rows), **stateful.as_json(session, status), **_placed(session, status)}
+            )
+        )
+
+
+def _placed(session: Session, status: control_pb2.StatusReply) -> dict[str, object]:
+    """Where an engine runs the containers; nothing for a topology of one machine."""
+    placed = session.containers(status.topology) if session.engine_of(status.topology) else None
+    return {"containers": [containers.as_json(one) for one in placed.containers]} if placed is not None else {}

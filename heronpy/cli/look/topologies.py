@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
-from heronpy.cli.render import summary
+from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.states import lifecycle_name
@@ -27,7 +28,7 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
     with ThreadPoolExecutor(max_workers=max(1, min(len(records), ASKED_AT_ONCE))) as pool:
         found = list(pool.map(lambda record: _row(session, record), records))
     if as_json:
-        print_json(found)
+        print_json([{key: value for key, value in row.items() if key != "waits"} for row in found])
         return
     if not found:
         say(f"No topology runs in {session.target}")
@@ -40,6 +41,8 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
     for row in found:
         if row["text"] != row["state"]:
             say(f"'{clean(row['name'])}' is {clean(row['text'])}")
+        for text in row.pop("waits", ()):
+            say(f"'{clean(row['name'])}': {clean(text)}")
         if row["state"] == DEAD:
             where = f"{session.target} {clean(row['name'])}"
             say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove what is left")
@@ -64,4 +67,19 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
         "text": summary.state_text(status) if status is not None else f"{state}: {cause}" if cause else state,
         "tasks": len(status.tasks) if status is not None else None,
         "uptime_s": round(status.uptime_s, 3) if status is not None else None,
+        **_engine_row(session, record.topology),
+    }
+
+
+def _engine_row(session: Session, name: str) -> dict[str, Any]:
+    """What an engine adds: nothing for a topology of one machine."""
+    engine = session.engine_of(name)
+    if not engine:
+        return {}
+    placed = session.containers(name, ASK_S)
+    known = placed.containers if placed is not None else ()
+    return {
+        "engine": engine,
+        "containers": [containers.as_json(one) for one in known],
+        "waits": containers.texts(known, time.time()),
     }

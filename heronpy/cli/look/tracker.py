@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
 from heronpy.cli.output import moment, print_json, print_table, say, warn
-from heronpy.clusters.known import heron_home, known_clusters
-from heronpy.clusters.target import Common
+from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError
+from heronpy.common.home import heron_home
 from heronpy.common.nearest import suggestion
 from heronpy.tracker import finding, place
 from heronpy.tracker.options import Options
-from heronpy.tracker.tokens import Token, Tokens
+
+if TYPE_CHECKING:
+    from heronpy.tracker.tokens import Token, Tokens
 
 DAY_S = 86400.0
 
@@ -27,6 +31,7 @@ def serve(
     common: Common,
 ) -> None:
     """Serve until a signal."""
+    from heronpy.clusters.known import known_clusters
     from heronpy.common.logs import setup
     from heronpy.tracker.serve import run
 
@@ -42,6 +47,20 @@ def serve(
 def show_address(config_path: str | None) -> None:
     """Print the address of the pages; starts a tracker if none runs."""
     click.echo(finding.find_or_start(heron_home(), config_path).address)
+
+
+def show_page(target: Target, topology: str, config_path: str | None, common: Common) -> None:
+    """Print the address of the page of a topology that runs, or else of the last of its name that has ended."""
+    from heronpy.clusters.ended import last_ended
+    from heronpy.clusters.session import Session
+
+    config_path = common.config_path or config_path
+    session = Session(target, replace(common, config_path=config_path))
+    record = session.record(topology) or last_ended(session, topology)
+    if record is None:
+        record = session.find(topology)  # which says that there is none, and what there is
+    address = finding.find_or_start(heron_home(), config_path).address
+    click.echo(place.page_of(address, record.cluster, record.role, record.environ, topology))
 
 
 def show_status(as_json: bool) -> None:
@@ -69,6 +88,8 @@ def stop() -> None:
 
 
 def _tokens() -> Tokens:
+    from heronpy.tracker.tokens import Tokens
+
     return Tokens(place.folder_of(heron_home()))
 
 

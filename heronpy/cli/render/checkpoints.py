@@ -13,6 +13,7 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.storage.checkpoint_layout import path_in
 from heronpy.storage.checkpoints import files_of
+from heronpy.storage.locations import open_store
 
 #: Tasks that a sentence names of those that a checkpoint waits for.
 _NAMED = 5
@@ -172,8 +173,8 @@ def show_json(found: Found, metadata: checkpoint_pb2.Metadata) -> dict[str, Any]
 def file_set(found: Found, metadata: checkpoint_pb2.Metadata) -> list[tuple[str, int, str]]:
     """Every file of a checkpoint with its size and hash, the metadata last: a copy of exactly these can be restored."""
     files = [(ref.path, int(ref.bytes), bytes(ref.sha256).hex()) for ref in files_of(metadata)]
-    path = path_in(metadata.checkpoint)
-    return [*files, (path, (found.folder / path).stat().st_size, "")]
+    size = open_store(found.folder).size_of_metadata(metadata.checkpoint)
+    return [*files, (path_in(metadata.checkpoint), size, "")]
 
 
 def _task_json(task: checkpoint_pb2.TaskSnapshot) -> dict[str, Any]:

@@ -33,10 +33,13 @@ def state_text(status: control_pb2.StatusReply) -> str:
 
 def losses_text(totals: control_pb2.TupleTotals) -> str:
     """How many tuples are missing from the result: `12`, `at least` or `about 12`, `an unknown number`; empty: none."""
-    count = totals.dead_letters + totals.lost + totals.not_resent
-    least = (totals.lost_estimated and not totals.lost) or (totals.at_least and totals.not_resent and not totals.lost)
+    lost = 0 if totals.lost_unknown else totals.lost
+    count = totals.dead_letters + lost + totals.not_resent
+    least = (totals.lost_estimated or totals.letters_at_least or (totals.at_least and totals.not_resent)) and not lost
     if count and least and not letters_estimated(totals):
         return f"at least {count:,}"
+    if not count and totals.letters_at_least:
+        return ""  # nothing says that there is any
     if not (totals.lost_estimated or letters_estimated(totals)):
         return f"{count:,}" if count else ""
     return f"about {count:,}" if count else UNKNOWN
@@ -49,8 +52,7 @@ def letters_estimated(totals: control_pb2.TupleTotals) -> bool:
 
 def given_up_text(totals: control_pb2.TupleTotals) -> str:
     """How the missing tuples were given up: `2 dead letters, about 3 lost`."""
-    about = "about " if letters_estimated(totals) else ""
-    texts = [about + counted(totals.dead_letters, "dead letter"), f"{_lost_text(totals)} lost"]
+    texts = [_about_letters(totals) + counted(totals.dead_letters, "dead letter"), f"{_lost_text(totals)} lost"]
     if totals.not_resent:
         texts.append(f"{_least(totals)}{totals.not_resent:,} failed and not sent again")
     return ", ".join(texts)
@@ -60,9 +62,13 @@ def _least(totals: control_pb2.TupleTotals) -> str:
     return "at least " if totals.at_least else ""
 
 
+def _about_letters(totals: control_pb2.TupleTotals) -> str:
+    return "about " if letters_estimated(totals) else "at least " if totals.letters_at_least else ""
+
+
 def _lost_text(totals: control_pb2.TupleTotals) -> str:
     if totals.lost_estimated:
-        return f"about {totals.lost:,}" if totals.lost else UNKNOWN
+        return f"about {totals.lost:,}" if totals.lost and not totals.lost_unknown else UNKNOWN
     return f"{totals.lost:,}"
 
 
@@ -80,7 +86,7 @@ def totals_text(status: control_pb2.StatusReply) -> str:
     if _effectively_once(status) and totals.restores:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
         replayed = f"restored {times}, {replayed}" if unknown else f"restored {times} (what was replayed counts once)"
-    letters = f"dead letters {'about ' if letters_estimated(totals) else ''}{totals.dead_letters:,}"
+    letters = f"dead letters {_about_letters(totals)}{totals.dead_letters:,}"
     return f"acked {least}{totals.acked:,}, {failed}, {replayed}, {letters}, lost {_lost_text(totals)}"
 
 
@@ -276,6 +282,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
             **picked(
                 status.totals,
                 *("acked", "failed", "not_resent", "replayed", "dead_letters", "lost", "lost_estimated", "restores"),
+                *("lost_unknown", "letters_at_least"),
             ),
             "at_least": status.totals.at_least,
             "dead_letters_estimated": letters_estimated(status.totals),

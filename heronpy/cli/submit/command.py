@@ -20,15 +20,18 @@ from heronpy.cli.render import logical as render_logical
 from heronpy.cli.render import packing as render_packing
 from heronpy.cli.render import summary
 from heronpy.cli.submit import submission
+from heronpy.cli.submit.foreground import stay
 from heronpy.cli.submit.loader import load
 from heronpy.cli.submit.model import Planned, Started
 from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
 from heronpy.cli.submit.watching import TopologyFailed, watch_until_finished
-from heronpy.clusters.known import heron_home
+from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.common.home import heron_home
+from heronpy.packing.requests import asks, sum_text
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tracker import place
 from heronpy.views.heron_plans import logical_plan, packing_plan
@@ -44,7 +47,9 @@ class SubmitOptions:
     detach: bool
     wait: bool
     kill_on_interrupt: bool
+    foreground: bool
     timeout_s: float
+    queue_timeout_s: float | None
     restore: str | None
     allow_dropped_state: bool
     dry_run_format: str | None
@@ -64,17 +69,32 @@ def submit(target: Target, common: Common, options: SubmitOptions) -> None:
             return
         with _taken_down_on_failure(session, started):
             if not options.detach:
-                _wait(session, planned, started, options.timeout_s, begun_at)
-            _say_launched(session, planned, started, options)
+                _wait(session, planned, started, options, begun_at)
+        # It runs now, whether or not anybody reads that.
+        _say_launched(session, planned, started, options)
         if options.wait:
             last = _watch(session, started, options)
-            _take_down(session, started)
+            _take_down(session, started, Doing.FINISHING)
             _say_how_it_ended(session, planned.topology.name, last)
+        elif options.foreground:
+            _stay(session, started, options)
 
 
-def _wait(session: Session, planned: Planned, started: Started, timeout_s: float, begun_at: float) -> None:
+def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
+    if not options.kill_on_interrupt:
+        stay(session, started)
+        return
     try:
-        until_running(session, started, planned.tasks, timeout_s, begun_at)
+        started.scheduler.wait()
+    except KeyboardInterrupt:
+        warn(f"interrupted: removing topology '{started.record.topology}'")
+        _remove_interrupted(session, started)
+        raise click.exceptions.Exit(exits.INTERRUPTED) from None
+
+
+def _wait(session: Session, planned: Planned, started: Started, options: SubmitOptions, begun_at: float) -> None:
+    try:
+        until_running(session, started, planned.tasks, options.timeout_s, begun_at, options.queue_timeout_s)
     except KeyboardInterrupt:
         name = planned.topology.name
         warn(f"interrupted: topology '{name}' had not started; removing it, so that nothing is left")
@@ -84,6 +104,8 @@ def _wait(session: Session, planned: Planned, started: Started, timeout_s: float
 def _say_launched(session: Session, planned: Planned, started: Started, options: SubmitOptions) -> None:
     name = planned.topology.name
     say(f"Successfully launched topology '{name}'" + (" (its tasks are still starting)" if options.detach else ""))
+    if planned.engine or asks(planned.packing_plan):
+        say(f"  asks:   {sum_text(submission.requests(planned))}")
     say(f"  logs:   {started.spec.log_dir}")
     say(f"  status: {command('heron', 'status', session.target, name)}")
     record = started.record
@@ -107,7 +129,7 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
         return watch_until_finished(session, started.record)
     except TopologyFailed:
         with uninterrupted():
-            _take_down(session, started)
+            _take_down(session, started, Doing.FINISHING)
         raise
     except KeyboardInterrupt:
         if options.kill_on_interrupt:
@@ -162,9 +184,14 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
         planned.restore = choose(planned, options.restore, options.allow_dropped_state)
     if options.dry_run_format is not None:
         return planned, None
-    submission.check_host(planned)
+    for flag, given in (("--foreground", options.foreground), ("--queue-timeout", options.queue_timeout_s)):
+        if given and not planned.engine:
+            raise exits.Failure(
+                f"{flag} is for clusters with an engine, and {session.target.cluster} has none; leave it out",
+                exits.USAGE,
+            )
     say(f"Launching topology: '{planned.topology.name}'")
-    return planned, submission.start(session, planned, loaded)
+    return planned, submission.start(session, planned, loaded, options.foreground)
 
 
 def _print_plans(planned: Planned, form: str) -> None:
@@ -214,9 +241,9 @@ def _say_detached(session: Session, name: str) -> None:
         warn(f"  {what} {command('heron', verb, session.target, name)}")
 
 
-def _take_down(session: Session, started: Started) -> bool:
+def _take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP) -> bool:
     """Remove the topology, and warn of what remains; whether nothing does."""
-    remains = submission.take_down(session, started)
+    remains = submission.take_down(session, started, doing)
     if remains:
         again = command("heron", "kill", session.target, started.record.topology)
         warning(f"not removed: {', '.join(remains)}; run: {again}")

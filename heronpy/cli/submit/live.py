@@ -30,7 +30,6 @@ def start(
         planned = submission.plan(session, loaded.topology)
         if restore is not None:
             planned.restore = choose(planned, restore, allow_dropped=False)
-        submission.check_host(planned)
         started = submission.start(session, planned, loaded)
     try:
         until_running(session, started, planned.tasks, timeout_s, begun_at)

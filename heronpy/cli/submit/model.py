@@ -49,6 +49,8 @@ class Planned:
     packing_plan: plan_pb2.PackingPlan
     resolved: Resolved
     needs_spark: bool
+    engine: str = ""
+    """Kind of the engine that runs the containers; "" for this machine."""
     restore: Restore | None = None
     """The checkpoint that it starts from; None: it starts empty."""
 

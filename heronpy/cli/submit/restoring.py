@@ -1,13 +1,11 @@
 """What `heron submit --restore` starts from: chosen and checked before anything starts.
 
-`latest`, an id or a path becomes the location of one intact checkpoint that fits the topology, or one
+`latest`, an id, or a path or URL becomes the location of one intact checkpoint that fits the topology, or one
 sentence that says why not. A damaged checkpoint is never passed over silently: `latest` names it and takes
-the one before; an id or path of a damaged one is refused.
+the one before; an id, path or URL of a damaged one is refused.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from heronpy.api.api_constants import TOPOLOGY_STATEFUL_START_CLEAN
 from heronpy.ckpt import catalogue, compatibility
@@ -21,7 +19,9 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
-from heronpy.storage.checkpoints import check_trusted
+from heronpy.storage.locations import check_trusted
+from heronpy.storage.objects.url import place_of
+from heronpy.storage.stores import replica_of
 
 LATEST = "latest"
 
@@ -107,7 +107,8 @@ def _is_behind(found: Found) -> bool:
 
 def _copies(name: str, settings: CheckpointSettings) -> list[Found]:
     """The checkpoints of a topology in the configured replica, newest first; empty without a replica."""
-    return catalogue.of_topology([Path(settings.replica).expanduser()], name) if settings.replica else []
+    replica = replica_of(settings)
+    return catalogue.of_topology([replica], name) if replica is not None else []
 
 
 def _whole_twin(found: Found, copies: list[Found]) -> Found | None:
@@ -130,7 +131,7 @@ def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
             everything = copies
         found = by_id(everything, int(wanted), name)
     else:
-        listed = catalogue.at_path(Path(wanted), name)
+        listed = catalogue.at_place(place_of(wanted), name)
         if not listed:
             raise exits.Failure(
                 f"'{wanted}' holds no checkpoint; give a folder chk-<id>, or the folder that has them", exits.NOT_FOUND

@@ -1,39 +1,50 @@
 """The steps of a submit between a loaded topology and a running one, each undone when a later one fails.
 
-Order: everything that can refuse comes first and has no side effects (validate, settings, pack,
-resources, Spark); then the package is cached; then, under the lock of the topology's operations, the execution state
-reserves the name, the launch file and plans are written and the scheduler is started. Until the
-scheduler's location is published the CLI owns what it made; from then on `takedown.take_down` does.
+Order: everything that can refuse comes first and has no side effects (validate, settings, pack); then the package is
+cached; then, under the lock of the topology's operations, the execution state reserves the name, the launch file and
+plans are written and the scheduler is started. It refuses what its host cannot hold before it publishes its location.
+Until then the CLI owns what it made; from then on `takedown.take_down` does.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from heronpy.cli import exits, output
-from heronpy.cli.interrupts import uninterrupted
-from heronpy.cli.release import release
-from heronpy.cli.submit import resources
+from heronpy.cli.interrupts import heed, uninterrupted
+from heronpy.cli.submit import dependencies, on_engine
 from heronpy.cli.submit.loader import child_environment
 from heronpy.cli.submit.model import Loaded, Planned, Started
 from heronpy.clusters import takedown
-from heronpy.clusters.known import heron_home
+from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import unix_user
+from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, TopologyError
 from heronpy.common.folders import check_root, make_folders, open_private
-from heronpy.common.setting_types import CheckpointSettings, ExecutorSettings, PackingSettings, SecuritySettings
+from heronpy.common.home import heron_home
+from heronpy.common.host import this_host
+from heronpy.common.release import release
+from heronpy.common.setting_types import (
+    CheckpointSettings,
+    EngineSettings,
+    PackingSettings,
+    SecuritySettings,
+    SparkSettings,
+)
 from heronpy.common.settings import settings_for
-from heronpy.connectors.spark import check_spark, needs_spark
-from heronpy.executor.limits import lift_files
-from heronpy.net import curve, private, transport
+from heronpy.connectors.spark import needs_spark
+from heronpy.net import curve, door_keys, private, transport
 from heronpy.packing import pack
+from heronpy.packing.requests import ResourceRequest, requests_of
 from heronpy.plan.component_config import (
     add_our_names,
     config_of,
@@ -41,19 +52,26 @@ from heronpy.plan.component_config import (
     reliability_mode,
     unsupported_problems,
 )
-from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.here import checkpoints_dir, make_here, packages_dir, settings_anywhere
+from heronpy.plan.launch import LaunchSpec, save_submitted
 from heronpy.plan.logical import LogicalPlan
+from heronpy.plan.submitted import Submitted
 from heronpy.plan.validation import key_group_problems, validate, warnings
+from heronpy.procs.linux import die_with_parent
 from heronpy.proto import checkpoint_pb2, components_of, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.archives import archive_in
 from heronpy.storage.packages import PackageStore
 from heronpy.storage.roots import check_folders
-from heronpy.storage.stores import check_stores
+from heronpy.storage.stores import check_stores, object_store
 
 SCHEDULER_START_S = 20.0
 CLEAN_UP_S = 15.0
 LOG_TAIL_LINES = 30
+
+
+#: Properties of Spark whose files its driver hands out.
+_HANDED_OUT: Final = frozenset(("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles"))
 
 
 def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
@@ -68,7 +86,7 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
     resolved = session.resolve(config_of(topology), configs)
     for text in resolved.ignored:
         output.warning(text)
-    session.pin_stores(resolved)
+    session.pin_folders(resolved)
     if reliability_mode(topology) == "EFFECTIVELY_ONCE":
         found = key_group_problems(logical, settings_for(resolved, CheckpointSettings).key_groups)
         if found:
@@ -76,9 +94,27 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
         check_stores(settings_for(resolved, CheckpointSettings))
     else:
         resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process for it
+        if object_store(settings_for(resolved, CheckpointSettings)) is not None:
+            resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so nobody asks the store
+    if needs_spark(topology):
+        _warn_of_files(settings_for(resolved, SparkSettings).conf)
+    engine = on_engine.settle(topology, resolved, session.state_place(resolved)[0])
     transport.check(settings_for(resolved, SecuritySettings))
+    dependencies.check(settings_for(resolved, EngineSettings))
+    if engine and needs_spark(topology):
+        on_engine.check_spark_of(resolved)
     settings = settings_for(resolved, PackingSettings)
-    return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)))
+    return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)), engine)
+
+
+def _warn_of_files(conf: Mapping[str, object]) -> None:
+    """Spark's driver streams these files to anybody who connects, before it authenticates."""
+    named = sorted(_HANDED_OUT.intersection(conf))
+    if named:
+        output.warning(
+            f"heron.spark.conf has {', '.join(named)}: Spark hands these files to whoever reaches its driver, also to"
+            " other users of that machine, so they must hold no secret"
+        )
 
 
 def _check_support(topology: topology_pb2.Topology) -> None:
@@ -94,26 +130,32 @@ def _check_support(topology: topology_pb2.Topology) -> None:
         output.warning(f"without effect in a topology of mode {mode}: {', '.join(ignored)}")
 
 
-def check_host(planned: Planned) -> None:
-    """Refuse what this host cannot hold."""
-    limits = resources.limits_of_host()
-    resources.check(planned.packing_plan, limits)
-    executor = settings_for(planned.resolved, ExecutorSettings)
-    resources.check_ports(planned.packing_plan, executor.metrics_host, executor.metrics_port)
-    lift_files()  # the processes of the topology inherit it
+def requests(planned: Planned) -> dict[int, ResourceRequest]:
+    """What each container of a topology needs of its host."""
+    heap = 0
     if planned.needs_spark:
-        check_spark()
+        from heronpy.spark.tuning import driver_bytes
+
+        heap = driver_bytes(settings_for(planned.resolved, SparkSettings))
+    return requests_of(planned.packing_plan, planned.topology, settings_for(planned.resolved, PackingSettings), heap)
 
 
-def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
-    """Make the topology's state and start its scheduler; undoes everything when that fails."""
+def start(session: Session, planned: Planned, loaded: Loaded, foreground: bool = False) -> Started:
+    """Make the topology's state and start its scheduler; undoes everything when that fails.
+
+    With `foreground` the scheduler ends with this process.
+    """
     topology, state = planned.topology, session.state
+    heed()
+    if planned.engine:
+        on_engine.check_engine(planned.engine, planned.resolved, topology.id, requests(planned))
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
         # Under the lock nothing else submits or kills it, so what is found here is final.
         refuse_taken(session, topology.name)
-        package_dir = _store(loaded)
-        spec = _launch_spec(session, planned, loaded, package_dir)
-        record = _execution_state(spec)
+        submitted = _submitted(session, planned, loaded, _store(loaded))
+        record = _execution_state(submitted)
+        # Only for what is made here before the scheduler runs, which makes its own.
+        spec = LaunchSpec(submitted, make_here(submitted, record.launch_file))
         try:
             state.create(paths.execution_state(topology.name), record.SerializeToString())
         except NodeExistsError:
@@ -127,7 +169,11 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
         make_private(Path(spec.sockets_dir))
         undo.callback(takedown.remove_sockets, session, record)
         _make_keys(spec)
-        spec.save(record.launch_file)
+        if planned.engine:
+            # After the scheduler is gone: it may have begun to submit.
+            undo.callback(takedown.end_on_engine, submitted)
+        save_submitted(submitted, record.launch_file)
+        state.set(paths.launch(topology.name), submitted.to_bytes())
         for path, message in (
             (paths.topology(topology.name), topology),
             (paths.packing_plan(topology.name), planned.packing_plan),
@@ -137,7 +183,7 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
         _write_checkpoint_log(session, planned)
         # Registered first: an interrupt may come between the start of the process and its handle.
         undo.callback(takedown.kill_leftovers, record.launch_file)
-        scheduler = spawn_scheduler(spec, record.launch_file)
+        scheduler = (spawn_child if foreground else spawn_scheduler)(spec, record.launch_file)
         wait_scheduler(session, record, spec, scheduler)
     return Started(record, spec, scheduler)
 
@@ -172,14 +218,15 @@ def _say_removed(name: str) -> Callable[[type[BaseException] | None, object, obj
     return say
 
 
-def take_down(session: Session, started: Started) -> list[str]:
+def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP) -> list[str]:
     """Remove a topology that was started here, unless its name is taken by another; returns what remains."""
     name = started.record.topology
     record = session.record(name)
     if record is not None and record.topology_id != started.record.topology_id:
         return []
-    with session.operation(name):
-        outcome = takedown.take_down(session, started.record, CLEAN_UP_S)
+    with session.operation(name, doing=doing):
+        limit_s = takedown.limit_s(session, name) if started.spec.submitted.engine else CLEAN_UP_S
+        outcome = takedown.take_down(session, started.record, limit_s, waits=output.warn)
     started.scheduler.poll()
     return outcome.remains
 
@@ -217,6 +264,8 @@ def _make_keys(spec: LaunchSpec) -> None:
     curve.remove(spec.working_dir)
     if transport.choose(settings_for(spec, SecuritySettings)) is transport.Transport.TCP:
         curve.generate(spec.working_dir)
+    if spec.submitted.engine:
+        door_keys.make(spec.working_dir)
 
 
 def _write_checkpoint_log(session: Session, planned: Planned) -> None:
@@ -235,15 +284,13 @@ def _write_checkpoint_log(session: Session, planned: Planned) -> None:
 def _store(loaded: Loaded) -> Path | None:
     if loaded.package is None:
         return None
-    return Path(PackageStore(heron_home() / "packages").add(loaded.package, archived=not loaded.is_folder).dir)
+    return Path(PackageStore(packages_dir()).add(loaded.package, archived=not loaded.is_folder).dir)
 
 
-def _launch_spec(session: Session, planned: Planned, loaded: Loaded, package_dir: Path | None) -> LaunchSpec:
+def _submitted(session: Session, planned: Planned, loaded: Loaded, package_dir: Path | None) -> Submitted:
     target, topology, resolved = session.target, planned.topology, planned.resolved
     kind, root = session.state_place(resolved)
-    home = heron_home() / "topologies" / target.cluster / target.role_or_user / topology.name
-    main_file = str(package_dir / loaded.main_file) if package_dir and loaded.main_file else None
-    return LaunchSpec(
+    return Submitted(
         topology=topology.name,
         topology_id=topology.id,
         cluster=target.cluster,
@@ -251,16 +298,18 @@ def _launch_spec(session: Session, planned: Planned, loaded: Loaded, package_dir
         environ=target.environ_or_default,
         submission_user=unix_user(),
         release=release(),
-        working_dir=str(home),
-        sockets_dir=str(takedown.sockets_dir(topology.id)),
-        state_root=root,
         state_type=kind,
-        package_dir=str(package_dir) if package_dir else None,
-        package_archive=str(archive_in(package_dir)) if package_dir and not loaded.is_folder else None,
-        main_file=main_file,
-        python=sys.executable,
+        state_root="" if kind == "local" else root,
+        environment=dependencies.digest(settings_for(resolved, EngineSettings)),
+        engine=planned.engine,
+        package=package_dir.name if package_dir else None,
+        package_main=loaded.main_file if package_dir else None,
+        package_archive=archive_in(package_dir).name if package_dir and not loaded.is_folder else None,
         needs_spark=planned.needs_spark,
-        settings=resolved.settings,
+        # Hosts of an engine have another HERON_HOME, so a folder of this one has to be named to them.
+        settings=resolved.settings
+        if planned.engine and reliability_mode(topology) == "EFFECTIVELY_ONCE"
+        else settings_anywhere(resolved.settings, str(checkpoints_dir(target.cluster))),
         origins=resolved.origins,
         component_settings=resolved.component_settings,
         source=loaded.source,
@@ -269,7 +318,8 @@ def _launch_spec(session: Session, planned: Planned, loaded: Loaded, package_dir
     )
 
 
-def _execution_state(spec: LaunchSpec) -> plan_pb2.ExecutionState:
+def _execution_state(spec: Submitted) -> plan_pb2.ExecutionState:
+    home = heron_home() / "topologies" / spec.cluster / spec.role / spec.topology
     return plan_pb2.ExecutionState(
         topology=spec.topology,
         topology_id=spec.topology_id,
@@ -279,14 +329,25 @@ def _execution_state(spec: LaunchSpec) -> plan_pb2.ExecutionState:
         submission_user=spec.submission_user,
         submitted_at=time.time(),
         release=spec.release,
-        working_dir=spec.working_dir,
-        launch_file=str(Path(spec.working_dir) / "launch.json"),
+        working_dir=str(home),
+        launch_file=str(home / "launch.json"),
+        host=this_host().to_text(),
     )
 
 
 def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
     """Start the scheduler as a daemon: own session, own log, no terminal."""
-    argv = [spec.python, "-P", "-m", "heronpy.scheduler", "--launch", launch_file]
+    return _spawn(spec, launch_file, None)
+
+
+def spawn_child(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
+    """The same, but it is asked to end when this process dies. To be called from the main thread."""
+    parent = os.getpid()
+    return _spawn(spec, launch_file, lambda: die_with_parent(signal.SIGTERM, parent))
+
+
+def _spawn(spec: LaunchSpec, launch_file: str, before: Callable[[], object] | None) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-P", "-m", "heronpy.scheduler", "--launch", launch_file]
     with open(open_private(spec.log_dir / "scheduler.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
         return subprocess.Popen(
             argv,
@@ -296,6 +357,7 @@ def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[byte
             stdout=log,
             stderr=log,
             start_new_session=True,
+            preexec_fn=before,
         )
 
 
@@ -318,14 +380,16 @@ def wait_scheduler(
 
 
 def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> exits.Failure:
-    """The Failure for a scheduler that ended, with the end of its log."""
-    path = spec.log_dir / "scheduler.log"
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(path.stat().st_size - 16384, 0))
-            lines = file.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-    except OSError:
-        lines = []
+    """The Failure for a scheduler that ended, with the end of its log, or the one sentence of a host that refuses."""
+    from heronpy.procs.child_log import last_line_of  # needed only when a submit fails
+
+    path, tail = spec.log_dir / "scheduler.log", b""
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(max(path.stat().st_size - 16384, 0))
+        tail = file.read()
+    if scheduler.returncode == exit_codes.REFUSED and (sentence := last_line_of(tail)):
+        return exits.Failure(sentence, exits.USAGE)
+    lines = tail.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
     return exits.Failure(
         f"the scheduler of '{spec.topology}' ended with code {scheduler.returncode}; its log is {path}",
         report="\n".join(lines),

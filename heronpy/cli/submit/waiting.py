@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean
 from heronpy.cli.render import summary
+from heronpy.cli.render.containers import QUEUED, late
+from heronpy.cli.render.containers import text as container_text
 from heronpy.cli.render.exceptions import exception_text
 from heronpy.cli.render.progress import Progress
 from heronpy.cli.render.summary import failure_report, missing, ready
 from heronpy.cli.submit.model import Started
 from heronpy.cli.submit.submission import scheduler_died
-from heronpy.clusters.session import Session
+from heronpy.clusters.session import Session, failed_of
 from heronpy.common.errors import HeronError
 from heronpy.common.states import has_failed
 from heronpy.proto import control_pb2
@@ -49,17 +52,56 @@ def failure(session: Session, name: str, status: control_pb2.StatusReply) -> exi
     return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=report)
 
 
+class Queue:
+    """What an engine's queue holds up; `look` at what the scheduler says of its containers."""
+
+    def __init__(self, name: str, timeout_s: float | None, now: float) -> None:
+        self._name, self._timeout_s, self._looked_at = name, timeout_s, now
+        self._queued_s = 0.0
+        #: Why a container waits in the queue; "" when none does.
+        self.waits_for = ""
+        #: The first container that does not run; "" when all do, or there is no engine.
+        self.late = ""
+
+    def look(self, containers: Sequence[control_pb2.ProcessRecord], now: float, wall_s: float) -> None:
+        """A Failure when containers have waited for longer than they may."""
+        queued = [one for one in containers if one.phase == QUEUED]
+        self._queued_s += now - self._looked_at if queued and self.waits_for else 0.0
+        self._looked_at = now
+        self.waits_for = _with_others(queued, wall_s)
+        self.late = _with_others(late(containers), wall_s)
+        if queued and self._timeout_s is not None and self._queued_s >= self._timeout_s:
+            raise exits.Failure(
+                f"topology '{self._name}' was still in the queue after {self._timeout_s:g} s: {clean(self.waits_for)}",
+                exits.TIMED_OUT,
+            )
+
+
+def _with_others(containers: Sequence[control_pb2.ProcessRecord], wall_s: float) -> str:
+    if not containers:
+        return ""
+    more = f" (and {len(containers) - 1} more)" if len(containers) > 1 else ""
+    return container_text(containers[0], wall_s) + more
+
+
 def until_running(
-    session: Session, started: Started, tasks: int, timeout_s: float, begun_at: float
+    session: Session,
+    started: Started,
+    tasks: int,
+    timeout_s: float,
+    begun_at: float,
+    queue_timeout_s: float | None = None,
 ) -> control_pb2.StatusReply:
     """The first status that is ready; a Failure when the topology fails, vanishes or is late.
 
     Time spent WAITING does not count: what it waits for has its own limit, after which the
-    topology fails (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`).
+    topology fails (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Nor does time in an
+    engine's queue, which may be `queue_timeout_s`.
     """
     name = started.record.topology
     deadline = max(begun_at + timeout_s, time.monotonic() + LEAST_S)
     pause, status, progress = 0.01, None, Progress()
+    queue = Queue(name, queue_timeout_s, time.monotonic())
     look_at = time.monotonic() + CONTAINERS_LOOK_S
     try:
         while True:
@@ -72,19 +114,25 @@ def until_running(
             if latest is None:
                 _refuse_gone(session, started)
             if time.monotonic() > look_at:
-                _refuse_failed_container(session, name)
+                found = session.containers(name)
+                _refuse_failed_container(name, found)
+                queue.look(found.containers if found is not None else (), time.monotonic(), time.time())
                 look_at = time.monotonic() + CONTAINERS_LOOK_S
             now = time.monotonic()
             if latest is not None and latest.lifecycle == control_pb2.LIFE_WAITING:
                 deadline = max(deadline, now + timeout_s)
                 progress.show_waiting(f"WAITING: {clean(latest.cause)}", now)
+            elif queue.waits_for:
+                deadline = max(deadline, now + timeout_s)
+                progress.show_waiting(clean(queue.waits_for), now)
             elif now > deadline:
+                what = f"{clean(queue.late)}; {missing(status, tasks)}" if queue.late else missing(status, tasks)
                 raise exits.Failure(
-                    f"topology '{name}' was not running after {timeout_s:g} s: {missing(status, tasks)}",
+                    f"topology '{name}' was not running after {timeout_s:g} s: {what}",
                     exits.TIMED_OUT,
                 )
             else:
-                progress.show(_progress_text(status, tasks))
+                progress.show(clean(queue.late) or _progress_text(status, tasks))
             time.sleep(pause)
             pause = min(pause * 1.3, 0.1)
     finally:
@@ -108,11 +156,11 @@ def _with_tracebacks(session: Session, name: str, status: control_pb2.StatusRepl
     return status
 
 
-def _refuse_failed_container(session: Session, name: str) -> None:
+def _refuse_failed_container(name: str, found: control_pb2.ContainersReply | None) -> None:
     """A Failure that the topology master cannot report: a container that cannot start, perhaps its own."""
-    container = session.failed_container(name)
+    container = failed_of(found)
     if container is not None:
-        why = f"{container.exit_reason.replace('_', ' ')}: {container.exit_detail}".rstrip(": ")
+        why = f"{container.exit_reason.replace('_', ' ')}: {container.exit_detail}".strip(": ")
         raise exits.Failure(f"topology '{name}' failed: {container.name} failed: {clean(why)}")
 
 

@@ -21,14 +21,32 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.units import parse_duration_s
 
 
-class TopologyOrPath(TopologyName):
-    """A topology's name, or a path, which has a '/' or begins with '.' or '~'."""
+class TopologyOrPlace(TopologyName):
+    """A topology's name, or a path or URL, which has a '/' or begins with '.' or '~'."""
 
     name = "topology|path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = str(value)
-        return Path(text) if "/" in text or text[:1] in (".", "~") else super().convert(value, param, ctx)
+        return _place(text) if "/" in text or text[:1] in (".", "~") else super().convert(value, param, ctx)
+
+
+class Store(click.ParamType):  # type: ignore[type-arg]
+    """A store of checkpoints: a folder that exists, or the URL of an object store."""
+
+    name = "store"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        place = _place(str(value))
+        if isinstance(place, Path) and not place.is_dir():
+            self.fail(f"directory '{value}' does not exist.", param, ctx)
+        return place
+
+
+def _place(text: str) -> Any:
+    from heronpy.storage.objects.url import place_of
+
+    return place_of(text)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -57,7 +75,7 @@ def checkpoints_command() -> None:
 @checkpoints_command.command("list", cls=Reading)
 @reading_target
 @topology_argument
-@click.option("--store", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+@click.option("--store", type=Store(), metavar="DIR|URL",
               help="List those in this store or replica instead.")  # fmt: skip
 @json_flag
 @common_flags
@@ -74,7 +92,7 @@ def list_command(**flags: Any) -> None:
 @checkpoints_command.command("show", cls=Reading)
 @reading_target
 @topology_argument
-@click.argument("checkpoint", metavar="ID|PATH", shell_complete=complete.checkpoints)
+@click.argument("checkpoint", metavar="ID|PATH|URL", shell_complete=complete.checkpoints)
 @click.option("--files", is_flag=True, help="List every file that makes up the checkpoint.")
 @json_flag
 @common_flags
@@ -131,7 +149,7 @@ def restore_command(**flags: Any) -> None:
 @checkpoints_command.command("delete")
 @target_argument
 @topology_argument
-@click.argument("checkpoint", required=False, metavar="[ID|PATH]", shell_complete=complete.checkpoints)
+@click.argument("checkpoint", required=False, metavar="[ID|PATH|URL]", shell_complete=complete.checkpoints)
 @click.option("--all", "everything", is_flag=True, help="Delete all of them, including savepoints.")
 @click.option("--older-than", type=Duration(), metavar="TIME", help="Delete those taken longer ago, such as 7d.")
 @json_flag
@@ -142,7 +160,7 @@ def delete_command(checkpoint: str | None, everything: bool, older_than: float |
     One that a running topology would be restored from is refused; --all and --older-than keep it.
     """
     if (checkpoint is not None) + everything + (older_than is not None) != 1:
-        raise click.UsageError("give the id or path of a checkpoint, or --all, or --older-than")
+        raise click.UsageError("give the id, path or URL of a checkpoint, or --all, or --older-than")
     from heronpy.cli.checkpoints.commands import delete
 
     delete(checkpoint=checkpoint, older_than=older_than, **flags)
@@ -150,7 +168,7 @@ def delete_command(checkpoint: str | None, everything: bool, older_than: float |
 
 @checkpoints_command.command("verify", cls=Reading)
 @reading_target
-@click.argument("source", type=TopologyOrPath(), metavar="TOPOLOGY|PATH", shell_complete=complete.topologies)
+@click.argument("source", type=TopologyOrPlace(), metavar="TOPOLOGY|PATH|URL", shell_complete=complete.topologies)
 @click.argument("checkpoint", required=False, metavar="[ID]")
 @json_flag
 @common_flags

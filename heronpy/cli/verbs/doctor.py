@@ -25,7 +25,8 @@ from heronpy.cli.flags.reading import Reading, reading_target
 def doctor_command(**flags: Any) -> None:
     """Say what holds a topology back, with the evidence, and what to do next.
 
-    The most urgent finding comes first. Exit code 0: nothing needs action; 1: something does.
+    The most urgent finding comes first. Exit code 0: nothing needs action; 1: something does. Of a topology that has
+    ended it says what its last minutes and events still tell.
     """
     from heronpy.cli.look.doctor import examine
 

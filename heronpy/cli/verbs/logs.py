@@ -28,6 +28,7 @@ from heronpy.cli.flags.reading import Reading, reading_target
 )
 @click.option("--find", metavar="TEXT", help="Only what contains TEXT, letter by letter: the newest first, at most"
               " 1,000 hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
+@click.option("-i", "--ignore-case", is_flag=True, help="With --find: A to Z are the same as a to z.")
 @click.option("--context", type=click.IntRange(0, 50), default=0, metavar="N",
               help="With --find: also N lines before and after each hit.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record.")

@@ -59,7 +59,7 @@ def metrics_command(**flags: Any) -> None:
     Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory.
     Latency is that of complete tuple trees at an acking spout, otherwise of one call of process or next_tuple.
     Counters and distributions are totals since the start unless --interval is given, without what a killed process had
-    counted after its last report; --json has every metric.
+    counted after its last report (then their components are named); --json has every metric.
 
     With targets, rules or dashboard as the first word it prints what Prometheus and Grafana need. Metrics of a topology
     that has such a name are shown when the cluster is named: heron metrics local rules

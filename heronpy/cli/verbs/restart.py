@@ -19,16 +19,22 @@ from heronpy.cli.flags.arguments import common_flags, target_argument, timeout_f
               shell_complete=complete.tasks)  # fmt: skip
 @click.option("--component", metavar="NAME", help="Restart all tasks of this component only.",
               shell_complete=complete.components)  # fmt: skip
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Of an engine: replace containers although nobody can confirm that the old ones have ended.",
+)
 @timeout_flag(90.0, "Seconds to wait until it is done.")
 @common_flags
-def restart_command(what: str | None, task: int | None, component: str | None, **flags: Any) -> None:
+def restart_command(what: str | None, task: int | None, component: str | None, force: bool, **flags: Any) -> None:
     """Restart a topology, one container (its number), all tasks of a component (its name) or one task (its id).
 
     -1, or no argument, means all containers; container 0 holds the topology master. The tasks of a component restart
-    together, and their stream managers keep the tuples in flight to them.
+    together, and their stream managers keep the tuples in flight to them. A container of an engine whose host is silent
+    may wait for --force, see its line in heron status: make sure that its host is gone.
     """
     if sum(one is not None for one in (what, task, component)) > 1:
         raise click.UsageError("give only one of a container, component or instance, --task and --component")
     from heronpy.cli.change.lifecycle import restart
 
-    restart(what=what, task=task, component=component, **flags)
+    restart(what=what, task=task, component=component, force=force, **flags)

@@ -32,13 +32,24 @@ class _Submit(click.Command):
 @click.option("--deploy-deactivated", is_flag=True, help="Start with paused spouts; 'heron activate' lets them emit.")
 @click.option("--detach", is_flag=True, help="Return once the scheduler runs, without waiting for the tasks.")
 @click.option("--wait", is_flag=True, help="Wait until a bounded topology has finished, then remove it.")
-@click.option("--kill-on-interrupt", is_flag=True, help="With --wait: Ctrl-C ends the topology, not only the wait.")
-@timeout_flag(60.0, "Seconds for all tasks to start; sink readiness has its own limit.")
+@click.option(
+    "--kill-on-interrupt",
+    is_flag=True,
+    help="With --wait or --foreground: Ctrl-C ends the topology, not only the wait.",
+)
+@click.option(
+    "--foreground",
+    is_flag=True,
+    help="On an engine: keep the scheduler as a child of this command, which stays until it ends.",
+)
+@timeout_flag(60.0, "Seconds for all tasks to start; sink readiness and the engine's queue have their own limits.")
+@click.option("--queue-timeout", "queue_timeout_s", type=click.FloatRange(min=0.1), metavar="S",
+              help="On an engine: seconds that containers may wait in its queue; default: no limit.")  # fmt: skip
 @click.option(
     "--restore",
-    metavar="latest|ID|PATH",
+    metavar="latest|ID|PATH|URL",
     shell_complete=complete.restores,
-    help="Start from a checkpoint of an earlier run: the newest, the one with this id, or the one at this path.",
+    help="Start from a checkpoint of an earlier run: the newest, the one with this id, or the one at this path or URL.",
 )
 @click.option("--allow-dropped-state", is_flag=True, help="With --restore: drop the state of components that are gone.")
 @click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
@@ -58,7 +69,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     heron submit local topo.pex module.Class Name  use a class of a .pex, .zip or folder
     heron submit local package.module:Class        use a class of an installed module
 
-    An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to resume from. A PATH is the
+    An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to resume from. PATH or URL is the
     folder of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
 
     Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C only ends the wait of --wait.
@@ -67,8 +78,10 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     """
     if flags["detach"] and flags["wait"]:
         raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
-    if flags["kill_on_interrupt"] and not flags["wait"]:
-        raise click.UsageError("--kill-on-interrupt needs --wait")
+    if flags["detach"] and flags["foreground"]:
+        raise click.UsageError("--detach and --foreground exclude each other; leave out one of them")
+    if flags["kill_on_interrupt"] and not (flags["wait"] or flags["foreground"]):
+        raise click.UsageError("--kill-on-interrupt needs --wait or --foreground")
     if flags["allow_dropped_state"] and flags["restore"] is None:
         raise click.UsageError("--allow-dropped-state needs --restore")
     _refuse_early_option(flags["program"])

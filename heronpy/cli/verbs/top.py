@@ -23,13 +23,18 @@ from heronpy.cli.flags.reading import Reading, reading_target
     help="Seconds between two snapshots.",
 )
 @click.option("-n", "--iterations", type=click.IntRange(min=1), metavar="N", help="Stop after N snapshots.")
+@click.option("--once", is_flag=True, help="One snapshot, then end; the same as -n 1.")
 @json_flag
 @common_flags
-def top_command(**flags: Any) -> None:
-    """Watch the components of a topology: counts, rates, queues, and the cause of backpressure.
+def top_command(once: bool, **flags: Any) -> None:
+    """Watch a topology: what holds it back, its components and tasks, rates, queues, busy time.
 
-    Ctrl-C ends it. Without a terminal, snapshots are printed one after the other; with --json, one line of JSON each.
+    On a terminal: Enter opens the tasks of a component and the figures of a task, Esc goes back, s orders, / filters,
+    ? shows all keys, q ends it. With -n or --once, or without a terminal, snapshots of the components with their counts
+    are printed one after the other; with --json, one line of JSON each.
     """
     from heronpy.cli.look.top import watch
 
+    if once:
+        flags["iterations"] = 1
     watch(**flags)

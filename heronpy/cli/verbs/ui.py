@@ -6,17 +6,48 @@ from typing import Any
 
 import click
 
-from heronpy.cli.flags.arguments import json_flag
+from heronpy.cli.flags.arguments import common_flags, json_flag, topology_argument
+from heronpy.cli.flags.reading import Reading, reading_target
 
 #: As `heronpy.tracker.guard.GRANTS`.
 SCOPES = ("view", "data", "operate", "admin")
 
 
-@click.group("ui", invoke_without_command=True)
+class Pages(click.Group):
+    """`heron ui`: words that are none of its commands name a topology."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, or that which prints the page of a topology."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            return page_command.name, page_command, args
+        return super().resolve_command(ctx, args)
+
+
+@click.command("ui", cls=Reading)
+@reading_target
+@topology_argument
+@common_flags
+@click.pass_context
+def page_command(ctx: click.Context, /, **flags: Any) -> None:
+    """Print the address of the page of a topology, of one that runs or has ended."""
+    from heronpy.cli.look.tracker import show_page
+
+    given = ctx.parent.params.get("config_path") if ctx.parent is not None else None
+    show_page(config_path=given, **flags)
+
+
+@click.group("ui", cls=Pages, invoke_without_command=True, subcommand_metavar="[[CLUSTER] TOPOLOGY | COMMAND ...]")
 @click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
 @click.pass_context
 def ui_command(ctx: click.Context, config_path: str | None) -> None:
-    """Print the address of the pages; starts the tracker on this machine if none runs.
+    """Print the address of the pages, or of the page of a topology; starts the tracker on this machine if none runs.
+
+    \b
+    heron ui
+    heron ui local word_count
+    heron ui word_count
 
     A tracker started here ends after 30 minutes without a request. It serves this user only: the kernel tells it who
     asks.

@@ -10,7 +10,7 @@ import click
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import TargetType, json_flag
 from heronpy.cli.output import print_json, say
-from heronpy.cli.release import release
+from heronpy.common.release import release
 
 
 @click.command("version", short_help="Show the version.")

@@ -1,0 +1,38 @@
+"""`heron drain` and `heron scheduler start`: what only topologies on an engine have."""
+
+from __future__ import annotations
+
+from heronpy.cli import exits
+from heronpy.cli.output import say
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.nearest import suggestion
+from heronpy.proto import control_pb2
+
+
+def check_engine(session: Session, topology: str, verb: str) -> str:
+    """Kind of the engine of a topology that must exist; a Failure for one of this machine."""
+    session.find(topology)
+    engine = session.engine_of(topology)
+    if not engine:
+        raise exits.Failure(
+            f"topology '{topology}' runs on one machine, without an engine, so there is nothing to {verb}", exits.USAGE
+        )
+    return engine
+
+
+def drain(target: Target, topology: str, host: str, timeout_s: float, common: Common) -> None:
+    """Ask the scheduler to move the containers away from a host, and wait until it has."""
+    session = Session(target, common)
+    check_engine(session, topology, "drain")
+    scheduler = session.scheduler(topology)
+    if scheduler is None:
+        raise exits.Failure(
+            f"the scheduler of '{topology}' does not run; start it: heron scheduler start {target} {topology}"
+        )
+    with scheduler:
+        known = {one.host for one in scheduler.call(control_pb2.GetContainers(), 5.0).containers if one.host}
+        if host not in known:
+            hint = suggestion(host, known, f"; its containers are on {', '.join(sorted(known)) or 'no host yet'}")
+            raise exits.Failure(f"topology '{topology}' has no container on host '{host}'{hint}", exits.USAGE)
+        say(f"Successfully drained: {scheduler.call(control_pb2.DrainHost(host=host), timeout_s).text}")

@@ -1,0 +1,140 @@
+"""The tables of `heron top`: columns, and the rows in the order and choice of a view (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from heronpy.common.ids import parse_instance_id
+from heronpy.common.units import format_bytes, format_duration
+from heronpy.views.load import ComponentLoad, TaskLoad
+
+R = TypeVar("R")
+Value = float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """A column of a table of rows R."""
+
+    key: str
+    title: str
+    #: Cells, without the space before it.
+    width: int
+    #: What rows are ordered by; None is last.
+    value: Callable[[R], Value]
+    #: What stands in the cell.
+    text: Callable[[R], str]
+
+
+def short(count: float | None) -> str:
+    """A count in at most five characters: 950, 12.3k, 1.86M; "-" if it is unknown."""
+    if count is None:
+        return "-"
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 999.5 or unit == "T":
+            break
+        count /= 1000
+    digits = 0 if not unit or count >= 99.95 else 1 if count >= 9.995 else 2
+    return f"{count:.{digits}f}{unit}"
+
+
+def rate(per_s: float | None) -> str:
+    """Tuples per second, with a digit after the point where it is small."""
+    return f"{per_s:.1f}" if per_s is not None and 0 < per_s < 9.95 else short(per_s)
+
+
+def share(part: float | None) -> str:
+    """`98%`; "-" if it is unknown."""
+    return "-" if part is None else f"{part * 100:.0f}%"
+
+
+def duration(seconds: float | None) -> str:
+    """`12ms`; "-" if it is unknown."""
+    return "-" if seconds is None else format_duration(seconds)
+
+
+def size(count: int | None) -> str:
+    """`1.5MB`; "-" if it is unknown."""
+    return "-" if count is None else format_bytes(count)
+
+
+def cores(used: float | None) -> str:
+    """CPU seconds per second."""
+    return "-" if used is None else f"{used:.2f}"
+
+
+def number(count: int | None) -> str:
+    """A small count."""
+    return "-" if count is None else str(count)
+
+
+def task_name(instance_id: str) -> str:
+    """`count-7` of `container_1_count_7`; another name as it is."""
+    try:
+        _, component, task = parse_instance_id(instance_id)
+    except ValueError:
+        return instance_id
+    return f"{component}-{task}"
+
+
+#: The most important first: of a narrow screen those that do not fit are left out from the end.
+COMPONENTS: tuple[Column[ComponentLoad], ...] = (
+    Column("out", "out/s", 6, lambda row: row.emitted_per_s, lambda row: rate(row.emitted_per_s)),
+    Column(
+        "in", "in/s", 6, lambda row: row.executed_per_s, lambda row: "" if _spout(row) else rate(row.executed_per_s)
+    ),
+    Column("busy", "busy", 4, lambda row: row.busy_max, lambda row: share(row.busy_max)),
+    Column("queue", "queue", 7, lambda row: row.queue_bytes, lambda row: "" if _spout(row) else size(row.queue_bytes)),
+    Column("p99", "p99", 6, lambda row: row.latency_p99_s, lambda row: duration(row.latency_p99_s)),
+    Column("up", "up", 5, lambda row: row.up - row.tasks, lambda row: f"{row.up}/{row.tasks}"),
+    Column("blocked", "blkd", 4, lambda row: row.blocked_max, lambda row: share(row.blocked_max)),
+    Column("cpu", "cpu", 5, lambda row: row.cpu, lambda row: cores(row.cpu)),
+    Column("failed", "fail/s", 6, lambda row: row.failed_per_s, lambda row: rate(row.failed_per_s)),
+    Column("restarts", "rst", 3, lambda row: row.restarts, lambda row: number(row.restarts)),
+    Column("memory", "memory", 7, lambda row: row.memory_bytes, lambda row: size(row.memory_bytes)),
+    Column("pending", "pend", 6, lambda row: row.pending, lambda row: short(row.pending) if _spout(row) else ""),
+)
+TASKS: tuple[Column[TaskLoad], ...] = (
+    Column("out", "out/s", 6, lambda row: row.emitted_per_s, lambda row: rate(row.emitted_per_s)),
+    Column("in", "in/s", 6, lambda row: row.executed_per_s, lambda row: rate(row.executed_per_s)),
+    Column("busy", "busy", 4, lambda row: row.busy, lambda row: share(row.busy)),
+    Column("queue", "queue", 7, lambda row: row.queue_bytes, lambda row: size(row.queue_bytes)),
+    Column("p99", "p99", 6, lambda row: row.latency_p99_s, lambda row: duration(row.latency_p99_s)),
+    Column("state", "state", 9, lambda row: row.state, lambda row: row.state if row.up else row.state + "!"),
+    Column("blocked", "blkd", 4, lambda row: row.blocked, lambda row: share(row.blocked)),
+    Column("cpu", "cpu", 5, lambda row: row.cpu, lambda row: cores(row.cpu)),
+    Column("restarts", "rst", 3, lambda row: row.restarts, lambda row: number(row.restarts)),
+    Column("memory", "memory", 7, lambda row: row.memory_bytes, lambda row: size(row.memory_bytes)),
+    Column("container", "ctr", 4, lambda row: row.container, lambda row: str(row.container)),
+    Column("pid", "pid", 7, lambda row: row.pid, lambda row: number(row.pid)),
+)
+
+
+def _spout(row: ComponentLoad) -> bool:
+    return row.kind == "spout"
+
+
+def ordered(rows: Iterable[R], columns: Iterable[Column[R]], sort: str) -> list[R]:
+    """By the column with this key: numbers from the largest, words from the first; with a "-" before it, reversed.
+
+    What is unknown comes last. "": as they are.
+    """
+    found, key = list(rows), sort.removeprefix("-")
+    column = next((one for one in columns if one.key == key), None)
+    if column is None:
+        return found
+    value, back = column.value, sort.startswith("-")
+    numbers = [(one, row) for row in found if isinstance(one := value(row), int | float)]
+    words = [(one, row) for row in found if isinstance(one := value(row), str)]
+    unknown = [row for row in found if value(row) is None]
+    numbers.sort(key=lambda pair: pair[0] if back else -pair[0])
+    words.sort(key=lambda pair: pair[0], reverse=back)
+    return [*(row for _, row in numbers), *(row for _, row in words), *unknown]
+
+
+def fits(filter_: str, name: str) -> bool:
+    """Whether all words of the filter are in the name, in whatever case."""
+    folded = name.casefold()
+    return all(word in folded for word in filter_.casefold().split())

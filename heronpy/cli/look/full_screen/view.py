@@ -1,0 +1,222 @@
+"""What a person looks at in `heron top`, and what each key makes of it (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from heronpy.cli.look.full_screen.figures import Figures, Wish
+from heronpy.cli.look.full_screen.rows import COMPONENTS, TASKS, fits, ordered, task_name
+
+FILTER_MAX = 100
+_PAGE = 10
+
+
+class Level(Enum):
+    """How deep the view has gone."""
+
+    COMPONENTS = "components"
+    TASKS = "tasks"
+    TASK = "task"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """See the module."""
+
+    level: Level = Level.COMPONENTS
+    #: Whose tasks are shown; "": all.
+    component: str = ""
+    #: The instance that is shown, at its level.
+    task: str = ""
+    #: Names of the rows that are chosen: of a component, and of an instance.
+    chosen: str = ""
+    chosen_task: str = ""
+    #: Key of a column, with a "-" before it reversed; "": as in the topology.
+    sort: str = ""
+    sort_tasks: str = "busy"
+    filter: str = ""
+    #: The filter is being typed.
+    typing: bool = False
+    help: bool = False
+    #: The figures stay as they are.
+    frozen: bool = False
+    #: The first line of the stacks that is shown, or how many lines of the log are below those that are shown.
+    scroll: int = 0
+    #: How often stacks were asked for; 0: not of this task.
+    asked: int = 0
+    #: It is over.
+    ended: bool = False
+
+
+KEYS = (
+    ("up down j k", "choose a row; PgUp PgDn Home End, too"),
+    ("Enter", "the tasks of the component; the figures of the task"),
+    ("Esc", "back; out of the filter"),
+    ("t", "the tasks of all components, and back"),
+    ("s S", "order by the next column, by the one before"),
+    ("r", "the other way round"),
+    ("/", "show only rows whose name has these words; Enter keeps it, Esc ends it"),
+    ("x l", "of a task: what its threads do at this moment; the end of its log again"),
+    ("Space", "freeze, and go on"),
+    ("? h", "this help"),
+    ("q", "end"),
+)
+
+
+def rows_of(view: View, figures: Figures) -> list[str]:
+    """The names of the rows that the view shows, in its order."""
+    if view.level is Level.COMPONENTS:
+        loads = figures.load.components if figures.load is not None else []
+        return [row.name for row in ordered(loads, COMPONENTS, view.sort) if fits(view.filter, row.name)]
+    if view.level is Level.TASK or figures.tasks is None:
+        return []
+    mine = [row for row in figures.tasks.tasks if view.component in ("", row.component)]
+    return [row.instance_id for row in ordered(mine, TASKS, view.sort_tasks) if fits(view.filter, row.instance_id)]
+
+
+def wish_of(view: View) -> Wish:
+    """What is to be asked for."""
+    if view.level is Level.COMPONENTS:
+        return Wish()
+    if view.level is Level.TASKS:
+        return Wish(view.component)
+    return Wish(view.component, (view.task, view.asked)) if view.asked else Wish(view.component, log=view.task)
+
+
+def position(view: View, names: Sequence[str]) -> int:
+    """Which row is chosen: the first, if the one that was chosen is not there."""
+    chosen = view.chosen if view.level is Level.COMPONENTS else view.chosen_task
+    return names.index(chosen) if chosen in names else 0
+
+
+def press(view: View, key: str, names: Sequence[str]) -> View:
+    """The view after a key; `names` are those of `rows_of`."""
+    if view.typing:
+        return _typed(view, key)
+    if view.help:
+        return replace(view, help=False, ended=key == "q")
+    if key in _MOVES:
+        return _moved(view, _MOVES[key], names)
+    if key == "enter":
+        return _entered(view, names)
+    if key in ("esc", "backspace"):
+        return _back(view)
+    if key == "t" and view.level is Level.COMPONENTS:
+        return replace(view, level=Level.TASKS, component="", chosen_task="", filter="")
+    if key == "t":
+        return replace(view, level=Level.COMPONENTS, filter="", asked=0, scroll=0)
+    if key in ("s", "S", "r"):
+        return _sorted(view, key)
+    if key == "x" and view.level is Level.TASK:
+        return replace(view, asked=view.asked + 1, scroll=0)
+    if key == "l" and view.level is Level.TASK:
+        return replace(view, asked=0, scroll=0)
+    if key == "/" and view.level is not Level.TASK:
+        return replace(view, typing=True)
+    if key in ("?", "h"):
+        return replace(view, help=True)
+    if key == " ":
+        return replace(view, frozen=not view.frozen)
+    return replace(view, ended=True) if key == "q" else view
+
+
+#: How far a key goes; the largest numbers are the ends.
+_END = 1 << 30
+_MOVES = {
+    "up": -1, "k": -1, "down": 1, "j": 1, "pageup": -_PAGE, "pagedown": _PAGE, "home": -_END, "g": -_END, "end": _END,
+    "G": _END,
+}  # fmt: skip
+
+
+def _moved(view: View, by: int, names: Sequence[str]) -> View:
+    if view.level is Level.TASK:
+        # Stacks are read from their begin, a log from its end.
+        return replace(view, scroll=min(max(view.scroll + (by if view.asked else -by), 0), _END))
+    if not names:
+        return view
+    name = names[min(max(position(view, names) + by, 0), len(names) - 1)]
+    return replace(view, chosen=name) if view.level is Level.COMPONENTS else replace(view, chosen_task=name)
+
+
+def _entered(view: View, names: Sequence[str]) -> View:
+    if not names:
+        return view
+    name = names[position(view, names)]
+    if view.level is Level.COMPONENTS:
+        return replace(view, level=Level.TASKS, component=name, chosen=name, chosen_task="", filter="")
+    return replace(view, level=Level.TASK, task=name, chosen_task=name, asked=0, scroll=0)
+
+
+def _back(view: View) -> View:
+    if view.level is Level.TASK:
+        return replace(view, level=Level.TASKS, asked=0, scroll=0)
+    if view.filter:
+        return replace(view, filter="")
+    return replace(view, level=Level.COMPONENTS)
+
+
+def _typed(view: View, key: str) -> View:
+    if key == "enter":
+        return replace(view, typing=False)
+    if key == "esc":
+        return replace(view, typing=False, filter="")
+    if key == "backspace":
+        return replace(view, filter=view.filter[:-1])
+    if len(key) == 1 and key.isprintable():
+        return replace(view, filter=(view.filter + key)[:FILTER_MAX])
+    return view
+
+
+def _sorted(view: View, key: str) -> View:
+    if view.level is Level.TASK:
+        return view
+    sort, columns = (
+        (view.sort, [column.key for column in COMPONENTS])
+        if view.level is Level.COMPONENTS
+        else (view.sort_tasks, [column.key for column in TASKS])
+    )
+    if key == "r":
+        # The order of the topology has no other way round.
+        sort = sort[1:] if sort.startswith("-") else f"-{sort}" if sort else ""
+    else:
+        keys = ["", *columns]
+        step = 1 if key == "s" else -1
+        sort = keys[(keys.index(sort.removeprefix("-")) + step) % len(keys)]
+    return replace(view, sort=sort) if view.level is Level.COMPONENTS else replace(view, sort_tasks=sort)
+
+
+_KEY = re.compile(
+    rb"\x1b\[(?P<csi>[0-9;?]*[ -/]*[@-~])|\x1bO(?P<ss3>[A-Za-z])|(?P<esc>\x1b)|(?P<text>[^\x1b]+)", re.DOTALL
+)
+_NAMED = {
+    b"A": "up", b"B": "down", b"H": "home", b"F": "end", b"5~": "pageup", b"6~": "pagedown", b"1~": "home",
+    b"7~": "home", b"4~": "end", b"8~": "end",
+}  # fmt: skip
+_PLAIN = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x1a": "suspend", "\x0c": "redraw"}
+
+
+def keys_of(data: bytes) -> list[str]:
+    """The keys in what a terminal sends: a character, or a name such as `up`; unknown sequences are left out."""
+    found: list[str] = []
+    for match in _KEY.finditer(data):
+        named = _NAMED.get(match["csi"] or match["ss3"] or b"")
+        if named is not None:
+            found.append(named)
+        elif match["esc"]:
+            found.append("esc")
+        elif match["text"]:
+            text = match["text"].decode(errors="ignore")
+            found += [_PLAIN.get(one, one) for one in text if one in _PLAIN or one.isprintable()]
+    return found
+
+
+def title_of(view: View) -> str:
+    """What the table shows: `components`, `tasks of count`."""
+    if view.level is Level.COMPONENTS:
+        return "components"
+    if view.level is Level.TASK:
+        return f"task {task_name(view.task)}"
+    return f"tasks of {view.component}" if view.component else "tasks"

@@ -1,0 +1,92 @@
+"""Traces of tuples, as `heron trace` shows them."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from heronpy.cli.look.otlp import address, headers, send
+from heronpy.cli.output import print_json, print_table, say
+from heronpy.cli.render.waterfall import LETTERS, waterfall
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.units import format_duration
+from heronpy.proto import control_pb2
+from heronpy.views.build_traces import traces_of
+from heronpy.views.traces import Hop, Traces
+
+#: The order to trace more is renewed so often, and ends so long after the last one.
+RENEW_S, LEASE_S = 1.0, 3.0
+#: What was traced last is on its way for about so long: tasks report each second, and executors too.
+LATE_S = 3.0
+TRACES_MAX = 1000
+#: For the figures, which may be of a thousand traces.
+ASK_S = 10.0
+
+
+def show_traces(
+    target: Target,
+    topology: str,
+    seconds: float,
+    per_s: float,
+    min_ms: float,
+    otlp: str | None,
+    as_json: bool,
+    common: Common,
+) -> None:
+    """Trace for some seconds and print what was found; sends it to a collector, too."""
+    collector, told = (address(otlp), headers()) if otlp is not None else (None, {})
+    found = traced(Session(target, common), topology, seconds, per_s, min_ms)
+    sent = send(collector, topology, found.traces, told) if collector is not None else None
+    if as_json:
+        print_json({"topology": topology, **msgspec.to_builtins(found)})
+        return
+    if not found.matching:
+        say(f"No tuple of topology '{topology}' was traced{_which(min_ms)}")
+    else:
+        _print(found)
+    if found.discarded:
+        say(f"\n{found.discarded:,} calls were not kept, because their traces have too many")
+    if sent is not None:
+        say(f"\n{sent:,} spans were sent to {collector}")
+
+
+def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms: float) -> Traces:
+    """Let the spouts trace for some seconds, and gather it."""
+    request = control_pb2.GetTraces(per_s=per_s, lease_s=LEASE_S)
+    since = session.ask(topology, request).now
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(RENEW_S, left))
+        if left > RENEW_S:
+            session.ask(topology, request)
+    # The figures are asked for when the last spans have come.
+    time.sleep(LATE_S)
+    # The spouts have gone on until the end of the lease; what they traced after `seconds` is not all known yet.
+    chosen = control_pb2.GetTraces(since=since, until=since + seconds, min_s=min_ms / 1000, limit=TRACES_MAX)
+    return traces_of(session.ask(topology, chosen, ASK_S))
+
+
+def _which(min_ms: float) -> str:
+    return f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
+
+
+def _print(found: Traces) -> None:
+    ways: dict[tuple[str, str], list[Hop]] = {}
+    for hop in found.hops:
+        ways.setdefault((hop.source, hop.target), []).append(hop)
+    rows = [
+        (
+            source if number == 0 else "", target if number == 0 else "", hop.hop, hop.count,
+            *(format_duration(value) for value in (hop.p50_s, hop.p99_s, hop.max_s)),
+        )
+        for (source, target), hops in ways.items()
+        for number, hop in enumerate(hops)
+    ]  # fmt: skip
+    p50, p99 = format_duration(found.p50_s or 0.0), format_duration(found.p99_s or 0.0)
+    say(f"{found.matching:,} tuples: p50 {p50}, p99 {p99} from next_tuple to the end of the last call\n")
+    print_table(("from", "to", "hop", "count", "p50", "p99", "max"), rows, right=("count", "p50", "p99", "max"))
+    slowest = found.traces[0]
+    say(f"\nthe slowest, {format_duration(slowest.took_s)}, trace {slowest.id}:\n{waterfall(slowest)}")
+    say("\n" + ", ".join(f"{letter} {hop}" for hop, letter in LETTERS.items()))

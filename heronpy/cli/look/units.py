@@ -1,0 +1,199 @@
+"""Pipelines of work units, as `heron units` shows and mends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import msgspec
+
+from heronpy.cli import exits
+from heronpy.cli.output import clean, print_json, print_table, say
+from heronpy.common.errors import LedgerError
+from heronpy.common.units import counted, format_bytes, format_duration
+from heronpy.ingest.checking import check, command_of, rebuild
+from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.requests import (
+    BadRange,
+    Figures,
+    ListBad,
+    ListUnits,
+    RetryBad,
+    RetryFailed,
+    Show,
+    UnitView,
+)
+from heronpy.ingest.ledger.types import UnitState
+from heronpy.ingest.spec import default_ledger
+
+_LIVE = (UnitState.FAILED, UnitState.LEASED, UnitState.READY, UnitState.COMMITTED)
+
+
+@contextmanager
+def _opened(url: str, pipeline: str) -> Iterator[Ledger]:
+    with _named_errors():
+        store, ledger = command_of(url or default_ledger(), pipeline)
+        with closing(store):
+            yield ledger
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    try:
+        yield
+    except LedgerError as error:
+        raise exits.Failure(str(error), exits.FAILED) from None
+
+
+def list_pipelines(url: str, as_json: bool) -> None:
+    """Print a line for each pipeline of a ledger."""
+    where = url or default_ledger()
+    with _named_errors(), closing(open_store(where, must_exist=True)) as store:
+        names = store.pipelines()
+    found: dict[str, Figures] = {}
+    for name in names:
+        with _opened(where, name) as ledger:
+            found[name] = ledger.ask(Show())
+    if as_json:
+        print_json({"ledger": where, "pipelines": {name: _figures(one) for name, one in found.items()}})
+    elif not found:
+        say(f"The ledger {where} has no pipeline")
+    for name, one in found.items() if not as_json else ():
+        say(f"{name}  {'; '.join(_sentences(one))}")
+
+
+def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
+    """Print the figures of a pipeline and its live units."""
+    with _opened(url, pipeline) as ledger:
+        figures = ledger.ask(Show())
+        units = [unit for state in _LIVE for unit in ledger.ask(ListUnits(state)).units]
+    if as_json:
+        print_json({"pipeline": pipeline, **_figures(figures), "live": msgspec.to_builtins(units)})
+        return
+    say(f"{pipeline}  generation {figures.generation}")
+    for sentence in _sentences(figures):
+        say(f"  {sentence}")
+    if units:
+        say()
+        heads = ("unit", "state", "bytes", "age", "tries", "held by", "begins with", "error")
+        print_table(heads, [_row(unit) for unit in units], right=("unit", "bytes", "age", "tries"))
+
+
+def show_bad(pipeline: str, url: str, retry: bool, as_json: bool) -> None:
+    """Print the bad ranges, or have them tried again."""
+    with _opened(url, pipeline) as ledger:
+        if retry:
+            _say_retried(_all_units(ledger, RetryBad()), as_json)
+            return
+        ranges: list[BadRange] = []
+        more = True
+        while more:
+            last = ranges[-1].span if ranges else None
+            page = ledger.ask(ListBad(last.file, last.begin) if last is not None else ListBad())
+            ranges += page.ranges
+            more = page.more
+    if as_json:
+        print_json({"pipeline": pipeline, "bad": msgspec.to_builtins(ranges)})
+    elif not ranges:
+        say(f"No bad range in pipeline '{pipeline}'")
+    for one in ranges if not as_json else ():
+        span = one.span
+        tries = "1 try" if span.tries == 1 else f"{span.tries} tries"
+        what = f"u{span.unit}, {tries}"
+        say(f"{clean(one.key)} {span.begin}-{span.end}  {what}  {clean(span.error)}")
+    if ranges:
+        raise SystemExit(1)
+
+
+def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> None:
+    """Have failed units tried again."""
+    with _opened(url, pipeline) as ledger:
+        _say_retried(_all_units(ledger, RetryFailed(unit)), as_json)
+
+
+def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
+    """Print whether table, ledger and bytes agree."""
+    with _named_errors():
+        found = check(url or default_ledger(), pipeline, table)
+    if as_json:
+        print_json({"pipeline": pipeline, "agree": not found.problems, **msgspec.to_builtins(found)})
+    else:
+        for problem in found.problems:
+            say(clean(problem))
+        verdict = "table, ledger and bytes agree" if not found.problems else "they do not agree"
+        units = f"{counted(found.units, 'unit')} with {found.rows:,} rows"
+        gone = (
+            f"; {format_bytes(found.bytes_gone)} of files that are gone were not compared" if found.bytes_gone else ""
+        )
+        say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{gone}")
+    if found.problems:
+        raise SystemExit(1)
+
+
+def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
+    """Make the ledger anew, and print what it has."""
+    with _named_errors():
+        answer = rebuild(url or default_ledger(), pipeline, table)
+    if as_json:
+        print_json({"pipeline": pipeline, **msgspec.to_builtins(answer)})
+        return
+    say(
+        f"Rebuilt pipeline '{pipeline}', generation {answer.generation}: {counted(answer.files, 'file')},"
+        f" {format_bytes(answer.done_bytes)} done, {format_bytes(answer.bad_bytes)} bad,"
+        f" {counted(answer.units, 'unit')} to process again"
+    )
+
+
+# ---- parts ----------------------------------------------------------------------------------
+def _all_units(ledger: Ledger, request: RetryBad | RetryFailed) -> list[int]:
+    units: list[int] = []
+    while True:
+        answer = ledger.ask(request)
+        units += answer.units
+        if not answer.more:
+            return units
+
+
+def _say_retried(units: list[int], as_json: bool) -> None:
+    if as_json:
+        print_json({"units": units})
+    else:
+        say(f"{counted(len(units), 'unit')} to try again" if units else "Nothing to try again")
+
+
+def _figures(figures: Figures) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(figures))
+
+
+def _sentences(figures: Figures) -> Iterator[str]:
+    open_units = {state: one for state, one in figures.units.items() if one[0] and state != UnitState.FAILED}
+    under_way = sum(size for _, size in open_units.values())
+    count = sum(number for number, _ in open_units.values())
+    oldest = f", oldest byte {format_duration(figures.oldest_s)}" if figures.oldest_s is not None else ""
+    yield (
+        f"{counted(sum(figures.files.values()), 'file')}, {format_bytes(figures.known_bytes)}:"
+        f" {format_bytes(figures.done_bytes)} published, {format_bytes(under_way)} in {counted(count, 'unit')},"
+        f" {format_bytes(figures.waiting_bytes)} waiting{oldest}"
+    )
+    pace = f", {format_bytes(int(1 / figures.pace))}/s per worker" if figures.pace > 0 else ""
+    yield f"{counted(figures.workers, 'worker')}, {counted(figures.keepers, 'keeper')}{pace}"
+    if figures.bad_ranges:
+        yield f"{counted(figures.bad_ranges, 'bad range')} of {format_bytes(figures.bad_bytes)}: heron units bad"
+    for state in ("mutated", "late"):
+        if figures.files.get(state):
+            yield f"{counted(figures.files[state], f'{state} file')} not processed"
+    failed = figures.units.get(UnitState.FAILED, (0, 0))[0]
+    if failed:
+        yield f"{counted(failed, 'failed unit')}: mend the cause, then: heron units retry"
+    if figures.paused:
+        yield "paused"
+
+
+def _row(unit: UnitView) -> tuple[str, ...]:
+    first = unit.chunks[0] if unit.chunks else None
+    begins = f"{first.key} {first.begin}-{first.end}" if first is not None else ""
+    holder = unit.holder.partition("#")[0]
+    age, size = format_duration(unit.age_s), format_bytes(unit.bytes)
+    return str(unit.unit), unit.state.value, size, age, str(unit.tries), holder, begins, unit.error[:80]

@@ -1,0 +1,229 @@
+"""What a submit to a cluster with an engine settles and refuses, before anything is made or submitted.
+
+The rules follow from several hosts: processes reach each other over TCP only, and a file is where one host has it,
+unless its folder is said to be shared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heronpy.cli import exits
+from heronpy.clusters.engines import is_shared, kind_of, lease_times, python_of, shared_folders
+from heronpy.clusters.requirements import unshared_stores
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.setting_types import CheckpointSettings, EngineSettings, LoggingSettings, SparkSettings
+from heronpy.common.settings import Resolved, settings_for
+from heronpy.common.units import format_bytes
+from heronpy.connectors.files import options as file_sink
+from heronpy.connectors.spark import needs_spark
+from heronpy.connectors.spark.options import sink_options
+from heronpy.connectors.spark.requirements import check_master, check_packages
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+from heronpy.engines.contract import EngineError, NodeSize
+from heronpy.engines.open import open_engine
+from heronpy.ingest.options import LEDGER_KEY, LOGS_KEY, TABLE_KEY
+from heronpy.net.addresses import told_at
+from heronpy.packing.requests import ResourceRequest
+from heronpy.plan.component_config import SerializedValue, config_of, reliability_mode
+from heronpy.proto import components_of, topology_pb2
+from heronpy.scheduler.leases import fencing_of
+from heronpy.storage.objects.opening import check_objects, open_objects
+from heronpy.storage.objects.url import Url, place_of
+from heronpy.storage.stores import choose_once, replica_of
+
+_GLOB = frozenset("*?[")
+#: Keys of configurations that name files, and what a component does with them.
+_FILES = ((file_sink.FOLDER, "writes"), (TextFileSpout.PATHS, "reads"), (TABLE_KEY, "writes"), (LOGS_KEY, "reads"))
+_FIX = "put it below heron.engine.shared (engine.yaml), or run the topology on this machine"
+
+
+def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str) -> str:
+    """Make the settings those of several hosts; returns the engine's kind, "" for this machine.
+
+    ConfigError or TopologyError for what cannot work there.
+    """
+    kind = kind_of(resolved)
+    if not kind:
+        return ""
+    mode = reliability_mode(topology)
+    security = resolved.settings["security"]
+    if security["transport"] == "ipc":
+        origin = resolved.origins["security.transport"]
+        raise ConfigError(
+            f"heron.security.transport is ipc ({origin}), which does not leave a machine, but the containers of engine"
+            f" '{kind}' are on several hosts; remove it"
+        )
+    security["transport"], resolved.origins["security.transport"] = "tcp", f"engine {kind}"
+    told_at(settings_for(resolved, EngineSettings).door_host, ())
+    lease_times(resolved)
+    fencing_of(settings_for(resolved, EngineSettings).fencing, mode, state_type == "local")
+    _settle_archive(resolved)
+    problems = [*_store_problems(resolved), *_replica_problems(resolved)] if mode == "EFFECTIVELY_ONCE" else []
+    problems += file_problems(topology, shared_folders(resolved))
+    if needs_spark(topology):
+        problems += _spark_problems(topology, resolved)
+    if problems:
+        raise TopologyError("\n".join(problems))
+    if mode == "EFFECTIVELY_ONCE":
+        _settle_store(topology.id, resolved)
+    return kind
+
+
+def _settle_store(topology_id: str, resolved: Resolved) -> None:
+    """Of several stores one, before anything is submitted: hosts that choose for themselves could differ."""
+    chosen = choose_once(topology_id, settings_for(resolved, CheckpointSettings))
+    if chosen is None:
+        return
+    room = resolved.settings["checkpoint"]
+    room.update(
+        root=str(chosen.root),
+        stores={},
+        store_writers=chosen.limits.writers,
+        store_rate_bytes=chosen.limits.bytes_per_s,
+    )
+    origin = f"store '{chosen.name}' by heron.checkpoint.store_policy"
+    for name in ("root", "stores", "store_writers", "store_rate_bytes"):
+        resolved.origins[f"checkpoint.{name}"] = origin
+
+
+def _settle_archive(resolved: Resolved) -> None:
+    """ConfigError unless all hosts reach the archive of logs, and this one can write to it."""
+    given = settings_for(resolved, LoggingSettings).archive
+    if not given:
+        return
+    place = place_of(given)
+    if isinstance(place, Url):
+        check_objects(open_objects(place), "heron.logging.archive")
+    elif not is_shared(place, shared_folders(resolved)):
+        raise ConfigError(
+            f"heron.logging.archive is {given}, a folder of this host; set it to a URL or to a folder below"
+            " heron.engine.shared"
+        )
+    resolved.settings["logging"]["archive"] = str(place)
+
+
+def _store_problems(resolved: Resolved) -> Iterator[str]:
+    for folder in unshared_stores(resolved):
+        yield (
+            f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts reach, but {folder} is a folder of this host;"
+            " set heron.checkpoint.root to a URL or to a folder below heron.engine.shared"
+        )
+
+
+def _replica_problems(resolved: Resolved) -> Iterator[str]:
+    replica = replica_of(settings_for(resolved, CheckpointSettings))
+    if replica is not None and not isinstance(replica, Url) and not is_shared(replica, shared_folders(resolved)):
+        yield f"heron.checkpoint.replica is {replica}, a folder of this host; set it to a URL or below engine.shared"
+
+
+def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[str]:
+    """What reads or writes files of one host, as far as configurations tell (pure)."""
+    found = []
+    for name, part in components_of(topology).items():
+        config = config_of(part)
+        for key, what in _FILES:
+            found += [
+                f"component '{name}' {what} {path}, which other hosts may not have; {_FIX}"
+                for path in _paths(config, key)
+                if not is_shared(_fixed_part(path), shared)
+            ]
+        if str(config.get(LEDGER_KEY, "")).startswith("sqlite:"):
+            found.append(
+                f"component '{name}' keeps its ledger in SQLite, which is of one host; give LogUnits.specs"
+                " ledger='postgresql://...', or run the topology on this machine"
+            )
+    return found
+
+
+def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iterator[str]:
+    """What keeps Spark sinks on several hosts from handing over, or from reaching their Spark."""
+    settings, shared = settings_for(resolved, SparkSettings), shared_folders(resolved)
+    if not settings.handover:
+        yield (
+            "a SparkSink on several hosts needs a place for its batches that all of them reach; set"
+            " heron.spark.handover to a folder below heron.engine.shared (engine.yaml), or to a URL"
+        )
+    elif not isinstance(place := place_of(settings.handover), Url) and not is_shared(place, shared):
+        yield (
+            f"heron.spark.handover is {place}, a folder of this host; name one below heron.engine.shared (engine.yaml),"
+            " or a URL"
+        )
+    for name, part in components_of(topology).items():
+        for option, value in sink_options(config_of(part)).items():
+            if isinstance(value, str) and value.startswith("/") and not is_shared(value, shared):
+                yield (
+                    f"option {option} of SparkSink '{name}' is {value}, which other hosts may not have; put it below"
+                    " heron.engine.shared (engine.yaml), or into an object store"
+                )
+
+
+def check_spark_of(resolved: Resolved) -> None:
+    """ConfigError when Spark, or the hand-over to it, cannot be used, as far as can be seen from here."""
+    from heronpy.connectors.spark.shared import check_handover
+
+    settings = settings_for(resolved, SparkSettings)
+    if python_of(resolved) == sys.executable:
+        check_packages(settings.master)
+    check_master(settings.master)
+    check_handover(settings.handover)
+
+
+def _paths(config: Mapping[str, Any], key: str) -> Sequence[str]:
+    given = config.get(key, ())
+    if isinstance(given, SerializedValue):
+        given = given.plain() or ()
+    return [str(given)] if not isinstance(given, list | tuple) else [str(one) for one in given]
+
+
+def _fixed_part(pattern: str) -> str:
+    """The folders before the first wildcard."""
+    parts = Path(pattern).parts
+    end = next((index for index, part in enumerate(parts) if _GLOB & set(part)), len(parts))
+    return str(Path(*parts[:end])) if end else "."
+
+
+def check_engine(kind: str, resolved: Resolved, topology_id: str, requests: Mapping[int, ResourceRequest]) -> None:
+    """Ask the engine whether it could run the containers; a Failure with the thing and the fix."""
+    engine = open_engine(kind, resolved, topology_id, [python_of(resolved)])
+    lacking = next((one for one in engine.check() if not one.ok), None)
+    if lacking is not None:
+        raise exits.Failure(f"{kind} cannot run it: {lacking.what}: {lacking.detail}; {lacking.fix}", exits.USAGE)
+    try:
+        problem = size_problem(requests, engine.node_sizes())
+    except EngineError as error:
+        raise exits.Failure(f"{kind} does not say how large its hosts are: {error}") from None
+    if problem:
+        raise exits.Failure(problem, exits.USAGE)
+
+
+def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSize]) -> str:
+    """The first container that fits no host, in a sentence; "" when all fit, or sizes are unknown (pure)."""
+    if not sizes:
+        return ""
+    largest = max(sizes, key=lambda size: (size.ram_bytes, size.cpu))
+    for container, asked in sorted(requests.items()):
+        if any(_fits(asked, size) for size in sizes):
+            continue
+        where = f" of {largest.where}" if largest.where else ""
+        wants = _size_text(asked.cpu, asked.ram_bytes, asked.disk_bytes if largest.disk_bytes is not None else None)
+        has = _size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes)
+        return (
+            f"container {container} asks for {wants}, but the largest host{where} has {has}; spread its tasks over more"
+            " containers, or ask for less (heron.packing.instance_* where components do not say)"
+        )
+    return ""
+
+
+def _fits(asked: ResourceRequest, size: NodeSize) -> bool:
+    disk = size.disk_bytes is None or asked.disk_bytes <= size.disk_bytes
+    return asked.cpu <= size.cpu and asked.ram_bytes <= size.ram_bytes and disk
+
+
+def _size_text(cpu: float, ram_bytes: int, disk_bytes: int | None) -> str:
+    if disk_bytes is None:
+        return f"{cpu:g} cores and {format_bytes(ram_bytes)} of memory"
+    return f"{cpu:g} cores, {format_bytes(ram_bytes)} of memory and {format_bytes(disk_bytes)} of disk"

@@ -1,0 +1,63 @@
+"""`heron cluster`: the settings of a cluster whose containers an engine runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument
+
+
+@click.group("cluster")
+def cluster_command() -> None:
+    """Set up a cluster that runs containers on other hosts, by an engine such as Kubernetes or Slurm."""
+
+
+@cluster_command.command("init")
+@click.argument("name")
+@click.option("--engine", required=True, metavar="KIND", shell_complete=complete.engines,
+              help="Kind of engine: kubernetes or slurm.")  # fmt: skip
+@click.option("--config-path", metavar="DIR", help="Folder to make NAME in; default: HERON_CONF, else the folder conf"
+              " of the client's configuration.")  # fmt: skip
+def init_command(**flags: Any) -> None:
+    """Write NAME/*.yaml: every setting with its meaning, and what was found on this host filled in.
+
+    Unless HERON_CONF names the folder already, the client's configuration remembers it, so that all verbs find the
+    cluster.
+    """
+    from heronpy.cli.change.cluster import init
+
+    init(**flags)
+
+
+@cluster_command.command("check")
+@target_argument
+@click.option("--no-container", is_flag=True, help="Do not run a throw-away container.")
+@json_flag
+@common_flags
+def check_command(**flags: Any) -> None:
+    """Try what a cluster needs: a line for each requirement, with a fix for each failure.
+
+    The last is a throw-away container: whether a host of the cluster runs it, has the same Python and heronpy, sees the
+    shared folders, and reaches this host. Nothing of it stays. Exit code 0: all is well; 1: something is not.
+    """
+    from heronpy.cli.look.cluster import check
+
+    check(**flags)
+
+
+@cluster_command.command("manifest")
+@target_argument
+@click.option("--nodes", is_flag=True, help="Also the right to list nodes (a ClusterRole): then sizes are checked.")
+@common_flags
+def manifest_command(**flags: Any) -> None:
+    """Print what to apply to a Kubernetes cluster: the least Role, and a pod from which topologies are submitted.
+
+    The pod is a Deployment of one with a volume for HERON_HOME and a Service for its address; `heron submit` is run in
+    it by `kubectl exec`. Whoever submits from elsewhere needs the Role only.
+    """
+    from heronpy.cli.look.manifest import manifest
+
+    manifest(**flags)

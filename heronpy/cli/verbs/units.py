@@ -1,0 +1,107 @@
+"""`heron units`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from heronpy.cli.flags.arguments import json_flag
+
+_pipeline = click.argument("pipeline")
+_ledger = click.option("--ledger", "url", metavar="URL", default="",
+                       help="sqlite:/folder/file or postgresql://user@host/database; the default is the one in"
+                       " HERON_HOME.")  # fmt: skip
+
+
+def _table(words: str, name: str = "--table") -> Callable[..., Any]:
+    return click.option(name, "table", required=True, metavar="FOLDER", help=words,
+                        type=click.Path(file_okay=False, resolve_path=True))  # fmt: skip
+
+
+@click.group("units")
+def units_command() -> None:
+    """Look at pipelines of work units, and mend them; also when their topology is gone.
+
+    What became of each byte of the logs is in a ledger, which these verbs read.
+    """
+
+
+@units_command.command("list")
+@_ledger
+@json_flag
+def list_command(**flags: Any) -> None:
+    """List the pipelines of a ledger, with how far they are."""
+    from heronpy.cli.look.units import list_pipelines
+
+    list_pipelines(**flags)
+
+
+@units_command.command("show")
+@_pipeline
+@_ledger
+@json_flag
+def show_command(**flags: Any) -> None:
+    """Show the figures of a pipeline, and its units that are under way."""
+    from heronpy.cli.look.units import show_pipeline
+
+    show_pipeline(**flags)
+
+
+@units_command.command("bad")
+@_pipeline
+@_ledger
+@click.option("--retry", is_flag=True, help="Make units of them: after a fix.")
+@json_flag
+def bad_command(**flags: Any) -> None:
+    """List the ranges of bytes that could not be processed, with the error of the last try.
+
+    Exit code 1 when there are some. Their bytes and tracebacks are in the table's folder _units/bad.
+    """
+    from heronpy.cli.look.units import show_bad
+
+    show_bad(**flags)
+
+
+@units_command.command("retry")
+@_pipeline
+@click.argument("unit", type=click.IntRange(min=1), required=False)
+@_ledger
+@json_flag
+def retry_command(**flags: Any) -> None:
+    """Try failed units again, or one of them: after a fix."""
+    from heronpy.cli.look.units import retry_failed
+
+    retry_failed(**flags)
+
+
+@units_command.command("check")
+@_pipeline
+@_table("The table of the pipeline.")
+@_ledger
+@json_flag
+def check_command(**flags: Any) -> None:
+    """Compare table, ledger and the bytes of the logs; exit code 1 when they do not agree.
+
+    The pipeline may run meanwhile. Bytes of files that are gone are counted and not compared.
+    """
+    from heronpy.cli.look.units import check_pipeline
+
+    check_pipeline(**flags)
+
+
+@units_command.command("rebuild")
+@_pipeline
+@_table("The table to rebuild from.", "--from")
+@_ledger
+@json_flag
+def rebuild_command(**flags: Any) -> None:
+    """Make the ledger anew from the table: when the ledger is lost, or does not agree with it.
+
+    What is in the table is done, what has a record of being bad is bad, and all else is processed again. Refused
+    while workers are seen.
+    """
+    from heronpy.cli.look.units import rebuild_ledger
+
+    rebuild_ledger(**flags)
