@@ -68,7 +68,7 @@ EFFECTS = {
     "container.ram.padding": "Memory of a container kept free, on top of the percentage.",
     "container.max.num.instances": "Most tasks of a container.",
     "component.cpumap": "Cores of a task by component: `count:0.5,split:2`.",
-    "component.rammap": "Memory of a task by component: `count:512MB`. It plans, it does not limit.",
+    "component.rammap": "Memory of a task by component: `count:512MB`. It plans, it does not limit; what all containers ask for must fit the machine.",
     "component.diskmap": "Disk of a task by component.",
     "packing.ffd.sorting.strategy": "`RAM_FIRST` (default) or `CPU_FIRST`, for first_fit_decreasing.",
 }

@@ -27,7 +27,8 @@ from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
 from heronpy.loadtest.run import Say, result_of
 from heronpy.proto.checkpoint_pb2 import CHECKPOINT, SAVEPOINT, Kind, Metadata, TaskSnapshot
-from heronpy.storage.checkpoints import CheckpointStore, location_of
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.locations import location_of
 from heronpy.storage.stores import OneStore
 
 #: Limits: blocking of a task with a million keys, and upload after a change of 1 %.

@@ -11,7 +11,8 @@ from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
 from heronpy.statemgr import paths
 from heronpy.storage.checkpoint_files import read_metadata
 from heronpy.storage.checkpoint_layout import METADATA, number_of
-from heronpy.storage.checkpoints import files_of, open_location
+from heronpy.storage.checkpoints import files_of
+from heronpy.storage.locations import open_location
 from heronpy.verify.acts import BETWEEN, repeat
 from heronpy.verify.disk import SmallDisk
 from heronpy.verify.errors import VerifyError
@@ -229,7 +230,10 @@ def _victim(record: CheckpointRecord, which: str) -> Path:
     refs = sorted(files_of(metadata), key=lambda ref: (ref.path in known, ref.path.startswith("shared") != shared))
     if not refs:
         raise VerifyError(f"checkpoint {record.checkpoint} has no files")
-    return store.path_of(refs[0])
+    path = store.path_of(refs[0])
+    if not isinstance(path, Path):
+        raise VerifyError(f"this fault needs checkpoints in a folder, and {path} is none")
+    return path
 
 
 def no_checkpoint_left(world: World, runs: int) -> None:

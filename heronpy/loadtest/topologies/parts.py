@@ -244,7 +244,7 @@ class LoadSpout(Spout, StatefulComponent):
 
     def message(self, number: int) -> list[Any]:
         """The values of tuple `number`, for emitting them again."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define message")
 
     def ack(self, tup_id: int) -> None:
         self.acked_count += 1

@@ -1,19 +1,28 @@
 """Rows at a fixed rate into Spark, at least once; the table is counted afterwards.
 
-heron submit local spark_sink.py - --spec spec.json
+    heron submit local spark_sink.py - --spec spec.json
+
+With `arrow_rows` the spout emits record batches of so many rows, on a stream with an Arrow schema; a batch is due when
+the last of its rows is.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
-from heronpy.api.stream import Grouping
+import numpy as np
+import pyarrow as pa
+
+from heronpy.api.stream import Grouping, Stream
+from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.spark import SparkSink
 from heronpy.loadtest.topologies.parts import builder, config_of, read_spec
 from heronpy.loadtest.topologies.passthrough import PacedSpout
 
 TABLE = "spark-table"
+SCHEMA = pa.schema([("number", pa.int64()), ("due_ns", pa.int64()), ("payload", pa.binary())])
 
 
 def write_rows(spark: Any, df: Any, batch: Any) -> None:
@@ -27,11 +36,47 @@ class RowSpout(PacedSpout):
     outputs = ["number", "due_ns", "payload"]
 
 
+class ArrowSpout(PacedSpout):
+    """The same as record batches. Of each batch, the latency of the last row counts."""
+
+    outputs: Any = (Stream(schema=SCHEMA),)
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self.rows = self.report.spec["parameters"]["arrow_rows"]
+        self.payloads = pa.array([self.payload] * self.rows, pa.binary())
+
+    def emit_one(self) -> None:
+        """Emit the next batch and find out when the one after it is due."""
+        first = self.sent
+        after = min(first + self.rows, self.left) if self.limited else first + self.rows
+        numbers = range(first, after)
+        due_ns = self.due[after - 1] = self.due_ns
+        columns = [
+            pa.array(np.arange(first, after)),
+            pa.array(np.full(len(numbers), due_ns)),
+            self.payloads.slice(0, len(numbers)),
+        ]
+        self.emit_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), ids=numbers)
+        self.sent = after
+        if self.pace is not None:
+            self.due_ns = self.pace.due_ns(min(after + self.rows, self.left) - 1 - self.first)
+
+    def message(self, number: int) -> list[Any]:
+        return [number, self.due.get(number, self.due_ns), self.payload]
+
+    def ack(self, tup_id: int) -> None:
+        self.acked_count += 1
+        if tup_id in self.due:
+            self.ack_latencies.record(time.monotonic_ns() - self.due.pop(tup_id))
+
+
 def main() -> None:
     """Describe the topology and submit it."""
     spec = read_spec(__doc__)
     p, made = spec["parameters"], builder(spec)
-    rows = made.add_spout("rows", RowSpout, par=p["spouts"], config=config_of(spec))
+    spout = ArrowSpout if p["arrow_rows"] else RowSpout
+    rows = made.add_spout("rows", spout, par=p["spouts"], config=config_of(spec))
     made.add_spec(
         SparkSink.spec(
             "spark",

@@ -1,0 +1,57 @@
+"""Spouts that begin to emit one after the other, and write down when: for scripts/ui_figures.py.
+
+    heron submit local scripts/ui_late.py - FOLDER COUNT
+
+waits until FOLDER/begin says when the first one begins, and how long after it the next.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
+
+
+class Late(Spout):
+    """Emits 20 tuples a second from its time on."""
+
+    outputs = ["number"]
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.folder = Path(config["late.folder"])
+        self.name = context.get_component_id()
+        self.begins_at: float | None = None
+        self.due_at = 0.0
+
+    def next_tuple(self) -> None:
+        now = time.time()
+        if self.begins_at is None:
+            if (self.folder / "begin").exists():
+                begin, apart_s = map(float, (self.folder / "begin").read_text().split())
+                self.begins_at = begin + apart_s * int(self.name.removeprefix("late-"))
+            return
+        if now < max(self.begins_at, self.due_at):
+            return
+        if not self.due_at:
+            (self.folder / self.name).write_text(str(now))
+        self.due_at = now + 0.05
+        self.emit([1])
+
+
+class Sink(Bolt):
+    """Takes what comes."""
+
+    def process(self, tup: Tuple) -> None:
+        self.ack(tup)
+
+
+if __name__ == "__main__":
+    folder, count = sys.argv[1:3]
+    builder = TopologyBuilder("Late")
+    spouts = [builder.add_spout(f"late-{number}", Late, par=1) for number in range(int(count))]
+    builder.add_bolt("sink", Sink, par=1, inputs={spout["default"]: Grouping.SHUFFLE for spout in spouts})
+    builder.set_config({"late.folder": folder})
+    builder.build_and_submit()
