@@ -6,7 +6,7 @@ JOBS ?= 3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-heavy check fuzz fault fault-report bench sim audit sbom proto clean
+.PHONY: help demo test test-heavy check fuzz fault fault-report bench bench-ui sim audit sbom proto clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: $(VENV)/.dev  ## microbenchmarks of the hot path against their recorded f
 	@$(PIP) install -e '.[bench]'
 	@$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -m bench
 
+bench-ui: $(VENV)/.dev  ## the tracker, its pages and live streams, in Chromium: about ten minutes
+	@$(BIN)/python scripts/ui_figures.py
+
 FAULTS ?= all
 fault: $(VENV)/.dev  ## every fault in full length and number, for hours; FAULTS="F01 F02" does some
 ifneq ($(filter-out F07,$(FAULTS)),)
@@ -70,8 +73,8 @@ endif
 fault-report: $(VENV)/.dev  ## docs/fault-report.md: three short runs of every fault
 	@$(BIN)/heron verify report --runs 3 --duration 4 --out docs/fault-report.md
 
-sim: $(VENV)/.dev  ## N seeds of the deterministic simulation of a whole cluster; SEED=n replays one
-	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(N),1000))
+sim: $(VENV)/.dev  ## N seeds of the deterministic simulation of a whole cluster; SEED=n replays one; WHAT=placement: of schedulers and hosts
+	@$(BIN)/python -m tests.sim $(if $(WHAT),--what $(WHAT)) $(if $(SEED),--seed $(SEED),--seeds $(or $(N),1000))
 
 # In an environment of their own, so that what they need themselves is not part of what they look at.
 TOOLS := $(VENV)/audit

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from heronpy.storage.objects import remote
 from tests.support.command import Heron
 from tests.support.leaks import LeakCheck
+from tests.support.object_server import ObjectServer
+from tests.support.object_server import why_not as object_server_missing
 
 # How long an example takes is a matter of the machine, and of no test.
 settings.register_profile("heronpy", deadline=None)
@@ -62,3 +66,24 @@ def heron(home: Path) -> Iterator[Heron]:
     for name in command.names():
         command.kill(name)
     command.check_clean()
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectServer]:
+    """An S3 server for all tests of this process."""
+    if reason := object_server_missing():
+        pytest.skip(reason)
+    server = ObjectServer()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a new bucket, which this process and those that it starts can use; no faults."""
+    object_server.set()
+    for name, value in object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield object_server.make_bucket(f"test-{uuid.uuid4().hex[:12]}")
+    object_server.set()
+    remote.forget_clients()

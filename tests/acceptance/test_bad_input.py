@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, WORD_COUNT, Heron, refused_before_start
+from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, WORD_COUNT, Heron
 from tests.support.user_programs import chain, write_program
 from tests.support.waiting import wait_for
 
@@ -46,6 +46,7 @@ def test_interrupted_submit_leaves_nothing(heron: Heron, tmp_path: Path, signum:
     heron.check_clean()
 
 
+@pytest.mark.heavy
 def test_two_submits_of_one_name(heron: Heron) -> None:
     heron.submit(WORD_COUNT, "twin")
     before = heron.status("twin")["topology_id"]
@@ -88,6 +89,7 @@ def test_words_that_heron_does_not_know(heron: Heron) -> None:
     heron.check_clean()
 
 
+@pytest.mark.heavy
 def test_changes_that_cannot_be_made(heron: Heron) -> None:
     heron.submit(WORD_COUNT, "wc")
     before = heron("plan", "local", "wc", "packing", "--json").json()
@@ -120,6 +122,7 @@ def test_changes_that_cannot_be_made(heron: Heron) -> None:
     assert heron.status("wc")["lifecycle"] == "RUNNING"
 
 
+@pytest.mark.heavy
 def test_a_dead_topology_can_be_read_and_removed(heron: Heron) -> None:
     heron.submit(WORD_COUNT, "wc")
     for process in heron.processes():
@@ -155,15 +158,18 @@ def test_metrics_port_that_is_taken(heron: Heron) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         flags = ("--config-property", f"heron.executor.metrics_port={port - 1}")
-        sentence = refused_before_start(
-            heron, USAGE, WORD_COUNT, f"port {port} of 127.0.0.1", "container 1", flags=flags
-        )
+        # The host of the containers refuses it, which may be another one: the submit has begun by then.
+        refused = heron("submit", "local", WORD_COUNT, *flags)
+        sentence = refused.refused(USAGE, f"port {port} of 127.0.0.1", "container 1")
         assert "set heron.executor.metrics_port to free ports or to 0" in sentence
+        assert heron.names() == []
+        heron.check_clean()
     heron.submit(WORD_COUNT, "wc", *flags)
     ports = {container["container"]: container["metrics_port"] for container in heron.status("wc")["containers"]}
     assert ports == {0: port - 1, 1: port}
 
 
+@pytest.mark.heavy
 def test_full_disk_stops_logging_and_nothing_else(heron: Heron, tmp_path: Path) -> None:
     body = """
     class Loud(Numbers):

@@ -78,6 +78,7 @@ def test_killed_tasks_do_not_change_the_result(heron: Heron, tmp_path: Path) -> 
     assert "restored" in heron("status", "local", "Counts").out
 
 
+@pytest.mark.heavy
 def test_a_killed_topology_goes_on_from_its_newest_checkpoint(heron: Heron, tmp_path: Path) -> None:
     """Retained, self-contained after the first own checkpoint, ids go on."""
     out = tmp_path / "out"
@@ -119,6 +120,7 @@ def test_a_savepoint_restores_at_another_place_with_more_tasks(heron: Heron, tmp
     finished(heron, out)
 
 
+@pytest.mark.heavy
 def test_a_running_topology_is_rewound(heron: Heron, tmp_path: Path) -> None:
     out = tmp_path / "out"
     submit(heron, out, "--config-property", "heron.checkpoint.retained=1000")
@@ -138,6 +140,7 @@ def test_a_running_topology_is_rewound(heron: Heron, tmp_path: Path) -> None:
     finished(heron, out)
 
 
+@pytest.mark.heavy
 def test_checkpoints_of_a_running_topology_are_deleted_by_its_master(heron: Heron, tmp_path: Path) -> None:
     submit(heron, tmp_path / "out", times=100_000)
     heron("checkpoints", "savepoint", "local", "Counts").ok()

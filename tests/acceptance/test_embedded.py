@@ -142,6 +142,7 @@ def test_classes_that_have_no_file_come_by_value(heron: Heron, folder: Path) -> 
     assert heron.names() == []
 
 
+@pytest.mark.heavy
 def test_a_script_submits_itself(heron: Heron, folder: Path) -> None:
     guarded = 'if __name__ == "__main__":\n' + "".join(f"    {line}\n" for line in USE.splitlines())
     (folder / "job.py").write_text((CLASSES + guarded).replace("OUT", str(folder / "out")))

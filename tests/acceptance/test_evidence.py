@@ -40,6 +40,7 @@ builder.build_and_submit()
 TASK = "container_1_burn_2"
 
 
+@pytest.mark.heavy
 def test_every_process_tells_what_it_does(heron: Heron, tmp_path: Path) -> None:
     program = tmp_path / "burning.py"
     program.write_text(PROGRAM)
@@ -64,7 +65,7 @@ def test_every_process_tells_what_it_does(heron: Heron, tmp_path: Path) -> None:
         ui = Http(address)
         [one] = ui.get("/api/v1/topologies")["topologies"]
         place = "/api/v1/topologies/" + "/".join(one[part] for part in ("cluster", "role", "environ", "name"))
-        status, begun = ui.ask("POST", f"{place}/tasks/2/profile", {"duration_s": 1})
+        status, begun = ui.ask("POST", f"{place}/tasks/2/profile", {"duration_s": 10})
         assert status == 200 and begun["under_way"], begun
         assert ui.ask("POST", f"{place}/tasks/2/stacks", {})[0] == 409
         heron("stacks", "local", "burning", "2").refused(1, "is being taken already")

@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from heronpy.common.hashing import stable_hash
 from tests.support.command import EXAMPLES, REPO, Heron, component
 
@@ -40,6 +42,7 @@ def test_word_count_of_two_files(heron: Heron) -> None:
     assert {word: int(count) for _, word, count in TOTAL.findall(heron.log_text("wc"))} == expected
 
 
+@pytest.mark.heavy
 def test_word_count_without_a_file_counts_for_ever(heron: Heron) -> None:
     heron.submit(example("word_count"))
     pattern = r"container_1_count_(\d) \[log\] (\d+) words so far, most often \[\('(\w+)', (\d+)\)"
@@ -63,6 +66,7 @@ def test_batch_word_count_is_exact(heron: Heron) -> None:
     assert len(found) == len({word for _, word, _ in found}) == 10, "the five most frequent of each task"
 
 
+@pytest.mark.heavy
 def test_multi_stream(heron: Heron) -> None:
     heron.submit(example("multi_stream"), "streams")
     averages = heron.when_logged("streams", r"(s\d) is at ([\d.]+) degrees on average", "*report*", count=12)

@@ -76,6 +76,7 @@ def test_a_program_without_a_main_guard_works(heron: Heron, tmp_path: Path) -> N
     assert [row["executed"] for row in status["components"]] == [0, 5, 5]
 
 
+@pytest.mark.heavy
 def test_a_program_that_parses_arguments_without_a_guard(heron: Heron, tmp_path: Path) -> None:
     """Tasks run it again as a module, and see the arguments of the submit."""
     body = """
@@ -127,6 +128,7 @@ def test_wrong_emits_fail_the_task_with_the_users_line(
     heron("status", "local", "wrong").refused(FAILED, "topology 'wrong' has failed", words)
 
 
+@pytest.mark.heavy
 def test_process_that_raises_restarts_the_task_and_fails_the_tuple(heron: Heron, tmp_path: Path) -> None:
     body = """
     class Careful(Spout):
@@ -183,6 +185,7 @@ def test_process_that_raises_restarts_the_task_and_fails_the_tuple(heron: Heron,
     assert (process["restarts"], process["exit_reason"]) == (1, "user_exception")
 
 
+@pytest.mark.heavy
 def test_next_tuple_that_always_raises_backs_off_and_ends_failed(heron: Heron, tmp_path: Path) -> None:
     body = """
     class Gone(Numbers):

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import zmq
 
 from heronpy.proto import control_pb2, plan_pb2
@@ -104,6 +105,7 @@ def counted_by_executor(port: int) -> float:
     return sum(float(value) for value in re.findall(r"^\S*messages_invalid\S*\{.*\} ([\d.e+]+)$", text, re.MULTILINE))
 
 
+@pytest.mark.heavy
 def test_garbage_is_counted_and_changes_nothing(heron: Heron) -> None:
     heron.submit(EXAMPLES / "multi_stream.py", "ms")
     before = heron.status("ms")

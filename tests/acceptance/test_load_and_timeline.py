@@ -119,6 +119,7 @@ def check_sums(reply: control_pb2.LoadReply, doubles: int) -> None:
     assert numbers.queue_bound_bytes == 0 and keep.queue_bound_bytes > 0
 
 
+@pytest.mark.heavy
 def test_figures_by_component_and_edge(heron: Heron, tmp_path: Path) -> None:
     program = tmp_path / "figures.py"
     program.write_text(PROGRAM)

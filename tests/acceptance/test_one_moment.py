@@ -43,6 +43,7 @@ builder.build_and_submit()
 """
 
 
+@pytest.mark.heavy
 def test_no_view_shows_more_executed_than_was_emitted(heron: Heron, tmp_path: Path) -> None:
     heron.submit(write_program(tmp_path, FAST))
     looks = heron("top", "local", "fast", "--json", "-n", "20", "--interval", "0.3").ok().out.splitlines()

@@ -86,6 +86,7 @@ def test_detach_does_not_wait(heron: Heron, tmp_path: Path) -> None:
     assert [row["up"] for row in status["components"]] == [1, 1, 2]
 
 
+@pytest.mark.heavy
 def test_deploy_deactivated_then_activate_then_deactivate(heron: Heron, out: Path) -> None:
     counting(heron, out, flags=("--deploy-deactivated",), spout_pause_ms=0.2, work_pause_ms=0.2)
     status = heron.status("count")
@@ -115,6 +116,7 @@ def epochs(status: dict[str, Any]) -> dict[str, int]:
     return {task["instance_id"]: task["epoch"] for task in status["tasks"]}
 
 
+@pytest.mark.heavy
 def test_restart_of_a_task_a_container_and_all(heron: Heron, out: Path) -> None:
     counting(heron, out, works=2, containers=2, spout_pause_ms=1)
     before = heron.status("count")
@@ -158,7 +160,7 @@ def test_restart_of_a_task_a_container_and_all(heron: Heron, out: Path) -> None:
     ("mode", "containers"),
     [
         ("ATMOST_ONCE", 1),
-        ("ATLEAST_ONCE", 3),
+        pytest.param("ATLEAST_ONCE", 3, marks=pytest.mark.heavy),
         pytest.param("ATMOST_ONCE", 3, marks=pytest.mark.heavy),
         pytest.param("ATLEAST_ONCE", 1, marks=pytest.mark.heavy),
     ],
@@ -210,6 +212,7 @@ def test_container_number_up_and_down(heron: Heron, out: Path, mode: str) -> Non
         assert set(stored(out)) == set(range(max(stored(out)) + 1))
 
 
+@pytest.mark.heavy
 def test_runtime_config_reaches_the_tasks(heron: Heron, out: Path) -> None:
     counting(heron, out, works=2, spout_pause_ms=1)
     before = epochs(heron.status("count"))
@@ -225,6 +228,7 @@ def test_runtime_config_reaches_the_tasks(heron: Heron, out: Path) -> None:
     assert heron.when_logged("count", r"work pauses for (\S+) ms", "*work_2")[-1] == "3"
 
 
+@pytest.mark.heavy
 def test_second_update_of_the_same_plan_is_refused_or_waits(heron: Heron, out: Path) -> None:
     counting(heron, out, works=1, spout_pause_ms=1)
     racers = [heron.start("update", "local", "count", "--component-parallelism", f"work:{n}") for n in (3, 4)]
@@ -264,6 +268,7 @@ def test_status_names_the_culprit(clogged: Heron) -> None:
     assert "causes it" in next(line for line in top.splitlines() if line.startswith(" work "))
 
 
+@pytest.mark.heavy
 def test_update_under_full_backpressure(clogged: Heron) -> None:
     said = quickly(clogged, "update", "local", "count", "--component-parallelism", "work:3")
     assert "2 tasks added" in said
@@ -283,7 +288,16 @@ def test_deactivate_and_kill_under_full_backpressure(clogged: Heron) -> None:
 # ---- deaths -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("victim", ["scheduler", "executor-0", "executor-1", "tmaster", "stmgr-1"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param("scheduler", marks=pytest.mark.heavy),
+        pytest.param("executor-0", marks=pytest.mark.heavy),
+        "executor-1",
+        pytest.param("tmaster", marks=pytest.mark.heavy),
+        pytest.param("stmgr-1", marks=pytest.mark.heavy),
+    ],
+)
 def test_kill_9_is_survived(heron: Heron, out: Path, victim: str) -> None:
     counting(heron, out, works=2, containers=2, spout_pause_ms=1)
     before = heron.status("count")
@@ -321,6 +335,7 @@ def test_kill_9_is_survived(heron: Heron, out: Path, victim: str) -> None:
     heron.check_clean()
 
 
+@pytest.mark.heavy
 def test_death_of_the_topology_master_does_not_disturb_the_data(heron: Heron, out: Path) -> None:
     counting(heron, out, works=2, containers=2, spout_pause_ms=1)
     before = epochs(heron.status("count"))
@@ -339,6 +354,7 @@ def test_death_of_the_topology_master_does_not_disturb_the_data(heron: Heron, ou
 # ---- reading ------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_reading_verbs(heron: Heron) -> None:
     heron.submit(WORD_COUNT, "wc")
     heron.when("wc", lambda now: component(now, "count")["executed"] > 1000, "tuples flowing")
@@ -366,6 +382,7 @@ def test_reading_verbs(heron: Heron) -> None:
     assert heron("exceptions", "local", "wc", "--json").json()["exceptions"] == []
 
 
+@pytest.mark.heavy
 def test_metrics(heron: Heron) -> None:
     heron.submit(WORD_COUNT, "wc")
 
@@ -387,6 +404,7 @@ def test_metrics(heron: Heron) -> None:
     heron("metrics", "local", "wc", "--name", "no-such-metric").ok()
 
 
+@pytest.mark.heavy
 def test_top(heron: Heron) -> None:
     heron.submit(WORD_COUNT, "wc")
     text = heron("top", "local", "wc", "-n", "2", "--interval", "0.5").ok().out
@@ -396,6 +414,7 @@ def test_top(heron: Heron) -> None:
     assert {row["name"] for row in looks[0]["components"]} == {"line", "split", "count"}
 
 
+@pytest.mark.heavy
 def test_logs(heron: Heron, out: Path) -> None:
     heron.submit(EXAMPLES / "multi_stream.py", "ms")
     heron.when_logged("ms", "is broken", "*report*", count=2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import EXAMPLES, Heron
 from tests.support.user_programs import write_program
 
@@ -55,6 +57,7 @@ builder.build_and_submit()
 """
 
 
+@pytest.mark.heavy
 def test_a_component_that_a_shell_would_split_or_run_is_refused(heron: Heron, tmp_path: Path) -> None:
     for name in ("the sink", "sink(1)", "{sink}", "sink!", "$(id)"):
         heron("submit", "local", write_program(tmp_path, NAMED.replace("the:sink=2", name))).refused(
@@ -63,6 +66,7 @@ def test_a_component_that_a_shell_would_split_or_run_is_refused(heron: Heron, tm
     heron.check_clean()
 
 
+@pytest.mark.heavy
 def test_names_of_components_may_have_every_character_that_no_shell_acts_upon(heron: Heron, tmp_path: Path) -> None:
     heron.submit(write_program(tmp_path, NAMED))
     heron.when_state("named", "FINISHED")
@@ -73,6 +77,7 @@ def test_names_of_components_may_have_every_character_that_no_shell_acts_upon(he
     heron("exceptions", "local", "named", "the:sink=2").ok()
 
 
+@pytest.mark.heavy
 def test_a_component_with_such_a_name_restarts_and_says_that_it_was_asked(heron: Heron, tmp_path: Path) -> None:
     heron.submit(
         write_program(
@@ -93,6 +98,7 @@ def test_a_component_with_such_a_name_restarts_and_says_that_it_was_asked(heron:
     assert {task["component"] for task in heron.status("named")["tasks"]} == {"my.numbers@1", "the:sink=2"}
 
 
+@pytest.mark.heavy
 def test_after_the_end_the_logs_are_pointed_at(heron: Heron, tmp_path: Path) -> None:
     heron("submit", "local", write_program(tmp_path, NAMED), "--wait").ok()
     for verb in ("status", "exceptions"):

@@ -25,7 +25,7 @@ def flowing(heron: Heron, **options: object) -> Any:
     return heron.when("count", lambda status: component(status, "store")["executed"] > 200, "numbers that are stored")
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+@pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.heavy), "ATLEAST_ONCE"])
 def test_a_drain_processes_everything_and_finishes_the_bolts(heron: Heron, out: Path, mode: str) -> None:
     counting(heron, out, mode=mode, containers=2, stores=2, spout_pause_ms=1, work_pause_ms=3)
     flowing(heron)
@@ -56,6 +56,7 @@ def test_a_drain_that_is_late_leaves_the_topology_as_it_was(heron: Heron, out: P
     assert heron.names() == []
 
 
+@pytest.mark.heavy
 def test_what_a_stop_needs(heron: Heron, out: Path) -> None:
     heron("stop", "local", "count").refused(USAGE, "--drain or --savepoint")
     counting(heron, out)
@@ -67,6 +68,7 @@ def test_what_a_stop_needs(heron: Heron, out: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.heavy
 def test_a_stop_with_a_savepoint_comes_back_where_it_was(heron: Heron, tmp_path: Path) -> None:
     out = tmp_path / "published"
     submit(heron, out)

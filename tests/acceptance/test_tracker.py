@@ -103,12 +103,13 @@ def test_a_topology_is_seen_and_changed_through_the_tracker(heron: Heron, ui: Ht
 
     # a live page sees the update that another one makes
     connection = ui.connect()
-    connection.request("GET", f"/api/v1/live?topology={place.removeprefix('/api/v1/topologies/')}")
+    connection.request("GET", f"/api/v1/live?topology={place.removeprefix('/api/v1/topologies/')}&level=fitting")
     stream = connection.getresponse()
     assert stream.headers["content-type"].startswith("text/event-stream")
     told = events_of(stream)
     name, snapshot = next(told)
     assert name == "snapshot" and snapshot["topology"]["name"] == "WordCount"
+    assert snapshot["level"] == "tasks" and len(snapshot["tasks"]["tasks"]) == one["tasks"]
     before = {component["name"]: component["tasks"] for component in snapshot["load"]["components"]}
     body = {"parallelism": {bolt: before[bolt] + 1}, "dry_run": True}
     status, dry = ui.ask("POST", f"{place}/actions/update", body, If_Match=str(plan["version"]))

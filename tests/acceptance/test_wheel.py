@@ -57,7 +57,8 @@ def installed(wheel: Path, tmp_path: Path, home: Path) -> Iterator[Heron]:
 def test_wheel_holds_what_runs_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    assert [name.partition("/")[2] for name in names if ".data/" in name] == ["scripts/heron"]
+    tops = {name.split("/")[0] for name in names if not re.search(r"\.(dist-info|data)/", name)}
     assert tops == {"heronpy", "stmgr", "instance"}
     assert (
         "heronpy/py.typed" in names
@@ -67,6 +68,7 @@ def test_wheel_holds_what_runs_and_nothing_else(wheel: Path) -> None:
     assert not [name for name in names if name.endswith((".pyc", ".log")) or "test_" in name]
 
 
+@pytest.mark.heavy
 def test_a_topology_runs_from_the_wheel_alone(installed: Heron) -> None:
     heron = installed
     version = heron("version").ok().out

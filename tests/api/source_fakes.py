@@ -16,6 +16,8 @@ class Delegate:
         self.ids: list[Any] = []
         self.ended = 0
         self.waits: list[float] = []
+        self.errors: list[str] = []
+        self.logged: list[str] = []
 
     def wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -23,6 +25,12 @@ class Delegate:
     def emit(self, tup: Any, tup_id: Any = None, **_: Any) -> None:
         self.emitted.append(tup)
         self.ids.append(tup_id)
+
+    def report_error(self, error: Exception) -> None:
+        self.errors.append(str(error))
+
+    def log(self, message: str, level: str | None = None) -> None:
+        self.logged.append(message)
 
     def end_of_input(self) -> None:
         self.ended += 1
@@ -44,6 +52,9 @@ class Context:
 
     def get_component_tasks(self, _: str) -> list[int]:
         return list(range(10, 10 + self.tasks))
+
+    def register_metric(self, name: str, metric: Any, bucket: float) -> None:
+        self.metric = metric
 
     def get_partition_index(self) -> int:
         return self.index

@@ -66,6 +66,9 @@ class Delegate:
     def log(self, message: str, level: str | None) -> None:
         self.calls.append(("log", message, level))
 
+    def report_error(self, error: Exception) -> None:
+        self.calls.append(("report_error", error))
+
 
 def tup(*values: Any) -> Tuple:
     return Tuple("1", "c", "default", 1, values)
@@ -78,11 +81,14 @@ def test_bolt_delegates() -> None:
     bolt.ack("t")
     bolt.fail("u")
     bolt.log("hello", "warn")
+    error = ValueError("one line is bad")
+    bolt.report_error(error)
     assert delegate.calls == [
         ("emit", ([1],), {"stream": "s", "anchors": [tup()], "direct_task": 3, "need_task_ids": True}),
         ("ack", "t"),
         ("fail", "u"),
         ("log", "hello", "warn"),
+        ("report_error", error),
     ]
     assert bolt.logger is delegate.logger and not bolt.is_async
     bolt.initialize({}, None)  # type: ignore[arg-type]

@@ -136,7 +136,7 @@ def test_warns_when_tuples_time_out_in_the_window(caplog: pytest.LogCaptureFixtu
     mode = {api_constants.TOPOLOGY_RELIABILITY_MODE: "ATLEAST_ONCE"}
     sliding(30, 5, **mode, **{api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 60})
     assert caplog.text == ""
-    sliding(30, 5, **mode, **{api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 30})
+    sliding(30, 5, **mode, **{api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 35})
     assert "longer timeout" in caplog.text
 
 
@@ -214,6 +214,18 @@ def test_gaps_between_windows_forget_tuples_at_once() -> None:
     assert bolt.windows == [(9, 10, ["c"])]
 
 
+@pytest.mark.parametrize(("duration", "slide"), [(20, 20), (5, 20)])
+def test_a_tuple_is_acked_within_the_time_that_submit_allows_for(duration: float, slide: float) -> None:
+    """No further tuple comes: a tick acks it, so it is not replayed and counted again."""
+    for arrived in (0.5, 14.9, 15.1, 19.9):
+        bolt = sliding(duration, slide)
+        bolt.arrive(arrived, "a")
+        bolt.tick(20.3)
+        assert bolt.delegate.acked == ["a"], arrived
+        bolt.tick(40)
+        assert sum("a" in values for _, _, values in bolt.windows) <= 1
+
+
 gaps = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=40)
 
 
@@ -240,5 +252,7 @@ def test_every_tuple_is_in_a_window_and_none_is_too_old(
     for start, end, values in bolt.windows:
         assert end - start == pytest.approx(duration)
         assert all(start < arrivals[value] <= end for value in values)
+    if duration == slide:
+        assert sum(len(values) for _, _, values in bolt.windows) == len(arrivals), "a tuple is in two of them"
     assert bolt.delegate.acked == list(arrivals)
     assert not bolt.current_tuples

@@ -6,7 +6,8 @@ import sys
 
 from heronpy.ckpt.replication import Replicator
 from heronpy.proto.checkpoint_pb2 import CheckpointRecord
-from heronpy.storage.checkpoints import CheckpointStore, location_of
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.locations import location_of
 
 
 def records_of(source: CheckpointStore) -> list[CheckpointRecord]:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from heronpy.ckpt.replication import CACHED_MAX, Replicator, compare
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, Metadata
-from heronpy.storage.checkpoints import CheckpointStore, StoreError, files_of, location_of
+from heronpy.storage.checkpoints import CheckpointStore, StoreError, files_of
+from heronpy.storage.locations import location_of
 from tests.ckpt.copier import records_of
 from tests.storage.checkpoint_crasher import metadata_of
 from tests.support.states import Tasks, fill

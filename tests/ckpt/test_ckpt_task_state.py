@@ -19,7 +19,8 @@ from heronpy.ckpt.snapshot import CheckpointSuperseded
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT
-from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of
+from heronpy.storage.checkpoints import CheckpointStore, files_of
+from heronpy.storage.locations import location_of
 from tests.support.states import COMPONENT, NAME, Taken, Tasks, fill
 
 GROUPS = 16

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.here import make_here
+from heronpy.plan.launch import LaunchSpec, load_submitted, save_here
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 
@@ -95,4 +96,7 @@ if __name__ == "__main__":
     if os.environ["HERON_FAKE"] == "dying":
         print("the fake scheduler is dying on purpose")
         sys.exit(9)
-    asyncio.run(serve(LaunchSpec.load(Path(sys.argv[sys.argv.index("--launch") + 1]))))
+    launch_file = Path(sys.argv[sys.argv.index("--launch") + 1])
+    submitted = load_submitted(launch_file)
+    save_here(make_here(submitted, launch_file), launch_file)
+    asyncio.run(serve(LaunchSpec.load(launch_file)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
+from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
+from heronpy.clusters.target import Target
 from heronpy.common.errors import ConfigError, RpcError
 from heronpy.plan.component_config import set_key, split_setting
 from heronpy.proto import control_pb2, plan_pb2
@@ -117,6 +120,24 @@ def test_what_another_command_removes_is_not_to_be_killed_again(
     assert result.code == 1, result
     assert "another command, such as heron kill, is running on topology 'wordy'" in result.err
     assert "'heron kill" not in result.err and "submitted" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("doing", "told"),
+    [
+        (Doing.KILLING, "topology 'wordy' is being killed by another command; try again if 'heron list local' still"),
+        (Doing.CLEANING_UP, "topology 'wordy' is being removed by the submit that started it; try again"),
+        (Doing.FINISHING, "topology 'wordy' has come to its end and is being removed by the submit that waited for it"),
+        (None, "another command, such as heron kill, is running on topology 'wordy'"),
+    ],
+)
+def test_what_another_command_does_is_told(heron: Heron, wordy: FakeTopology, doing: Doing | None, told: str) -> None:
+    for node in (paths.tmaster, paths.packing_plan, paths.physical_plan, paths.topology, paths.scheduler):
+        wordy.state.delete(node("wordy"))
+    session = Session(Target.parse("local"))
+    with closing(session.state), session.operation("wordy", doing=doing):
+        assert told in heron("status", "local", "wordy").err
+    assert wordy.state.get(paths.operation("wordy")) is None, "it is told only meanwhile"
 
 
 def test_what_is_removed_while_it_is_looked_at_is_gone(

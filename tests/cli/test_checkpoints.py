@@ -12,7 +12,8 @@ import pytest
 from heronpy.common.errors import RpcError
 from heronpy.proto import checkpoint_pb2, control_pb2, topology_pb2
 from heronpy.statemgr import paths
-from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of, open_location
+from heronpy.storage.checkpoints import CheckpointStore, files_of
+from heronpy.storage.locations import location_of, open_location
 from tests.cli.conftest import FakeTopology, Heron, word_count
 from tests.support.checkpoints import new_id, write_checkpoint
 
@@ -343,7 +344,7 @@ def test_what_is_deleted_must_be_said(heron: Heron, home: Path) -> None:
     earlier(home, 1)
     for words in ((), ("1", "--all"), ("--all", "--older-than", "1d")):
         result = heron("checkpoints", "delete", "local", "wordy", *words)
-        assert result.code == 2 and "give the id or path of a checkpoint, or --all, or --older-than" in result.err
+        assert result.code == 2 and "give the id, path or URL of a checkpoint, or --all, or --older-than" in result.err
     assert heron("checkpoints", "delete", "local", "wordy", "--older-than", "soon").code == 2
     assert [row["checkpoint"] for row in listed(heron)] == [1]
 
@@ -410,7 +411,7 @@ def test_kill_names_the_newest_checkpoint_and_keeps_all(heron: Heron, running: F
     """The record goes, complete checkpoints stay, what an unfinished one has written goes."""
     folder = root(home) / "wordy-1"
     CheckpointStore(folder).put_exclusive(5, "task-1-state", b"half")
-    running.launch.settings["checkpoint"]["root"] = str(root(home))
+    running.launch.submitted.settings["checkpoint"]["root"] = str(root(home))
     running.launch.save(Path(running.record.launch_file))
     result = heron("kill", "local", "wordy", "--timeout", "1")
     assert result.code == 0 and f"checkpoints stay; the newest is {folder}/chk-4" in result.out

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli import exits, main
+from heronpy.cli import main
 from heronpy.cli.look.logs import parse_since
-from heronpy.cli.submit import resources
 from heronpy.cli.submit.loader import child_environment
-from heronpy.proto import control_pb2, plan_pb2
+from heronpy.proto import control_pb2
 from tests.cli.conftest import FakeTopology, Heron
 from tests.support.checkpoints import new_id, write_checkpoint
 
@@ -261,23 +260,6 @@ def test_broken_client_file_is_named(heron: Heron, home: Path) -> None:
     path.write_text("a: [", encoding="utf-8")
     result = heron("list", "local")
     assert result.code == 2 and str(path) in result.err
-
-
-def test_a_plan_that_does_not_fit_is_refused_with_the_sum() -> None:
-    plan = plan_pb2.PackingPlan()
-    container = plan.containers.add(id=1)
-    for task in range(1000):
-        container.instances.add(component="x", task_id=task + 1)
-    resources.check(plan, resources.Limits(None, None, None))
-    for limits, said in (
-        (resources.Limits(256, None, None), "may open 256 files"),
-        (resources.Limits(None, 100, None), "only 100 threads"),
-        (resources.Limits(None, None, 1 << 20), "only 1MB of memory"),
-    ):
-        with pytest.raises(exits.Failure, match=said) as caught:
-            resources.check(plan, limits)
-        assert "1,000 tasks in 1 container need 1006 processes" in str(caught.value)
-    assert resources.limits_of_host().fds != 0
 
 
 def test_since() -> None:

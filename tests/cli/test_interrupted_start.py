@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.cli import interrupts
+from tests.support.command import REPO
+
+SCRIPT = REPO / "scripts" / "heron"
 #: Runs `heron` and interrupts it once the module named first is looked for.
 PROGRAM = """
 import os, signal, sys
@@ -54,14 +60,27 @@ def test_an_interrupted_import_prints_no_traceback(tmp_path: Path, module: str, 
 
 
 def test_an_interrupt_at_any_time_prints_no_traceback_of_ours(tmp_path: Path) -> None:
-    for delay_ms in range(0, 301, 20):
-        command = run(tmp_path, sys.executable, "-m", "heronpy.cli", "list", "local")
+    """What the interpreter says while it starts is its own, until the script has told it what Ctrl-C does."""
+    told = next(number for number, line in enumerate(SCRIPT.read_text().splitlines(), 1) if "_signal.signal(" in line)
+    for delay_ms in range(0, 201, 5):
+        command = run(tmp_path, sys.executable, str(SCRIPT), "list", "local")
         time.sleep(delay_ms / 1000)  # the moment is what is tested
         command.send_signal(signal.SIGINT)
         _, err = command.communicate(timeout=60)
-        # What the interpreter says while it starts is its own, until it has found our first module.
-        ours = [line for line in err.splitlines() if "heronpy/cli/" in line and "__main__.py" not in line]
-        assert not ours, f"after {delay_ms} ms: {err}"
+        lines = [int(line) for line in re.findall(rf'File "{re.escape(str(SCRIPT))}", line (\d+)', err)]
+        assert "heronpy/" not in err and max(lines, default=0) <= told, f"after {delay_ms} ms: {err}"
+
+
+def test_the_command_can_be_interrupted_once_it_works(tmp_path: Path) -> None:
+    """The script has given the signal its default effect; a verb that begins takes it back, so that it cleans up."""
+    words = [str(SCRIPT), "list", "local"]
+    program = PROGRAM.replace(
+        "from heronpy.cli.start import main\nsys.exit(main())", "import runpy\nrunpy.run_path(sys.argv[0])"
+    )
+    program = program.replace("wanted = sys.argv.pop(1)", "wanted = sys.argv.pop(1); sys.argv.pop(0)")
+    command = run(tmp_path, sys.executable, "-c", program, "heronpy.cli.look.topologies", *words)
+    _, err = command.communicate(timeout=60)
+    assert (command.returncode, err.strip()) == (130, "error: interrupted")
 
 
 def test_who_ignores_the_signal_goes_on_ignoring_it(tmp_path: Path) -> None:
@@ -97,3 +116,12 @@ def test_an_interrupt_while_a_program_is_prepared_prints_no_traceback(tmp_path: 
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (command.returncode, command.stderr.strip()) == (130, "error: interrupted"), command.stderr
+
+
+def test_an_interrupt_that_python_has_dropped_is_heeded_before_anything_is_made() -> None:
+    with interrupts.interruptible():
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.heed()
+    interrupts.heed()

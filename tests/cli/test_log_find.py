@@ -52,6 +52,9 @@ def test_hits_are_shown_newest_first_with_their_lines_around_them(heron: Heron, 
     assert [line.partition(" ")[0] for line in around] == [f"container_1_word_1{mark}" for mark in "-:-"]
     assert "three" in around[2] and "needle five" not in heron("logs", "local", "wordy", "--find", "two").out
     assert heron("logs", "local", "wordy", "--find", "Needle").err.splitlines()[-1].startswith("nothing found in ")
+    folded = heron("logs", "local", "wordy", "-i", "--find", "NEEdle").out.splitlines()
+    assert [line.rpartition("] ")[2] for line in folded] == ["needle five", "two needle"]
+    assert "--ignore-case belongs to --find" in heron("logs", "local", "wordy", "-i").err
     [one] = heron("logs", "local", "wordy", "--find", "needle", "-n", "1", "--json", "--context", "1").out.splitlines()
     assert json.loads(one)["before"][0].endswith("] four") and json.loads(one)["text"] == "needle five"
 

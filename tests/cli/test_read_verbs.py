@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import time
 from pathlib import Path
@@ -277,6 +278,56 @@ def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, 
         ("container_1_count_2", 7.0),
         ("container_1_count_3", 0.0),
     ]
+
+
+def test_slow_shows_values_as_one_line_each(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["get_slow"] = reply = control_pb2.SlowReply()
+    assert "No slow tuples in topology 'wordy'" in heron("slow", "local", "wordy").out
+    reply.tuples.add(at=9.0, process="container_1_count_2", component="count", task_id=2, source="word/default",
+                     source_task=1, took_s=1.5, value="['\x1b[31m<b>\n']", tuples=1)  # fmt: skip
+    reply.tuples.add(at=9.0, process="container_1_count_2", source="word/default", took_s=0.2, tuples=512)
+    out = heron("slow", "local", "wordy", "--component", "count").out
+    assert "1.5s" in out and "['\\x1b[31m<b>\\n']" in out and "not known: one of 512 tuples" in out
+    asked = dict(wordy.asked)["get_slow"]
+    assert isinstance(asked, control_pb2.GetSlow) and asked.component == "count"
+    first, second = json.loads(heron("slow", "local", "wordy", "--json").out)["tuples"]
+    assert (first["value"], first["took_s"], second["value"]) == ("['\x1b[31m<b>\n']", 1.5, None)
+
+
+def test_trace_shows_hops_and_the_slowest_tuple(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heronpy.cli.look.trace.LATE_S", 0.0)
+    wordy.answers["get_traces"] = reply = control_pb2.TracesReply(now=50.0)
+    assert (
+        "No tuple of topology 'wordy' was traced that took at least 5ms"
+        in heron("trace", "local", "wordy", "--seconds", "1", "--min-ms", "5").out
+    )
+    orders = [body for name, body in wordy.asked if isinstance(body, control_pb2.GetTraces)]
+    assert (orders[0].per_s, orders[0].lease_s) == (100.0, 3.0)
+    assert (orders[-1].per_s, orders[-1].since, orders[-1].until, orders[-1].min_s) == (0.0, 50.0, 51.0, 0.005)
+    reply.MergeFrom(control_pb2.TracesReply(matching=1, kept=1, p50_s=0.01, p99_s=0.01, discarded=4))
+    reply.hops.add(source="word/default", target="count", hop="wire", count=1, p50_s=0.1)
+    spans = reply.traces.add(trace=7, took_s=0.01, at=9.0).spans
+    spans.add(trace=7, number=1, began=0, ended=2_000_000, process="container_1_word_1\x1b[31m", component="word")
+    spans.add(trace=7, number=2, parent=1, emitted=2_000_000, sealed=4_000_000, hops=[5_000_000, 6_000_000],
+              began=9_000_000, ended=10_000_000, process="container_1_count_2", end=control_pb2.SPAN_HELD)  # fmt: skip
+    out = heron("trace", "local", "wordy", "--seconds", "1").out
+    assert "the slowest, 10ms, trace 0000000000000007" in out and "4 calls were not kept" in out
+    first, second = [line for line in out.splitlines() if line.lstrip().startswith("container_1")]
+    assert "\\x1b[31m" in first and "|PPPPPPPPPP " in first
+    assert re.search(r"\| +b{9,11}w{4,6}q{4,6}i{13,16}P{4,6}\|", second) and "held here" in second
+    found = json.loads(heron("trace", "local", "wordy", "--seconds", "1", "--json").out)
+    assert found["traces"][0]["spans"][1]["parts"][0] == {"hop": "batch", "took_s": 0.002}
+    away = heron("trace", "local", "wordy", "--seconds", "1", "--otlp", "http://127.0.0.1:1")
+    assert away.code == 1 and "the collector at http://127.0.0.1:1/v1/traces does not take the traces: " in away.err
+    assert len(away.err.splitlines()) == 1
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=hidden\x1b")
+    bad = heron("trace", "local", "wordy", "--otlp", "http://127.0.0.1:1")
+    assert bad.code == 2 and "OTEL_EXPORTER_OTLP_HEADERS has a part that is no header" in bad.err
+    assert "hidden" not in bad.err
+    bad = heron("trace", "local", "wordy", "--otlp", "ftp://x")
+    assert bad.code == 2 and "--otlp ftp://x is not an address; use one like http://127.0.0.1:4318" in bad.err
 
 
 def test_exceptions_show_whole_tracebacks(heron: Heron, wordy: FakeTopology) -> None:

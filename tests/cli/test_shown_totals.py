@@ -35,6 +35,13 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert (shown["acked"], shown["lost"], shown["lost_estimated"]) == (1000, 1000, False)
     totals.lost_estimated = True
     assert "FINISHED WITH LOSSES: about 1,002" in heron("list", "local").out
+    totals.lost_unknown = True
+    assert "FINISHED WITH LOSSES: at least 2" in heron("list", "local").out
+    assert "dead letters 2, lost an unknown number" in heron("status", "local", "wordy").out
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["lost_unknown"]
+    totals.lost_unknown, totals.letters_at_least = False, True
+    assert "dead letters at least 2, lost about 1,000" in heron("status", "local", "wordy").out
+    totals.letters_at_least = False
     totals.dead_letters = totals.lost = 0
     assert "FINISHED WITH LOSSES: an unknown number" in heron("list", "local").out
     assert "dead letters 0, lost an unknown number" in heron("status", "local", "wordy").out

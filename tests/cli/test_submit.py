@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -19,7 +21,9 @@ import pytest
 from heronpy.cli import exits
 from heronpy.cli.submit import command, submission
 from heronpy.clusters import takedown
-from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.here import sockets_dir
+from heronpy.plan.launch import LaunchSpec, load_submitted
+from heronpy.plan.submitted import Submitted
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
 
@@ -58,7 +62,7 @@ def nothing_left(home: Path, started: list[subprocess.Popen[bytes]]) -> None:
     for process in started:
         process.wait(5)
     for launch in home.glob("topologies/*/*/*/launch.json"):
-        assert not Path(LaunchSpec.load(launch).sockets_dir).exists()
+        assert not sockets_dir(load_submitted(launch).topology_id).exists()
 
 
 def test_submit_refuse_kill(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
@@ -184,6 +188,35 @@ def test_a_name_that_is_being_submitted_is_marked(
     assert heron("kill", "local", "wordy").code == 0
 
 
+@pytest.mark.parametrize("kind", ["pipe", "full"])
+def test_a_launched_topology_stays_when_nobody_can_read_that(
+    heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    started = runtime("running")
+    error = BrokenPipeError(errno.EPIPE, "Broken pipe") if kind == "pipe" else OSError(errno.ENOSPC, "No space left")
+    say = command.say
+
+    def fails(text: str = "") -> None:
+        if text.startswith("Successfully"):
+            raise error
+        say(text)
+
+    monkeypatch.setattr(command, "say", fails)
+    result = heron("submit", "local", str(topo))
+    assert result.err == ("" if kind == "pipe" else "error: No space left\n")
+    assert (result.code != 0) or kind == "pipe"
+    assert started[0].poll() is None
+    assert json.loads(heron("list", "local", "--json").out)[0]["state"] == "RUNNING"
+    assert heron("kill", "local", "wordy").code == 0
+
+
+def test_a_name_that_is_too_long_is_refused_in_one_sentence(heron: Heron, home: Path, topo: Path) -> None:
+    topo.write_text(MAIN.replace('"wordy"', '"n" * 300'))
+    result = heron("submit", "local", str(topo))
+    assert result.code == exits.USAGE
+    assert result.err == f"error: topology name '{'n' * 300}' is longer than 200 bytes; choose another name\n"
+
+
 def test_interrupt_removes_everything(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
     started = runtime("stuck")
 
@@ -201,6 +234,28 @@ def test_interrupt_removes_everything(heron: Heron, home: Path, topo: Path, runt
     thread.join()
     assert result.code == 130 and "interrupted" in result.err
     nothing_left(home, started)
+
+
+def test_what_was_submitted_names_nothing_of_this_host(
+    heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the state manager can be read on a host with other folders and another interpreter."""
+    runtime("running")
+    assert heron("submit", "local", str(topo)).code == 0
+    launch_file = next(home.glob("topologies/local/*/wordy/launch.json"))
+    state = open_state("local", str(home / "state" / "local"))
+    found = state.get(paths.launch("wordy"))
+    state.close()
+    assert found is not None and found[0] == launch_file.read_bytes()
+    content = json.loads(found[0])
+    for_people = {name: content.pop(name) for name in ("source", "argv", "origins")}
+    assert for_people["source"] == str(topo.parent)
+    text = json.dumps(content)
+    for own in (str(home), str(topo.parent), sys.prefix, sys.executable, tempfile.gettempdir(), str(Path.home())):
+        assert own not in text, own
+    here = LaunchSpec.load(launch_file)
+    assert (here.package_dir or "").startswith(str(home)) and here.python == sys.executable
+    assert heron("kill", "local", "wordy").code == 0
 
 
 def test_kill_removes_what_a_dead_scheduler_left(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
@@ -242,10 +297,10 @@ def test_a_failure_half_way_undoes_the_nodes(
 ) -> None:
     started = runtime("running")
 
-    def refuse(spec: LaunchSpec, path: str) -> None:
+    def refuse(submitted: Submitted, path: str) -> None:
         raise OSError(28, "No space left on device", path)
 
-    monkeypatch.setattr(LaunchSpec, "save", refuse)
+    monkeypatch.setattr(submission, "save_submitted", refuse)
     result = heron("submit", "local", str(topo))
     assert result.code == 1 and "No space left on device" in result.err
     nothing_left(home, started)

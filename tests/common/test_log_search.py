@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from heronpy.common import log_search
 from heronpy.common.log_format import format_record
-from heronpy.common.log_search import Hit, search_back
+from heronpy.common.log_search import Hit, contains, search_back
 
 
-def search_all(path: Path, text: bytes, hits_max: int = 200, context: int = 0) -> list[Hit]:
+def search_all(path: Path, text: bytes, hits_max: int = 200, context: int = 0, ignore_case: bool = False) -> list[Hit]:
     """All hits, newest first, as one gets them call by call."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         found, until = [], os.fstat(descriptor).st_size
         while until:
-            piece = search_back(descriptor, text, until, hits_max, context)
+            piece = search_back(descriptor, text, until, hits_max, context, ignore_case)
             assert piece.until < until
             found += piece.hits
             until = piece.until
@@ -29,14 +29,15 @@ def search_all(path: Path, text: bytes, hits_max: int = 200, context: int = 0) -
         os.close(descriptor)
 
 
-_WORDS = st.sampled_from(["a", "b", "ab", "", "aab", "x" * 30])
+_WORDS = st.sampled_from(["a", "b", "ab", "", "aab", "AaB", "É", "x" * 30])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(_WORDS.map(str.encode), max_size=30),
     ends=st.booleans(),
-    text=st.sampled_from([b"a", b"ab", b"xx"]),
+    text=st.sampled_from([b"a", b"ab", b"Ab", b"xx"]),
+    ignore_case=st.booleans(),
     chunk=st.integers(31, 80),
     bytes_max=st.integers(1, 200),
     hits_max=st.integers(1, 5),
@@ -47,6 +48,7 @@ def test_every_line_with_the_text_is_found_once_and_no_line_is_given_twice(
     lines: list[bytes],
     ends: bool,
     text: bytes,
+    ignore_case: bool,
     chunk: int,
     bytes_max: int,
     hits_max: int,
@@ -54,11 +56,14 @@ def test_every_line_with_the_text_is_found_once_and_no_line_is_given_twice(
 ) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(b"\n".join(lines) + (b"\n" if ends and lines else b""))
+    if not ends and lines and not lines[-1]:
+        lines = lines[:-1]  # what follows the last line end is no line
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_search, "CHUNK", chunk)
         patch.setattr(log_search, "BYTES_MAX", bytes_max)
-        found = search_all(path, text, hits_max, context)
-    assert [hit.line for hit in found] == [line for line in reversed(lines) if text in line]
+        found = search_all(path, text, hits_max, context, ignore_case)
+    hit_by = [contains(line.decode(), text.decode(), ignore_case) for line in lines]
+    assert [hit.line for hit in found] == [line for line, is_hit in zip(lines, hit_by, strict=True) if is_hit][::-1]
     offsets = [hit.offset for hit in found]
     assert offsets == sorted(set(offsets), reverse=True)
     whole = path.read_bytes()
@@ -70,8 +75,13 @@ def test_every_line_with_the_text_is_found_once_and_no_line_is_given_twice(
         assert whole[at:].startswith(block), "the block is a piece of the file"
     if hits_max > len(found) and bytes_max > len(whole):
         blocks = sum(1 + len(hit.before) + len(hit.after) for hit in found)
-        near = {i for n, line in enumerate(lines) if text in line for i in range(n - context, n + context + 1)}
+        near = {i for n, is_hit in enumerate(hit_by) if is_hit for i in range(n - context, n + context + 1)}
         assert blocks == len(near & set(range(len(lines))))
+
+
+def test_only_a_to_z_have_a_case() -> None:
+    assert contains("ValueError: É", "valueerror: É", True) and not contains("ValueError", "valueerror", False)
+    assert not contains("É", "é", True), "as the search beside the files, which compares bytes"
 
 
 def test_a_hit_within_a_record_names_its_record(tmp_path: Path) -> None:

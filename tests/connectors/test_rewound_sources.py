@@ -39,6 +39,7 @@ def kill(heron: Heron, component: str) -> None:
     )
 
 
+@pytest.mark.heavy
 def test_every_line_is_published_once(heron: Heron, user: Path) -> None:
     file, out = user / "numbers.txt", user / "out"
     file.write_text("".join(f"{number:0200d}\n" for number in range(ROWS)))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from heronpy.common.setting_types import InstanceSettings, LoggingSettings, StmgrSettings
+from heronpy.executor import child_logs
 from heronpy.executor.child_logs import STACKS_MARK, ChildLogs
 from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, STMGR, TMASTER
 from heronpy.executor.records import process_record
@@ -82,6 +83,27 @@ def test_stacks_are_what_comes_after_asking(tmp_path: Path) -> None:
 
     dumped, unknown = asyncio.run(main())
     assert dumped is not None and STACKS_MARK.decode() in dumped and unknown is None
+
+
+def test_a_process_that_cannot_print_yet_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_logs, "STACKS_WAIT_S", 0.05)
+    monkeypatch.setattr(child_logs, "STACKS_QUIET_S", 0.01)
+    asked: list[None] = []
+
+    async def main() -> str | None:
+        logs = ChildLogs(tmp_path, LoggingSettings())
+        with os.fdopen(logs.open_output("word"), "wb", buffering=0) as out:
+
+            def ask() -> None:
+                asked.append(None)
+                if len(asked) == 3:
+                    out.write(b"Thread 1 (" + STACKS_MARK + b"):\n")
+
+            printed = await logs.stacks("word", ask)
+        logs.close()
+        return printed
+
+    assert STACKS_MARK.decode() in (asyncio.run(main()) or "") and len(asked) >= 3
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import pytest
 
 from heronpy.common import exit_codes
 from heronpy.net.rpc import ControlServer, body_of
+from heronpy.procs.handed_plans import handed, plan_file, topology_file
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.support.topologies import Deployed, deploy, packing_plan
@@ -258,6 +259,26 @@ def test_silent_task_is_restarted(home: Path) -> None:
     with executor(deployed):
         wait_for(lambda: len(deployed.starts(TASK)) == 2)
         assert "silent" in deployed.log("executor-1")
+
+
+def test_the_state_manager_gets_few_requests_of_a_container(home: Path) -> None:
+    """However many tasks it has: the executor reads for all of them, and hands over what they need."""
+    tasks = [("word", number) for number in range(1, 41)]
+    deployed = deploy(home, packing_plan({1: tasks}))
+
+    async def scenario(master: Master) -> None:
+        await eventually(lambda: all(deployed.starts(f"container_1_word_{task}") for _, task in tasks), PATIENCE_S)
+        await eventually(lambda: master.registrations, PATIENCE_S)
+
+    with executor(deployed):
+        with_master(deployed, scenario)
+        requests = (deployed.working_dir / "requests").read_text().splitlines()
+        definition = deployed.state.get(paths.topology("word-count"))
+        assert definition is not None
+        assert handed(topology_file(deployed.launch.sockets_dir, 1)) == definition[0]
+        plan = plan_pb2.PackingPlan.FromString(handed(plan_file(deployed.launch.sockets_dir, 1)))
+        assert len(plan.containers[0].instances) == 40
+    assert len(requests) <= 10, requests
 
 
 def test_plan_change_starts_and_stops_tasks(home: Path) -> None:

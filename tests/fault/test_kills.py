@@ -15,7 +15,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 TASKS = ("F01-spout", "F01-bolt", "F01-sink")
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize(
+    "mode",
+    ["ATLEAST_ONCE", *(pytest.param(mode, marks=pytest.mark.heavy) for mode in ("ATMOST_ONCE", "EFFECTIVELY_ONCE"))],
+)
 def test_kill_9_of_tasks_and_a_stream_manager(verify: Verify, mode: str) -> None:
     """F01, F02; siblings of a killed task are not touched where nothing has to be rewound."""
     [document] = verify(mode, *TASKS, "F02", together=True)

@@ -49,6 +49,7 @@ class State:
 
     index = 0
     restored: TaskSnapshot | None = None
+    uploads = None
 
     def __init__(self, component: Notes, frames: list[bytes], settings: CheckpointSettings) -> None:
         self.component = component

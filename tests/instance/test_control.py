@@ -181,7 +181,6 @@ def test_calm_tasks_speak_rarely_and_any_news_ends_the_calm(world: World) -> Non
     world.emitted = 1
     world.thread.notify()
     wait_for(lambda: world.stmgr.when("instance_status")[-1].status.emitted == 1, 10, "the news")
-    assert not world.thread.calm or world.thread.sent[0] == 1
 
 
 def test_the_last_status_and_metrics_are_sent_at_the_end(world: World) -> None:

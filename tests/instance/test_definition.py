@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, RetryableError
+from heronpy.procs.handed_plans import hand, plan_file, topology_file
 from heronpy.proto import plan_pb2, topology_pb2
-from heronpy.statemgr import open_state_of, paths
 from instance import definition
 from instance.lifecycle import exit_code_of
 from tests.support.launch import launch_spec
@@ -27,12 +26,16 @@ def plans(*tasks: int) -> tuple[bytes, bytes]:
 def test_a_task_that_the_plan_has_not_may_be_tried_again(tmp_path: Path) -> None:
     """Its executor, or the plan that could be read, is behind: that is not the task's failure."""
     launch = launch_spec("words", "words1", tmp_path)
-    with closing(open_state_of(launch)) as state:
-        for path, plan in zip((paths.topology("words"), paths.packing_plan("words")), plans(1, 2), strict=True):
-            state.create(path, plan)
-    assert definition.own_component(launch, 2)[1] == "count"
+    with pytest.raises(
+        RetryableError, match=r"executor of container 1 has not handed over the topology: .*topology: No"
+    ):
+        definition.own_component(launch, 1, 2)
+    for file, plan in zip((topology_file(str(tmp_path), 1), plan_file(str(tmp_path), 1)), plans(1, 2), strict=True):
+        hand(file, plan)
+    assert definition.own_component(launch, 1, 2)[1] == "count"
+    assert not Path(launch.state_root).exists(), "a task opens no state manager"
     with pytest.raises(RetryableError, match="task 3 is not in the packing plan of topology words"):
-        definition.own_component(launch, 3)
+        definition.own_component(launch, 1, 3)
 
 
 def test_a_replaced_sink_is_fenced_and_no_user_exception() -> None:

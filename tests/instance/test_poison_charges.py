@@ -74,6 +74,35 @@ def test_an_exception_is_tried_again_however_often() -> None:
     assert charges.open(100.0) and not charges.deadly(100.0)
 
 
+def raised(charges: Charges, root: int, heard: int) -> int:
+    return charges.raised("k", "away", 100.0, deadly=False, roots=[(1, root)], heard={1: heard}).tries
+
+
+def test_an_exception_is_charged_to_one_tuple_and_not_to_its_equals() -> None:
+    """What had come before it failed cannot be the same tuple again."""
+    charges = Charges(TRIES)
+    assert raised(charges, 10, heard=500) == 1
+    assert {raised(charges, root, heard=500) for root in range(11, 501)} == {1}
+    assert raised(charges, 501, heard=900) == 2, "it was sent again"
+    assert raised(charges, 800, heard=1000) == 2
+    assert raised(charges, 901, heard=1000) == TRIES
+    charges.spend("k")
+    assert raised(charges, 1001, heard=1001) == 1, "the next one has all its tries"
+
+
+def test_effectively_once_each_equal_tuple_has_all_its_tries() -> None:
+    """User code raises for everything: rewound to the same place, one tuple more is left out after as many tries."""
+    charges, given_up = Charges(TRIES), []
+    for _ in range(4 * TRIES):
+        left_out = 0
+        while charges.leaves_out("k", left_out, 100.0):
+            left_out += 1
+        given_up.append(left_out)
+        charges.raised("k", "away", 100.0, deadly=True)
+    assert given_up == [tries // TRIES for tries in range(4 * TRIES)]
+    assert charges.acquit("k") and charges.leaves_out("k", 0, 100.0) is None, "it is back"
+
+
 @given(st.integers(0, 3000))
 def test_equal_tuples_that_all_kill_cost_few_deaths_and_one_letter_each(count: int) -> None:
     """Processes that die of the first tuple they try; what was left out is acked and does not come again."""
@@ -126,6 +155,7 @@ def test_the_journal_keeps_it(tmp_path: Any) -> None:
     journal = Journal(tmp_path / "j", TRIES)
     guilty(journal.charges)
     journal.charges.charge("k", "died again", 100.0, deadly=True)
+    journal.charges.raised("r", "raised", 100.0, deadly=False, heard={4: 1 << 63})
     journal.spoken, journal.careful = 7, True
     journal.save()
     again = Journal(tmp_path / "j", TRIES)

@@ -19,6 +19,7 @@ from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import RetryableError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import Metadata, TaskSnapshot
+from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import OneStore
 from instance.snapshots import Channel, Job, SnapshotFailed, SnapshotWriter
@@ -78,7 +79,7 @@ def copies() -> list[psutil.Process]:
     own, found = psutil.Process(), []
     for child in own.children():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if child.name() == own.name():
+            if child.cmdline() == own.cmdline():
                 found.append(child)
     return found
 
@@ -323,3 +324,50 @@ def test_a_forked_snapshot_of_real_state_is_what_it_was_at_the_cut(tmp_path: Pat
     assert again.restore(location, 2) == []
     assert dict(again.plain) == dict.fromkeys(range(2000), 2)
     assert dict(again.keyed("counts").items()) == {f"word-{key}": 2 for key in range(2000)}
+
+
+class Uploads:
+    """A store elsewhere: what it was asked to do."""
+
+    def __init__(self, error: str = "") -> None:
+        self.calls: list[tuple[str, int, str]] = []
+        self._error = error
+
+    def upload(self, checkpoint: int) -> None:
+        self.calls.append(("upload", checkpoint, threading.current_thread().name))
+        if self._error:
+            raise StoreError(self._error)
+
+    def drop(self, checkpoint: int) -> None:
+        self.calls.append(("drop", checkpoint, threading.current_thread().name))
+
+
+def writer_to(uploads: Uploads, reports: list[tuple[int, TaskSnapshot | None, str]]) -> SnapshotWriter:
+    return SnapshotWriter(None, FORK_ABOVE, SMALL, lambda *report: reports.append(report), uploads)
+
+
+@pytest.mark.parametrize("size", [SMALL, FORK_ABOVE + 1])
+def test_what_goes_elsewhere_is_uploaded_by_a_thread_before_the_report(size: int) -> None:
+    reports: list[tuple[int, TaskSnapshot | None, str]] = []
+    uploads = Uploads()
+    writer = writer_to(uploads, reports)
+    job = Job(3, Capture(size), TaskSnapshot(task_id=7), time.monotonic() + PATIENCE_S)
+    writer.prepare(job)
+    writer.start(job)
+    wait_for(lambda: reports, PATIENCE_S, "a report")
+    assert reports[0][0] == 3 and reports[0][2] == ""
+    assert {name for _, _, name in uploads.calls} == {"snapshot"}, "the task itself waited for no network"
+    assert [what for what, _, _ in uploads.calls][-2:] == ["upload", "drop"]
+
+
+def test_an_upload_that_fails_fails_the_checkpoint_and_is_forgotten() -> None:
+    reports: list[tuple[int, TaskSnapshot | None, str]] = []
+    uploads = Uploads("the store is away")
+    writer = writer_to(uploads, reports)
+    job = Job(3, Capture(SMALL), TaskSnapshot(task_id=7), time.monotonic() + PATIENCE_S)
+    writer.prepare(job)
+    writer.start(job)
+    wait_for(lambda: reports, PATIENCE_S, "a report")
+    assert reports == [(3, None, "the store is away")] and uploads.calls[-1][:2] == ("drop", 3)
+    writer.cancel(3)
+    assert uploads.calls[-1] == ("drop", 3, threading.current_thread().name)

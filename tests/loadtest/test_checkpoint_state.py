@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from heronpy.loadtest.checkpoint_state import run_checkpoint_state
 
 
+@pytest.mark.heavy
 def test_a_run_is_exact_and_its_figures_are_of_the_state(tmp_path: Path) -> None:
     said: list[str] = []
     result = run_checkpoint_state(5000, 200, tmp_path, 1, said.append)

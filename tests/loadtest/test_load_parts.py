@@ -85,7 +85,7 @@ def test_wrong_options_are_refused_in_a_sentence(parameters: list[str], changes:
         profiles.load("word_cont")
 
 
-@pytest.mark.parametrize("name", ["passthrough", "burst", "deep", "fan_out", "spark_sink"])
+@pytest.mark.parametrize("name", ["passthrough", "burst", "deep", "fan_out", "spark_sink", "spark_arrow"])
 def test_profiles_have_every_parameter_of_their_paced_spout(name: str) -> None:
     spout = PacedSpout.__new__(PacedSpout)
     context = SimpleNamespace(get_component_id=str, get_task_id=int, get_component_tasks=lambda _: [0])

@@ -38,6 +38,8 @@ SMALL: dict[str, tuple[dict[str, Any], list[str]]] = {
     "burst": ({"duration_s": 0.6, "rate": 1000.0}, ["burst_at_s=0.2", "burst_s=0.2"]),
     "skew": ({"tuples": 30_000}, []),
 }
+#: They take their time by their shape.
+LONG = {"burst", "deep", "fan_out", "overload", "skew", "slow_bolt", "stall", "wide"}
 NOT_JUDGED = ("memory flat", "burst", "rate", "backpressure", "culprit", "resume", "rate is capacity", "recovery")
 
 
@@ -56,10 +58,12 @@ def small(name: str, **more: Any) -> profiles.Load:
 
 
 def test_all_profiles_are_tried() -> None:
-    assert set(SMALL) | {"spark_sink"} == set(profiles.names())
+    assert set(SMALL) | {"spark_sink", "spark_arrow"} == set(profiles.names())
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.heavy) if name in LONG else name for name in sorted(SMALL)]
+)
 def test_profile_counts_exactly(where: Cluster, name: str) -> None:
     run = run_once(where, small(name), 1)
     wrong = [check for check in run["checks"] if not check["ok"] and check["name"] not in NOT_JUDGED]
@@ -85,14 +89,16 @@ def test_profile_counts_exactly_with_acks_over_two_containers(where: Cluster, na
 
 @pytest.mark.spark
 @pytest.mark.heavy
-def test_spark_sink_writes_every_row(where: Cluster) -> None:
+@pytest.mark.parametrize(("name", "measured"), [("spark_sink", 2000), ("spark_arrow", 4)])
+def test_spark_gets_every_row(where: Cluster, name: str, measured: int) -> None:
     pytest.importorskip("pyspark")
-    load = profiles.changed(profiles.load("spark_sink"), {"tuples": 2000, "rate": 2000.0}, ["batch_rows=500", *QUICK])
+    load = profiles.changed(profiles.load(name), {"tuples": 2000, "rate": 2000.0}, ["batch_rows=500", *QUICK])
     run = run_once(where, load, 1)
     assert run["checks"][0]["ok"], run["checks"]
-    assert run["latency"]["until_acked"]["count"] == 2000
+    assert run["latency"]["until_acked"]["count"] == measured
 
 
+@pytest.mark.heavy
 def test_document_page_and_comparison(where: Cluster, tmp_path: Path) -> None:
     said: list[str] = []
     result = json.loads(json.dumps(run_profile(where, small("passthrough"), 2, said.append)))
@@ -122,6 +128,7 @@ def test_document_page_and_comparison(where: Cluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_rates_measure_each_step_on_real_processes(where: Cluster) -> None:
     said: list[str] = []
     result = run_rates(where, (500.0, 0.0), ("ATLEAST_ONCE",), 1.0, QUICK, 1, said.append)
@@ -140,6 +147,7 @@ def test_rates_measure_each_step_on_real_processes(where: Cluster) -> None:
     assert "Cost by rate" in page.render(json.loads(json.dumps(result)))
 
 
+@pytest.mark.heavy
 def test_command_writes_and_compares(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                      capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04))
@@ -155,6 +163,7 @@ def test_command_writes_and_compares(home: Path, tmp_path: Path, monkeypatch: py
     assert "mode ATMOST_ONCE before, ATLEAST_ONCE now" in out and "ratio" in out
 
 
+@pytest.mark.heavy
 def test_wrong_counts_fail_the_command(where: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     from heronpy.loadtest import checks
 
@@ -187,6 +196,7 @@ def test_a_topology_that_fails_is_removed(where: Cluster, tmp_path: Path) -> Non
     assert where.state.children("executionstate") == []
 
 
+@pytest.mark.heavy
 def test_startup_and_idle(where: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "SETTLE_S", 0.2)
     monkeypatch.setattr(startup, "IDLE_S", 0.5)
@@ -205,6 +215,7 @@ def test_control_plane_of_many_containers() -> None:
     assert "control-plane" in page.render(result)
 
 
+@pytest.mark.heavy
 def test_profile_of_a_running_task(where: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load = small("word_count", tuples=0, duration_s=60.0)
     spec = load.spec("busy", str(where.scratch / "busy"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -25,6 +24,7 @@ from heronpy.metrics.names import METRICS, Kind
 from heronpy.metrics.prometheus import Page
 from heronpy.metrics.sums import SUMS
 from heronpy.proto import control_pb2
+from tests.support.prometheus import prometheus_tool
 from tests.support.waiting import wait_for
 
 EXPRESSIONS = [alert.expr for alert in ALERTS] + [expr for panel in PANELS for expr, _ in panel.lines]
@@ -66,15 +66,8 @@ def test_the_dashboard_shows_each_panel_once() -> None:
     assert [one["name"] for one in model["templating"]["list"]] == ["datasource", "cluster", "topology"]
 
 
-def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
-
-
 def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
-    promtool = _tool("promtool")
+    promtool = prometheus_tool("promtool")
     path = tmp_path / "rules.yml"
     path.write_text(yaml.safe_dump(rules()))
     done = subprocess.run([promtool, "check", "rules", path], text=True, capture_output=True, check=False)
@@ -83,7 +76,7 @@ def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
 
 
 def test_promtool_finds_nothing_wrong_with_a_page() -> None:
-    promtool = _tool("promtool")
+    promtool = prometheus_tool("promtool")
     text = Page("t").text(reports())
     done = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
@@ -125,7 +118,7 @@ def _ask(port: int, path: str) -> Any:
 
 
 def test_the_real_prometheus_scrapes_evaluates_and_fires(tmp_path: Path) -> None:
-    prometheus = _tool("prometheus")
+    prometheus = prometheus_tool("prometheus")
     at_once = rules()
     for rule in at_once["groups"][0]["rules"]:
         rule["for"] = "0s"

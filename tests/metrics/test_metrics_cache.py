@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.metrics import ledger
 from heronpy.metrics.cache import STEPS_MAX, MetricsCache
 from heronpy.proto import control_pb2
 
@@ -92,12 +94,17 @@ def test_selects_one_counter_of_a_group_by_its_label() -> None:
 def test_series_are_bounded_and_forgotten() -> None:
     cache = MetricsCache(keep_s=100, bucket_s=10, series_max=3)
     for index in range(5):
-        cache.add(report(1, name=f"n{index}"), 0)
+        made = report(1, name=f"n{index}")
+        made.component = ""
+        cache.add(made, 0)
     assert len(cache) == 3
     assert cache.discarded == 2
     cache.add(report(1, process="q", name="x"), 500)
     cache.add(report(1, process="q", name="x"), 600)
-    assert len(cache) == 1
+    assert len(cache) == 1, "a process that is no task and is silent is gone"
+    cache.add(report(1, process="p", name="x"), 1000)
+    assert len(cache) == 2, "what a task has counted stays"
+    cache.forget("q", 1000)
     for index in range(5):
         cache.add(report(index, process=f"task-{index}", name="x"), 600)
         cache.forget(f"task-{index}", 600)
@@ -130,6 +137,119 @@ def test_the_counts_of_removed_tasks_stay_in_their_component() -> None:
     found = cache.query(control_pb2.GetMetrics(), 299).reports
     assert [one.process for one in found] == ["a", "removed tasks of word"]
     assert all(sample.name == "n" for one in found for sample in one.samples), "a gauge is of the task alone"
+
+
+def totals(cache: MetricsCache, now: float) -> dict[str, float]:
+    """The counts by component, and those of each process that is no task."""
+    found: dict[str, float] = {}
+    for one in cache.query(control_pb2.GetMetrics(), now).reports:
+        for sample in one.samples:
+            key = f"{one.component or one.process}/{sample.name}"
+            if sample.type == HISTOGRAM:
+                for part, value in (("sum", sample.sum), ("count", sample.count)):
+                    found[f"{key}/{part}"] = found.get(f"{key}/{part}", 0) + value
+                for bucket in sample.buckets:
+                    found[f"{key}/{bucket.le}"] = found.get(f"{key}/{bucket.le}", 0) + bucket.count
+            elif sample.type == COUNTER:
+                found[key] = found.get(key, 0) + sample.value
+    return found
+
+
+def work(process: str, epoch: int, done: int, ends: bool = False) -> control_pb2.MetricsReport:
+    made = report(done, epoch, process, name="__emit-count")
+    made.task_id, made.pid, made.ends = 1, 77, ends
+    sample = made.samples.add(name="took", type=HISTOGRAM, sum=done * 0.5, count=done)
+    sample.buckets.add(le=1.0, count=done // 2)
+    sample.buckets.add(le=float("inf"), count=done)
+    made.samples.add(name="queue", type=GAUGE, value=done)
+    return made
+
+
+STORY = st.lists(
+    st.tuples(
+        st.sampled_from("abc"), st.integers(0, 9), st.sampled_from(["work", "ends", "killed", "removed", "master"])
+    ),
+    max_size=60,
+)
+
+
+@given(STORY)
+def test_no_count_falls_when_the_topology_master_is_replaced(story: list[tuple[str, int, str]]) -> None:
+    """What the predecessor has written is all it knew: the same counts, and those that go on are no growth."""
+    cache, now = MetricsCache(3600, 10), 0.0
+    epochs, done = dict.fromkeys("abc", 1), dict.fromkeys("abc", 0)
+    expected: dict[str, float] = {}
+    killed = False
+    for process, by, what in story:
+        now += 20
+        if what == "master":
+            successor = MetricsCache(3600, 10, resumed=True)
+            successor.take_over(cache.ledger("t"), "t", now)
+            assert totals(successor, now) == totals(cache, now)
+            assert not successor.query(control_pb2.GetMetrics(), now).resumed_s
+            assert not any(
+                sample.value or sample.count
+                for one in successor.query(control_pb2.GetMetrics(interval_s=600), now).reports
+                for sample in one.samples
+            ), "what a predecessor knew has not grown now"
+            cache = successor
+            continue
+        done[process] += by
+        cache.add(work(process, epochs[process], done[process], what == "ends"), now)
+        if what == "removed":
+            cache.forget(process, now)
+        if what != "work":
+            killed = killed or what == "killed"
+            epochs[process], done[process] = epochs[process] + 1, 0
+            cache.add(work(process, epochs[process], 0), now + 15)
+        counts = totals(cache, now + 16)
+        assert all(counts[key] >= value for key, value in expected.items())
+        expected = counts
+    if killed:
+        assert any(one.at_least for one in cache.query(control_pb2.GetMetrics(), now + 16).reports)
+
+
+def test_only_ends_that_nobody_told_of_make_lower_bounds() -> None:
+    cache = MetricsCache(3600, 10)
+    cache.add(work("a", 1, 10), 0)
+    cache.add(work("a", 1, 12, ends=True), 1)
+    cache.add(work("a", 2, 3), 2)
+    assert not cache.query(control_pb2.GetMetrics(), 2).reports[0].at_least
+    successor = MetricsCache(3600, 10, resumed=True)
+    successor.take_over(cache.ledger("t"), "t", 3)
+    successor.add(work("a", 3, 1), 4)
+    assert successor.query(control_pb2.GetMetrics(), 4).reports[0].at_least
+    assert totals(successor, 4)["word/__emit-count"] == 12 + 3 + 1
+
+
+def test_a_ledger_of_another_topology_or_a_damaged_one_is_not_taken() -> None:
+    cache = MetricsCache(3600, 10)
+    cache.add(work("a", 1, 10), 0)
+    kept = cache.ledger("t")
+    other = MetricsCache(3600, 10, resumed=True)
+    other.take_over(kept, "u", 1)
+    assert totals(other, 1) == {}
+    for damage in (b"", b"junk", kept.processes[0].values[:-1]):
+        hurt = control_pb2.MetricsLedger.FromString(kept.SerializeToString())
+        hurt.processes[0].values = damage
+        other.take_over(hurt, "t", 1)
+        assert totals(other, 1) == {}
+    kept.processes[0].series.append(99)
+    other.take_over(kept, "t", 1)
+    assert totals(other, 1) == {}
+
+
+def test_what_does_not_fit_into_the_ledger_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "LEDGER_BYTES_MAX", 200)
+    cache = MetricsCache(3600, 10)
+    for index in range(50):
+        cache.add(work(f"p{index}", 1, 10 + index), 0)
+    kept = cache.ledger("t")
+    assert kept.left_out > 0 and len(kept.processes) + kept.left_out == 50
+    successor = MetricsCache(3600, 10, resumed=True)
+    successor.take_over(kept, "t", 1)
+    successor.add(work("p0", 1, 10), 2)
+    assert successor.query(control_pb2.GetMetrics(), 5).resumed_s == 3
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 30), st.integers(0, 50), st.booleans()), min_size=1, max_size=400))

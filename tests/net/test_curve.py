@@ -98,6 +98,7 @@ def launch_with(folder: Path, **security: str) -> Any:
         topology_id="wc-1",
         working_dir=str(folder),
         sockets_dir="/run/wc",
+        address="",
         settings={"security": security},
         component_settings={},
     )
@@ -157,12 +158,19 @@ def test_how_processes_reach_each_other(wanted: str, host: str, chosen: Transpor
         ("auto", "*", "IPv4 address"),
         ("auto", "eth0", "IPv4 address"),
         ("auto", "::1", "IPv4 address"),
-        ("tcp", "203.0.113.9", "cannot be bound"),
     ],
 )
 def test_a_door_left_open_is_refused(wanted: str, host: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         transport.check(SecuritySettings(transport=wanted, bind_host=host))
+
+
+def test_an_address_is_looked_for_where_it_is_listened_on() -> None:
+    elsewhere = SecuritySettings(transport="tcp", bind_host="203.0.113.9")
+    transport.check(elsewhere)  # the host of the submit need not have it
+    with pytest.raises(ConfigError, match=r"203.0.113.9 cannot be bound on this machine"):
+        transport.check_address(elsewhere)
+    transport.check_address(SecuritySettings(transport="tcp", bind_host="localhost"))
 
 
 def test_the_transport_is_a_setting(tmp_path: Path) -> None:

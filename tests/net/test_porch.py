@@ -121,6 +121,7 @@ def test_four_strangers_hold_no_memory() -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.heavy
 def test_a_thousand_idle_connections_keep_nobody_out() -> None:
     """They are sent away within seconds, the oldest first when there are many; who has the key comes in meanwhile."""
 
@@ -143,7 +144,7 @@ def test_a_thousand_idle_connections_keep_nobody_out() -> None:
 
 #: A server that has no descriptor left, while sixty others connect; then it has some again.
 FULL = """
-import asyncio, contextlib, os, resource, subprocess, sys, zmq
+import asyncio, contextlib, os, resource, subprocess, sys, time, zmq
 from heronpy.net.rpc import ControlClient
 from heronpy.proto import control_pb2
 from tests.net.test_porch import IDLE, Guarded
@@ -165,7 +166,15 @@ async def main():
             await wait(None, idle.stdout.readline)
             await friend.call(control_pb2.Ok(), 20)
         friend.close()
-        await guarded.serves()
+        deadline = time.monotonic() + 30
+        while True:
+            try:  # at first strangers take what has become free
+                await guarded.serves()
+                break
+            except zmq.ZMQError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
         idle.communicate()
 
 asyncio.run(main())

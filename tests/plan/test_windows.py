@@ -80,6 +80,37 @@ def test_a_sliding_window_keeps_tuples_for_a_slide_more() -> None:
     assert problems(topology) == []
 
 
+@pytest.mark.parametrize(("seconds", "slide_s", "least"), [(20, 20, 22), (5, 20, 22), (0.5, 20, 22)])
+def test_windows_that_do_not_overlap_keep_tuples_for_a_slide(seconds: float, slide_s: float, least: float) -> None:
+    topology = spout(timeout_s=least - 0.1)
+    sliding(topology, "w", "s", seconds, slide_s)
+    [problem] = problems(topology)
+    assert "up to 20 s" in problem and "set it to 22 or more" in problem
+    topology = spout(timeout_s=least)
+    sliding(topology, "w", "s", seconds, slide_s)
+    assert problems(topology) == []
+
+
+def test_durations_given_as_text_count() -> None:
+    topology = spout(timeout_s=30)
+    topology.bolt("w", ["s"], **{windows.TUMBLING_KEY: "60"})
+    topology.message.bolts[-1].comp.class_name = "mine.Window"
+    assert "up to 60 s" in problems(topology)[0]
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize("value", [0, -1, 0.0001, "x", None])
+def test_a_window_of_no_duration_is_refused(mode: str, value: Any) -> None:
+    topology = spout(mode)
+    topology.bolt("t", ["s"], **{windows.TUMBLING_KEY: value})
+    topology.bolt("w", ["s"], **{windows.SLIDING_KEY: value, windows.SLIDE_KEY: value})
+    found = problems(topology)
+    assert len(found) == 3
+    assert found[0].startswith("bolt 't': tumblingwindowbolt_duration_secs must be ")
+    assert found[2].startswith("bolt 'w': slidingwindowbolt_slideinterval_secs must be ")
+    assert all(repr(value) in problem for problem in found)
+
+
 def test_where_nothing_times_out_no_window_is_too_long() -> None:
     for topology in (
         spout("ATMOST_ONCE"),

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.procs.exit_reason import ExitHints, ExitReason, by_user_code, classify, describe_end, describe_status
+from heronpy.procs.exit_reason import (
+    ExitHints,
+    ExitReason,
+    by_user_code,
+    classify,
+    describe_end,
+    describe_status,
+    detail_of,
+)
 from heronpy.procs.oom import OomCounter, counter_files
 from heronpy.procs.supervision import EXITS
 from heronpy.proto import control_pb2
@@ -80,6 +88,31 @@ def test_what_means_the_same_from_everyone_needs_no_announcement(status: int) ->
     hints = ExitHints(user_code=True)
     assert classify(status, hints) is classify(status, replace(hints, announced=True))
     assert not by_user_code(status, hints)
+
+
+def test_an_exit_code_0_of_user_code_is_told_as_its_own() -> None:
+    """It was told by the last line of its log, such as "task 2 of work starts"."""
+    mine = ExitHints(user_code=True)
+    assert detail_of(0, mine, "") == "user code ended the process with exit code 0"
+    told = detail_of(0, mine, "task 2 of work, epoch 65537, starts")
+    assert told == "user code ended the process with exit code 0; it said last: task 2 of work, epoch 65537, starts"
+    assert detail_of(7 << 8, mine, "bye") == "user code ended the process with exit code 7; it said last: bye"
+    assert detail_of(0, ExitHints(user_code=True, announced=True), "at its end") == "at its end"
+    assert detail_of(0, ExitHints(), "stopped") == "stopped", "a daemon's"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("SystemExit: 0", "user code called sys.exit(0)"),
+        ("SystemExit", "user code called sys.exit()"),
+        ("SystemExit: no input: x", "user code called sys.exit(no input: x)"),
+        ("SystemExitWanted: 0", "SystemExitWanted: 0"),
+        ("ValueError: 7", "ValueError: 7"),
+    ],
+)
+def test_sys_exit_is_told_as_a_call(words: str, told: str) -> None:
+    assert detail_of(4 << 8, ExitHints(user_code=True, announced=True), words) == told
 
 
 def test_describe_status() -> None:

@@ -67,7 +67,7 @@ def test_objects_and_what_they_hold_are_counted_with_their_bytes() -> None:
     assert "name 7" not in str(count_types(heap.TOP_MAX, 60.0)), "types, no values"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(1, 50), st.integers(1, 8))
 def test_what_several_share_is_counted_once(texts: int, holders: int) -> None:
     # The collector lists no complex numbers: they are found through what holds them.

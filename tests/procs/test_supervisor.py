@@ -79,6 +79,44 @@ def signals(effects: list[Effect]) -> list[tuple[str, int]]:
     return [(effect.name, effect.signum) for effect in effects if isinstance(effect, Signal)]
 
 
+def test_processes_of_several_ranks_restart_in_order() -> None:
+    """What the tasks say last is passed on by the stream manager, so that one ends after them."""
+    story = Story(STMGR, TASK)
+    story.spawn("stmgr")
+    story.spawn("task")
+    assert signals(story.do(RestartAsked(()))) == [("task", signal.SIGTERM)]
+    assert signals(story.do(RestartAsked(()))) == [], "they are about to restart"
+    assert signals(story.exit("task", signal.SIGTERM)) == [("stmgr", signal.SIGTERM)]
+    assert starts(story.exit("stmgr", signal.SIGTERM)) == [("stmgr", 2), ("task", 2)]
+    story.spawn("stmgr")
+    story.spawn("task")
+    assert starts(story.exit("task", signal.SIGKILL)) == []
+    assert starts(story.do(Tick(), after=10)) == [("task", 3)]
+
+
+def test_a_higher_rank_that_ends_by_itself_waits_for_those_that_restart_with_it() -> None:
+    story = Story(STMGR, TASK)
+    story.spawn("stmgr")
+    story.spawn("task")
+    story.do(RestartAsked(()))
+    assert starts(story.exit("stmgr", signal.SIGKILL)) == []
+    assert signals(story.do(Tick(), after=TASK.stop_grace_s)) == [("task", signal.SIGKILL)]
+    assert starts(story.exit("task", signal.SIGKILL)) == [("stmgr", 2), ("task", 2)]
+
+
+def test_a_removal_or_a_stop_ends_a_common_restart() -> None:
+    story = Story(STMGR, TASK)
+    story.spawn("stmgr")
+    story.spawn("task")
+    story.do(RestartAsked(()))
+    story.do(DesiredChanged((STMGR,)))
+    effects = story.exit("task", signal.SIGTERM)
+    assert Removed("task") in effects and signals(effects) == [("stmgr", signal.SIGTERM)]
+    story.do(StopAsked())
+    effects = story.exit("stmgr", signal.SIGTERM)
+    assert starts(effects) == [] and AllStopped() in effects
+
+
 def test_killed_process_starts_again_after_the_first_pause() -> None:
     story = Story(TASK)
     story.spawn("task")

@@ -37,6 +37,7 @@ def test_every_number_comes_through_replays_and_an_exception(heron: Heron, out: 
     assert component(heron.status("a"), "numbers")["failed"] > 0
 
 
+@pytest.mark.heavy
 def test_at_most_once_is_paused_and_activated(heron: Heron, out: Path) -> None:
     (out / "raised").touch()
     heron.submit(PROGRAM, "a", "--out", out, "--mode", "ATMOST_ONCE", "--count", 1_000_000)
@@ -51,6 +52,7 @@ def test_at_most_once_is_paused_and_activated(heron: Heron, out: Path) -> None:
     heron.kill("a").ok()
 
 
+@pytest.mark.heavy
 def test_a_coroutine_that_waits_is_not_hung_and_one_that_blocks_is(heron: Heron, out: Path) -> None:
     heron.submit(PROGRAM, "a", "--out", out, "--mode", "ATMOST_ONCE", "--blocking")
     heron.when_logged("a", "waited", "*numbers*", count=2)
@@ -60,7 +62,7 @@ def test_a_coroutine_that_waits_is_not_hung_and_one_that_blocks_is(heron: Heron,
     assert "block_here" in heron.log_text("a", "*numbers*")
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", pytest.param("EFFECTIVELY_ONCE", marks=pytest.mark.heavy)])
 def test_the_return_of_run_ends_the_input(heron: Heron, out: Path, mode: str) -> None:
     (out / "raised").touch()
     heron.submit(PROGRAM, "a", "--out", out, "--mode", mode)

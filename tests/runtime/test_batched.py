@@ -49,7 +49,9 @@ def expected(count: int) -> Counter[int]:
     return Counter({number: number % 3 for number in range(count) if number % 3})
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.heavy), "ATLEAST_ONCE", "EFFECTIVELY_ONCE"]
+)
 @pytest.mark.parametrize(
     "words",
     [
@@ -72,8 +74,13 @@ def test_batches_are_exact_in_each_mode(heron: Heron, out: Path, mode: str, word
 
 @pytest.mark.parametrize(
     ("mode", "words"),
-    [("ATLEAST_ONCE", ()), pytest.param("EFFECTIVELY_ONCE", (), marks=pytest.mark.heavy), ("EFFECTIVELY_ONCE", ARROW)],
+    [
+        ("ATLEAST_ONCE", ()),
+        ("EFFECTIVELY_ONCE", ()),
+        ("EFFECTIVELY_ONCE", ARROW),
+    ],
 )
+@pytest.mark.heavy
 def test_a_kill_in_the_middle_of_batches(heron: Heron, out: Path, mode: str, words: tuple[object, ...]) -> None:
     """Effectively once nothing is counted twice; at least once the tally keeps its counts, as only relays die."""
     count = 600 * PER_CALL
@@ -89,7 +96,8 @@ def test_a_kill_in_the_middle_of_batches(heron: Heron, out: Path, mode: str, wor
         assert set(counts) == set(expected(count)) and not expected(count) - counts
 
 
-@pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.heavy), "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.heavy
 def test_an_update_in_the_middle_of_batches_loses_nothing(heron: Heron, out: Path, mode: str) -> None:
     """A task leaves between two batches; what it has not processed goes on to others."""
     count = 3000 * PER_CALL
@@ -125,6 +133,7 @@ def kill_busy(heron: Heron, component: str, killed: set[int]) -> bool:
     return True
 
 
+@pytest.mark.heavy
 def test_a_tuple_that_makes_its_batch_fail_is_found(heron: Heron, out: Path) -> None:
     """What raises, ends the process or never returns: one tuple each is blamed, and all others arrive."""
     poison = {20: "raise", 30: "exit", 100: "hang", 140: "sysexit"}
@@ -150,6 +159,7 @@ def test_at_most_once_a_batch_that_fails_is_lost_as_a_whole(heron: Heron, out: P
     assert tries(out, 20) == 1
 
 
+@pytest.mark.heavy
 def test_effectively_once_a_tuple_that_makes_its_batch_fail_is_found(heron: Heron, out: Path) -> None:
     submit_poison(heron, out, {20: "raise", 60: "exit"}, "--mode", "EFFECTIVELY_ONCE", "--batches",
                   "--config-property", "heron.checkpoint.interval_s=0.2")  # fmt: skip

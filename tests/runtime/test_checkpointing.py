@@ -75,7 +75,8 @@ def calls(out: Path, component: str) -> dict[str, list[list[str]]]:
 
 
 @pytest.mark.parametrize(
-    "words", [(), pytest.param(("--asynchronous",), marks=pytest.mark.heavy), ("--asynchronous-source",)]
+    "words",
+    [(), *(pytest.param((word,), marks=pytest.mark.heavy) for word in ("--asynchronous", "--asynchronous-source"))],
 )
 def test_state_is_exact_whoever_is_killed(heron: Heron, out: Path, words: tuple[str, ...]) -> None:
     """Spouts rewind, coroutines have ended at each cut, ticks count, the last checkpoint publishes (F01, F02)."""
@@ -136,6 +137,7 @@ def test_checkpoints_at_odd_moments(heron: Heron, out: Path) -> None:
     assert master(heron).restores == 0
 
 
+@pytest.mark.heavy
 def test_too_much_to_hold_back_is_declined_and_counted(heron: Heron, out: Path) -> None:
     """One source is blocked, the other goes on: the bolt between them holds back only so much."""
     submit(heron, out, "--pad", 500, "--source-pause-ms", 0.5,
@@ -151,6 +153,7 @@ def test_too_much_to_hold_back_is_declined_and_counted(heron: Heron, out: Path) 
     assert now.restores == 0 and now.aborted + now.failed == 1
 
 
+@pytest.mark.heavy
 def test_an_unaligned_checkpoint_under_full_backpressure_restores_what_was_under_way(heron: Heron, out: Path) -> None:
     """F38: aligned barriers would stand behind half a minute of tuples."""
     (out / "slow").touch()
@@ -167,6 +170,7 @@ def test_an_unaligned_checkpoint_under_full_backpressure_restores_what_was_under
     finish(heron, out)
 
 
+@pytest.mark.heavy
 def test_a_task_that_was_replaced_while_it_stood_still_does_no_harm(heron: Heron, out: Path) -> None:
     """F10: when it goes on, its frames are refused and counted, and it ends itself."""
     submit(heron, out, "--source-pause-ms", 1)

@@ -27,6 +27,7 @@ def ending(run: subprocess.Popen[str], out: Path) -> tuple[str, str]:
     return shown.splitlines()[-2], complained
 
 
+@pytest.mark.heavy
 def test_a_restart_of_everything_lets_no_total_fall_and_says_that_the_spout_began_again(
     heron: Heron, out: Path
 ) -> None:
@@ -46,6 +47,7 @@ def test_a_restart_of_everything_lets_no_total_fall_and_says_that_the_spout_bega
     assert complained.startswith("warning: task 1 of numbers began again, so an unknown number of tuples")
 
 
+@pytest.mark.heavy
 def test_effectively_once_a_spout_that_keeps_nothing_is_named(heron: Heron, out: Path) -> None:
     """It could be rewound, but to its beginning only."""
     run = heron.start(
@@ -62,7 +64,16 @@ def test_effectively_once_a_spout_that_keeps_nothing_is_named(heron: Heron, out:
     assert "task 1 of numbers cannot be rewound (may be counted twice)" in totals
 
 
-@pytest.mark.parametrize("killed", [["tmaster", "executor-1"], ["executor-1"], ["stmgr-1", "container_1_numbers_1"]])
+@pytest.mark.parametrize(
+    "killed",
+    [
+        ["tmaster", "executor-1"],
+        *(
+            pytest.param(names, marks=pytest.mark.heavy)
+            for names in (["executor-1"], ["stmgr-1", "container_1_numbers_1"])
+        ),
+    ],
+)
 def test_a_spout_that_began_again_is_known_though_nobody_can_say_what_it_had_emitted(
     heron: Heron, out: Path, killed: list[str]
 ) -> None:
@@ -77,6 +88,7 @@ def test_a_spout_that_began_again_is_known_though_nobody_can_say_what_it_had_emi
     assert shown["totals"]["at_least"], "its last counts are gone with it"
 
 
+@pytest.mark.heavy
 def test_no_dead_letter_is_forgotten_with_those_who_had_counted_it(heron: Heron, out: Path) -> None:
     """Their number is that of the letters on disk, and losses are losses."""
     run = heron.start("submit", "local", PROGRAM, "letters", "--out", out, "--poison", 7, "--wait")
@@ -93,6 +105,7 @@ def test_no_dead_letter_is_forgotten_with_those_who_had_counted_it(heron: Heron,
     assert shown.splitlines()[-1] == f"Topology 'letters' FINISHED WITH LOSSES: {count}; it is removed"
 
 
+@pytest.mark.heavy
 def test_effectively_once_a_spout_that_cannot_be_rewound_is_named(heron: Heron, out: Path) -> None:
     run = heron.start("submit", "local", PROGRAM, "fixed", "--out", out, "--mode", "EFFECTIVELY_ONCE", "--wait")
     when_stored(out, 200)
@@ -106,6 +119,7 @@ def test_effectively_once_a_spout_that_cannot_be_rewound_is_named(heron: Heron, 
     assert "warning: task 1 of numbers cannot be rewound, so an unknown number of tuples" in complained
 
 
+@pytest.mark.heavy
 def test_effectively_once_a_spout_that_is_rewound_raises_no_alarm(heron: Heron, out: Path) -> None:
     """After a kill, an update that replaces all tasks, and a restart of everything with the topology master."""
     run = heron.start(
@@ -126,6 +140,7 @@ def test_effectively_once_a_spout_that_is_rewound_raises_no_alarm(heron: Heron, 
     assert "began again" not in complained and "rewound" not in complained
 
 
+@pytest.mark.heavy
 def test_an_update_of_other_components_leaves_the_spout_alone(heron: Heron, out: Path) -> None:
     run = heron.start("submit", "local", PROGRAM, "more", "--out", out, "--wait")
     when_stored(out, 200)

@@ -81,6 +81,7 @@ def test_kill_9_of_everything_under_load_loses_nothing(heron: Heron, out: Path) 
     assert set(stored(out)) == acked(out) == everything
 
 
+@pytest.mark.heavy
 def test_kill_9_of_a_stream_manager_under_load_loses_nothing(heron: Heron, out: Path) -> None:
     heron.submit(PROGRAM, "faults", "--out", out, "--containers", 2, "--message-timeout", 5,
                  "--source-pause-ms", 0.5)  # fmt: skip
@@ -113,6 +114,7 @@ def test_orderly_restarts_and_exceptions_lose_nothing_without_acking(heron: Hero
     assert "poison in the middle of a frame" in heron("exceptions", "local", "faults").ok().out
 
 
+@pytest.mark.heavy
 def test_after_kill_9_without_acking_every_tuple_is_accounted_for(heron: Heron, out: Path) -> None:
     """With losses: taken = consumed + discarded, and what is stored is what was consumed."""
     heron.submit(PROGRAM, "faults", "--out", out, "--mode", "ATMOST_ONCE", "--containers", 2,
@@ -138,10 +140,11 @@ def test_after_kill_9_without_acking_every_tuple_is_accounted_for(heron: Heron, 
     assert set(numbers) <= everything
 
 
+@pytest.mark.heavy
 def test_a_stopped_task_that_comes_back_is_a_zombie(heron: Heron, out: Path) -> None:
     """SIGSTOP, a successor takes over, SIGCONT: the old process is refused, counted, and loses nothing."""
     heron.submit(PROGRAM, "faults", "--out", out, "--message-timeout", 60, "--source-pause-ms", 1,
-                 "--config-property", "heron.executor.stop_grace_s=1000")  # fmt: skip
+                 "--config-property", "heron.executor.restart_budget=1000", "--config-property", "heron.executor.stop_grace_s=1000")  # fmt: skip
     which = names(heron, "faults")
     when_stored(out, 300)
     pid = heron.pid("faults", which["store-0"])

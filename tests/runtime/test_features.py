@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.command import Heron
 from tests.support.waiting import wait_for
 
@@ -33,6 +35,7 @@ def when_metric(heron: Heron, name: str, metric: str, component: str, least: flo
     return wait_for(look, 30, f"{metric} of {component}")
 
 
+@pytest.mark.heavy
 def test_with_acking(heron: Heron, out: Path) -> None:
     heron.submit(PROGRAM, "f", "--out", out, "--mode", "ATLEAST_ONCE")
 
@@ -57,6 +60,7 @@ def test_with_acking(heron: Heron, out: Path) -> None:
     assert when_metric(heron, "f", "__ack-count", "caller", 1, "calls/default") > 0
 
 
+@pytest.mark.heavy
 def test_without_acking(heron: Heron, out: Path) -> None:
     heron.submit(PROGRAM, "f", "--out", out, "--mode", "ATMOST_ONCE")
 

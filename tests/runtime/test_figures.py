@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from heronpy.proto import control_pb2
 from tests.support.command import Heron
 from tests.support.inside import ask_master
@@ -25,6 +27,7 @@ def seconds(heron: Heron, name: str) -> dict[str, dict[str, float]]:
     }
 
 
+@pytest.mark.heavy
 def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, out: Path) -> None:
     heron.submit(PROGRAM, "slow", "--out", out, "--count", 10**6, "--mode", "ATMOST_ONCE", "--pad", 1000,
                  "--work-pause-ms", 20)  # fmt: skip
@@ -34,7 +37,7 @@ def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, o
     def passed() -> dict[str, dict[str, float]] | None:
         """The part of the time since then, once enough of it has passed at each task."""
         now = seconds(heron, "slow")
-        grown = {c: {name: now[c][name] - before[c].get(name, 0.0) for name in TIMES} for c in now}
+        grown = {c: {name: now[c][name] - before.get(c, {}).get(name, 0.0) for name in TIMES} for c in now}
         sums = {c: sum(values.values()) for c, values in grown.items()}
         if len(sums) < 3 or min(sums.values()) < 10:
             return None
@@ -64,6 +67,7 @@ def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, o
     assert all(new[name] >= old[name] for name in TIMES)
 
 
+@pytest.mark.heavy
 def test_latency_end_to_end_is_measured_where_checkpoints_are_taken(heron: Heron, out: Path) -> None:
     heron.submit(PROGRAM, "exact", "--out", out, "--count", 10**6, "--mode", "EFFECTIVELY_ONCE", "--work-pause-ms", 1)
 

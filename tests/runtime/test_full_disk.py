@@ -39,6 +39,7 @@ def filled(disk: SmallDisk, heron: Heron, *words: object) -> str:
     return heron(*words, timeout_s=SOON_S).ok().out
 
 
+@pytest.mark.heavy
 def test_every_verb_that_controls_works_on_a_full_disk(heron: Heron, disk: SmallDisk) -> None:
     heron.submit(WORD_COUNT, "wc")
     assert "deactivated" in filled(disk, heron, "deactivate", "local", "wc")

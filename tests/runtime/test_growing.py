@@ -16,7 +16,10 @@ PROGRAM = Path(__file__).parent / "programs" / "growing.py"
 UPDATES = int(os.environ.get("HERON_UPDATES", "2"))
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize(
+    "mode",
+    ["ATMOST_ONCE", *(pytest.param(mode, marks=pytest.mark.heavy) for mode in ("ATLEAST_ONCE", "EFFECTIVELY_ONCE"))],
+)
 def test_updates_of_adjacent_components_lose_nothing(heron: Heron, out: Path, mode: str) -> None:
     heron.submit(PROGRAM, "growing", "--out", out, "--mode", mode)
 

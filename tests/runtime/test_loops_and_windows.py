@@ -59,6 +59,7 @@ def test_the_simulator_runs_the_same_loop(mode: str, tmp_path: Path) -> None:
     assert len(ast.literal_eval((tmp_path / "done").read_text())) == 401 - lost
 
 
+@pytest.mark.heavy
 def test_a_window_beyond_the_timeout_is_refused_and_derived_limits_count_once(heron: Heron, out: Path) -> None:
     sums = out / "sums"
     words = (WINDOWED, "w", "--out", sums, "--window", "3")

@@ -55,7 +55,7 @@ ENDLESS = 50
 WORDS = {20: "ValueError: this tuple is poison", 60: "RecursionError", 140: "SystemExit"}
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, pytest.param(True, marks=pytest.mark.heavy)])
 def test_after_some_tries_a_poison_tuple_is_a_dead_letter(heron: Heron, out: Path, asynchronous: bool) -> None:
     """What raises, what ends the process, and what never returns; in between all others arrive."""
     endless = "sleep" if asynchronous else "hang"
@@ -65,7 +65,9 @@ def test_after_some_tries_a_poison_tuple_is_a_dead_letter(heron: Heron, out: Pat
     heron.when_state("poison", "FINISHED", 120)
     check_others(out, poison)
     found = {letter["payload"][0]: letter for letter in letters(heron)}
-    assert sorted(found) == sorted(poison) and len(letters(heron)) == len(poison)
+    written = Counter(letter["payload"][0] for letter in letters(heron))
+    # One whose settling died with the process comes again, and is written again rather than maybe not at all.
+    assert sorted(written) == sorted(poison) and max(written.values()) <= 2
     assert {letter["component"] for letter in found.values()} == {"work"}
     assert {letter["tries"] for letter in found.values()} == {3}
     for number, text in WORDS.items():
@@ -103,6 +105,7 @@ def test_at_most_once_the_first_failure_is_a_dead_letter(heron: Heron, out: Path
     assert tries(out, 20) == tries(out, 150) == 1
 
 
+@pytest.mark.heavy
 def test_effectively_once_every_kind_becomes_one_dead_letter(heron: Heron, out: Path) -> None:
     """Each try is a rewind, so the task must remember over rewinds what it tried."""
     poison = {20: "raise", 60: "exit", 100: "hang"}
@@ -119,7 +122,12 @@ def test_effectively_once_every_kind_becomes_one_dead_letter(heron: Heron, out: 
 
 @pytest.mark.parametrize(
     ("mode", "asynchronous"),
-    [("ATMOST_ONCE", False), ("ATLEAST_ONCE", False), ("ATLEAST_ONCE", True), ("EFFECTIVELY_ONCE", False)],
+    [
+        ("ATMOST_ONCE", False),
+        pytest.param("ATLEAST_ONCE", False, marks=pytest.mark.heavy),
+        ("ATLEAST_ONCE", True),
+        ("EFFECTIVELY_ONCE", False),
+    ],
 )
 def test_a_value_that_cannot_be_decoded_is_one_dead_letter(
     heron: Heron, out: Path, mode: str, asynchronous: bool
@@ -153,7 +161,7 @@ def test_a_value_that_cannot_be_decoded_is_one_dead_letter(
 EQUAL = Path(__file__).parent / "programs" / "equal.py"
 
 
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize("mode", [pytest.param("ATLEAST_ONCE", marks=pytest.mark.heavy), "EFFECTIVELY_ONCE"])
 def test_a_kill_from_outside_blames_no_tuple(heron: Heron, out: Path, mode: str) -> None:
     """However often a task is killed while tuples of one content pass, none of them is given up."""
     often = ("--config-property", "heron.checkpoint.interval_s=0.3")
@@ -169,6 +177,24 @@ def test_a_kill_from_outside_blames_no_tuple(heron: Heron, out: Path, mode: str)
         assert (out / "counted").read_text() == "6000"
     else:
         assert set(numbers(out / "acked")) == set(range(6000))
+
+
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", pytest.param("EFFECTIVELY_ONCE", marks=pytest.mark.heavy)])
+def test_equal_tuples_are_not_given_up_one_after_the_other_while_a_dependency_is_away(
+    heron: Heron, out: Path, mode: str
+) -> None:
+    """The task pauses between its tries, as one of distinct tuples does; giving up a tuple takes all its tries."""
+    often = ("--config-property", "heron.checkpoint.interval_s=0.3")
+    budget = ("--config-property", "heron.checkpoint.restore_budget=1000")
+    heron.submit(EQUAL, "poison", "--out", out, "--count", 2000, "--away-s", 4, "--mode", mode, *often, *budget)
+    heron.when_state("poison", "FINISHED", 120)
+    raised = len((out / "raised").read_text())
+    assert 1 < raised < 40, "it pauses"
+    if mode == "ATLEAST_ONCE":
+        assert letters(heron) == []
+        assert set(numbers(out / "acked")) == set(range(2000))
+    else:
+        assert len(letters(heron)) <= raised // 3
 
 
 def busy_worker(heron: Heron, killed: set[int]) -> int:

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.runtime.programs.sizes import SIZES
 from tests.support.command import Heron
@@ -52,6 +53,7 @@ def test_slow_bolt_stops_the_spouts_and_its_cure_loses_nothing(heron: Heron, out
     assert heron.status("slow")["discarded_tuples"] == 0
 
 
+@pytest.mark.heavy
 def test_the_death_of_the_announcing_stream_manager_clamps_nobody_for_ever(heron: Heron, out: Path) -> None:
     count = 12_000
     heron.submit(PROGRAMS / "faults.py", "slow", "--out", out, "--count", count, "--pad", 1000, "--containers", 2,
@@ -68,6 +70,7 @@ def test_the_death_of_the_announcing_stream_manager_clamps_nobody_for_ever(heron
     assert not any(beat.clamped for beat in inside(heron, "slow").stmgrs)
 
 
+@pytest.mark.heavy
 def test_tuples_of_every_size_pass_or_are_refused_and_the_links_survive(heron: Heron) -> None:
     heron.submit(PROGRAMS / "sizes.py", "sizes")
     heron.when_state("sizes", "FINISHED")

@@ -89,7 +89,12 @@ def seconds_of(cause: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("mode", "kind"), [("ATLEAST_ONCE", "sync"), ("EFFECTIVELY_ONCE", "sync"), ("ATLEAST_ONCE", "async")]
+    ("mode", "kind"),
+    [
+        ("ATLEAST_ONCE", "sync"),
+        ("EFFECTIVELY_ONCE", "sync"),
+        pytest.param("ATLEAST_ONCE", "async", marks=pytest.mark.heavy),
+    ],
 )
 def test_spouts_are_called_when_the_last_sink_is_ready(heron: Heron, home: Path, mode: str, kind: str) -> None:
     gate = home / "gate"
@@ -113,6 +118,7 @@ def test_spouts_are_called_when_the_last_sink_is_ready(heron: Heron, home: Path,
     assert "Assertion" not in heron.log_text("gated")
 
 
+@pytest.mark.heavy
 def test_a_sink_that_restarts_alone_stops_no_spout(heron: Heron, home: Path) -> None:
     gate = home / "gate"
     gate.touch()
@@ -176,6 +182,7 @@ SLOW_START = """
 """
 
 
+@pytest.mark.heavy
 def test_no_tuple_times_out_while_a_bolt_initialises(heron: Heron, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = heron("submit", "local", write_program(tmp_path, SLOW_START), "-", out, "--wait").ok()

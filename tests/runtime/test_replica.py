@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from heronpy.ckpt import catalogue
 from tests.runtime.test_rewinding import PROGRAM, QUICK, finished_exactly, moves, progress
@@ -27,6 +28,7 @@ def when_copied(replica: Path) -> int:
     return newest(replica)
 
 
+@pytest.mark.heavy
 def test_a_topology_goes_on_from_the_replica_when_its_store_is_gone(heron: Heron, out: Path) -> None:
     store, replica = out.parent / "store A", out.parent / "store B"
     places = "--config-property", f"heron.checkpoint.root={store}", "--config-property", "heron.checkpoint.retained=2"

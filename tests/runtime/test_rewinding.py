@@ -72,6 +72,7 @@ def finished_exactly(heron: Heron, out: Path, *letters: str) -> None:
         assert {r["key"]: r["count"] for r in rows} == Counter(f"k{n % KEYS}" for n in range(total))
 
 
+@pytest.mark.heavy
 def test_only_the_connected_region_goes_back_and_the_data_path_needs_no_master(heron: Heron, out: Path) -> None:
     """F01, F03, F10."""
     submit(heron, out, "--regions", 2, "--config-property", "heron.tmaster.stmgr_lost_s=2")
@@ -134,6 +135,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.heavy
 def test_a_damaged_checkpoint_is_passed_over_and_without_any_it_does_not_start_empty(heron: Heron, out: Path) -> None:
     """F23."""
     submit(heron, out, "--config-property", "heron.checkpoint.interval_s=1000")

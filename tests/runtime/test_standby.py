@@ -82,6 +82,7 @@ def replace_masters(world: World, runs: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
+@pytest.mark.heavy
 def test_killed_and_stopped_masters_do_not_disturb_the_topology(home: Path) -> None:
     """Same tasks, attempts and plan; checkpoint ids go on; every tuple counted once; the rate stays what it was."""
     settings = {"heron.tmaster.standbys": 1, "heron.tmaster.takeover_s": 1.0, "heron.checkpoint.interval_s": 0.3}

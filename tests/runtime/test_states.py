@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,42 @@ def test_a_sink_whose_dependency_was_away_comes_back_by_itself(heron: Heron, out
     assert (totals["lost"], totals["lost_estimated"]) == (0, False)
 
 
+@pytest.mark.heavy
+def test_an_outage_stays_one_for_the_successors_of_executor_and_topology_master(heron: Heron, out: Path) -> None:
+    """That its tasks have run once is known to whoever comes after; no number of restarts falls."""
+    heron.submit(PROGRAM, "away", "--out", out, "--config-property", "heron.executor.restart_backoff_max_s=0.5")
+    when_stored(out, 100)
+    (out / "away").touch()
+    seen: set[str] = set()
+    restarts: dict[str, int] = {}
+
+    def down(status: dict[str, Any]) -> bool:
+        seen.add(status["lifecycle"])
+        for container in status["containers"]:
+            for process in container["processes"]:
+                assert process["restarts"] >= restarts.get(process["name"], 0), process
+                restarts[process["name"]] = process["restarts"]
+        return bool(re.match(r"2 of 2 tasks of store are down, restart .*the database is away", status["cause"]))
+
+    heron.when("away", down, "both tasks of store down")
+    for victim in ("executor-1", "tmaster"):
+        before, pid = dict(restarts), heron.pid("away", victim)
+        os.kill(pid, signal.SIGKILL)
+        heron.when(
+            "away",
+            lambda status: down(status) and restarts["container_1_store_2"] > before["container_1_store_2"] + 1,  # noqa: B023
+            f"the outage after {victim} was killed",
+        )
+        assert heron.pid("away", victim) != pid
+    assert seen <= {"RUNNING", "DEGRADED"}, seen
+    (out / "away").unlink()
+    heron.when_state("away", "RUNNING")
+    (out / "end").touch()
+    heron.when_state("away", "FINISHED")
+    assert set(stored(out)) == set(range(1, max(stored(out)) + 1))
+
+
+@pytest.mark.heavy
 def test_restart_of_a_component_is_done_when_its_tasks_are_back(heron: Heron, out: Path) -> None:
     heron.submit(PROGRAM, "again", "--out", out, "--mode", "ATMOST_ONCE")
     when_stored(out, 50)
@@ -75,6 +112,7 @@ def test_restart_of_a_component_is_done_when_its_tasks_are_back(heron: Heron, ou
     assert component(ended, "store")["executed"] == count
     assert ended["totals"] == {
         "acked": count, "failed": 0, "not_resent": 0, "replayed": 0, "dead_letters": 0, "lost": 0, "lost_estimated": False,
+            "lost_unknown": False, "letters_at_least": False,
         "restores": 0, "at_least": False, "dead_letters_estimated": False, "replayed_unknown": False, "spouts_begun_again": 0, "begun_again": [],
     }  # fmt: skip
 
@@ -94,13 +132,13 @@ def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
         totals,
     )
     assert last.startswith("Topology 'lossy' FINISHED WITH LOSSES: a")  # about n, or an unknown number
-    assert (
-        complained.startswith("error: topology 'lossy' gave up tuples (0 dead letters, a")
-        and "its results are not complete" in complained
-    )
+    sure = "about" in totals
+    gave_up, so = ("gave up", "are not") if sure else ("may have given up", "may not be")
+    assert complained.startswith(f"error: topology 'lossy' {gave_up} tuples (0 dead letters, a"), complained
+    assert f"its results {so} complete" in complained
 
 
-@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("killed", [True, pytest.param(False, marks=pytest.mark.heavy)])
 def test_a_spout_that_begins_again_leaves_no_bound_of_what_is_counted_twice(
     heron: Heron, out: Path, killed: bool
 ) -> None:
@@ -123,6 +161,7 @@ def test_a_spout_that_begins_again_leaves_no_bound_of_what_is_counted_twice(
     assert complained.startswith("warning: task 1 of numbers began again, so an unknown number of tuples")
 
 
+@pytest.mark.heavy
 def test_no_total_falls_when_a_task_and_the_topology_master_die_together(heron: Heron, out: Path) -> None:
     """The master stands still while the spout is replaced, and its successor knows old counts of the first process."""
     heron.submit(PROGRAM, "heir", "--out", out)
@@ -157,7 +196,7 @@ def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:
     assert sorted(stored(out)) == [number for number in range(1, count + 1) if number != 50]
 
 
-@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize("deaf", [pytest.param(False, marks=pytest.mark.heavy), True])
 def test_what_fails_is_sent_again_or_is_a_loss(heron: Heron, out: Path, deaf: bool) -> None:
     """Without a fail() of its own a spout sends nothing again: its failed tuples were "replayed" before."""
     run = heron.start(

@@ -7,6 +7,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from heronpy.proto import control_pb2
 from tests.support.command import Heron
 from tests.support.inside import ask_master, inside
@@ -21,6 +23,7 @@ def seen(out: Path) -> int:
     return (out / "seen").stat().st_size
 
 
+@pytest.mark.heavy
 def test_a_stopped_executor_goes_on_where_it_was(heron: Heron, out: Path) -> None:
     """Its tasks flow on meanwhile; what died in that time is restarted when it can look again."""
     heron.submit(PROGRAM, "exits", "--out", out)
@@ -38,6 +41,7 @@ def test_a_stopped_executor_goes_on_where_it_was(heron: Heron, out: Path) -> Non
         assert heron.pid("exits", name) == pids[name], name
 
 
+@pytest.mark.heavy
 def test_an_executor_that_was_replaced_is_a_zombie(heron: Heron, out: Path) -> None:
     """A newer one of its container has registered: it ends, and all its processes with it."""
     heron.submit(PROGRAM, "exits", "--out", out)

@@ -28,6 +28,7 @@ def test_tasks_have_the_arguments_of_the_submit(heron: Heron, out: Path) -> None
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.heavy
 def test_interrupting_the_wait_detaches_and_says_how_to_come_back(heron: Heron, signum: int) -> None:
     code, err = interrupted_wait(heron, signum)
     assert code == 130
@@ -84,6 +85,7 @@ STEADY = """
 """
 
 
+@pytest.mark.heavy
 def test_wait_outlasts_a_scheduler_that_is_killed_and_started_again(heron: Heron, tmp_path: Path) -> None:
     submit = heron.start("submit", "local", write_program(tmp_path, STEADY), "--wait")
     try:

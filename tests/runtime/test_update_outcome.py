@@ -23,7 +23,8 @@ SLOW = """
 """
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
 def test_an_update_outlives_its_master(heron: Heron, out: Path, fails: bool) -> None:
     program = out / "slow.py"
     text = (EXAMPLES / "word_count.py").read_text()

@@ -27,8 +27,9 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.statemgr import znode
 from heronpy.statemgr.localfs import LocalStateManager
-from heronpy.storage.checkpoints import CheckpointStore, check_trusted, open_location
+from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.dead_letters import read_letters
+from heronpy.storage.locations import check_trusted, open_location
 from heronpy.storage.stores import OneStore
 from heronpy.tmaster.store import Store
 from heronpy.wire import codec

@@ -264,6 +264,7 @@ def test_control_messages_at_a_stream_manager(no_surprise: None, home: Path) -> 
         manager = Stmgr(launch, 1, 1)
         fed = Fed(manager._on_control, f"ipc://{home}/c")
         manager._control = fed.server
+        manager._export = lambda: None  # to a socket that is not open here
         topology = make_topology({"word": 2}, {"count": 2})
         record = plan_pb2.StmgrRecord(id="stmgr-1", container=1, epoch=1)
         plan = build_physical_plan(topology, make_packing(topology, 1), [record], 1, 1)

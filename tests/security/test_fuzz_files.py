@@ -23,14 +23,15 @@ from heronpy.common.settings import resolve
 from heronpy.connectors.durable_files import read_json
 from heronpy.connectors.spark.handover import Manifest
 from heronpy.net import curve
-from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.launch import LaunchSpec, load_submitted
 from heronpy.plan.physical_plan import build_physical_plan
 from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import znode
 from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.storage.checkpoint_files import DamagedFileError, encode_metadata
-from heronpy.storage.checkpoints import CheckpointStore, open_location
+from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.dead_letters import DeadLetterFile, read_letters
+from heronpy.storage.locations import open_location
 from heronpy.storage.packages import PackageStore
 from heronpy.storage.stores import OneStore
 from instance.poison_journal import Journal, Mark
@@ -63,7 +64,9 @@ def test_launch_files_and_keys(home: Path) -> None:
     deployed.state.close()
     file = home / "launch.json"
     seeds = [Path(deployed.launch_file).read_bytes(), json.dumps({"settings": {}}).encode(), b"[" * 5_000]
-    assert feed(file, seeds, "launch", lambda: LaunchSpec.load(file), ConfigError)
+    assert feed(file, seeds, "launch", lambda: load_submitted(file), ConfigError)
+    here = Path(deployed.launch_file).with_name("here.json")
+    assert feed(here, [here.read_bytes()], "here", lambda: LaunchSpec.load(deployed.launch_file), ConfigError)
     curve.generate(str(home))
     key = curve.folder_of(str(home)) / "client.key"
     refused = feed(key, [key.read_bytes()], "keys", lambda: curve.load(str(home), "wc-1"), ConfigError)

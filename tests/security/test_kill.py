@@ -82,6 +82,7 @@ def test_a_kill_spares_whoever_only_names_the_launch_file(heron: Heron, room: Pa
 
 
 @needs_root
+@pytest.mark.heavy
 def test_a_kill_spares_a_process_of_another_user_with_the_very_same_command_line(heron: Heron, room: Path) -> None:
     launch = str(abandon(heron))
     argv = ["python", "-m", LOOKALIKE, "--launch", launch]

@@ -191,6 +191,7 @@ def idle_connections(places: list[str] | list[int], count: int, uid: int, says: 
         assert idle.poll() is None
 
 
+@pytest.mark.heavy
 def test_a_thousand_idle_connections_of_the_same_user_end_no_process(default: Heron) -> None:
     pids = {process.pid for process in default.processes()}
     for pid in pids:
@@ -228,6 +229,7 @@ def test_a_thousand_idle_connections_over_tcp_end_no_stream_manager(heron: Heron
     "says",
     ["", "GET /metrics HT", pytest.param("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", marks=pytest.mark.heavy)],
 )
+@pytest.mark.heavy
 def test_a_flood_of_another_user_takes_the_metrics_page_from_nobody(default: Heron, says: str) -> None:
     """Three times what a page serves at once: some say nothing, some never end their request, some do not read."""
     ports = [int(one["metrics_port"]) for one in default.status("wc")["containers"]]
@@ -241,6 +243,7 @@ def test_a_flood_of_another_user_takes_the_metrics_page_from_nobody(default: Her
     assert {process.pid for process in default.processes()} == pids
 
 
+@pytest.mark.heavy
 def test_no_port_of_a_topology_over_tcp_opens_without_its_key(heron: Heron, mark: Path) -> None:
     start(heron, "--config-property", "heron.security.transport=tcp")
     pages = {int(one["metrics_port"]) for one in heron.status("wc")["containers"]}

@@ -24,7 +24,8 @@ from heronpy.clusters.target import unix_user
 from heronpy.common.errors import ConfigError, HeronError, PackageError
 from heronpy.common.folders import check_root, make_folders, make_output, read_own
 from heronpy.proto import checkpoint_pb2
-from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError, check_trusted, open_location
+from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError
+from heronpy.storage.locations import check_trusted, open_location
 from heronpy.storage.package_manifest import check_entry
 from heronpy.storage.packages import PackageStore
 from tests.security.evil import TERMINAL

@@ -1,4 +1,7 @@
-"""`python -m tests.sim --seeds N [--seed S]`: deterministic simulation of the whole control and data path (F39)."""
+"""`python -m tests.sim --seeds N [--seed S] [--what cluster|placement]`: deterministic simulation (F39).
+
+`cluster`: the whole control and data path of a topology; `placement`: its schedulers over an engine with many hosts.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import sys
 import time
 from collections import Counter
 
+from heronpy.engines.lease import Fencing
+from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
 
 
@@ -17,18 +22,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this one only and show its events")
     parser.add_argument("--story", action="store_true", help="with --seed: show every event, not only the last ones")
-    parser.add_argument("--mode", default="", help="only topologies of this reliability mode")
+    parser.add_argument("--mode", default="", help="only this reliability mode, or this fencing")
+    parser.add_argument("--what", choices=("cluster", "placement"), default="cluster")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     options = parser.parse_args(argv)
+
+    def run(seed: int, story: bool = False) -> Result:
+        if options.what == "placement":
+            return run_placement(seed, Fencing(options.mode) if options.mode else None, story)
+        return run_seed(seed, folder, mode=options.mode, story=story)
+
     with simulator() as folder:
         if options.seed is not None:
-            result = run_seed(options.seed, folder, mode=options.mode, story=options.story)
+            result = run(options.seed, options.story)
             print(result.report() if not result.ok else f"{result.tail}\nseed {result.seed} passes")
             print(f"{result.events} events, {result.real_s:.2f} s, trace {result.digest}")
             print(f"{dict(sorted(result.stats.items()))}")
             return int(not result.ok)
         seeds = range(options.first, options.first + options.seeds)
-        failed = run_many(seeds, lambda seed: run_seed(seed, folder, mode=options.mode), options.stop)
+        failed = run_many(seeds, run, options.stop)
     if failed:
         print("failed: " + " ".join(str(result.seed) for result in failed))
     return int(bool(failed))

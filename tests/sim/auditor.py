@@ -19,7 +19,7 @@ from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, S
 from heronpy.common.settings import settings_for
 from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import paths
-from heronpy.storage.checkpoints import open_location
+from heronpy.storage.locations import open_location
 from heronpy.storage.stores import OneStore
 from heronpy.wire.codec import decoder
 from heronpy.wire.frames import Frame

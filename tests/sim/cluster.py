@@ -16,7 +16,6 @@ import heronpy.net.rpc
 import heronpy.tmaster.archive
 import instance.checkpoints
 import instance.control
-import instance.definition
 import instance.lifecycle
 import instance.link
 import instance.metrics
@@ -30,8 +29,8 @@ from heronpy.common.setting_types import CheckpointSettings, ExecutorSettings, P
 from heronpy.common.settings import resolve, settings_for
 from heronpy.executor.desired import STANDBY, TMASTER, desired_processes
 from heronpy.packing import pack
-from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitHints, ExitReason
+from heronpy.procs.handed_plans import hand, plan_file, topology_file
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
     DesiredChanged,
@@ -60,6 +59,7 @@ from tests.sim.modules import Executor, SimEvent, join_thread
 from tests.sim.network import Network
 from tests.sim.state import StateModel
 from tests.sim.workload import Program, Shape
+from tests.support.launch import launch_spec
 
 TOPOLOGY = "sim"
 #: Of virtual time; what a test waits for comes earlier.
@@ -120,7 +120,6 @@ def replacements() -> list[tuple[Any, str, Any]]:
         (instance.lifecycle, "_install_signals", install_signals),
         (instance.lifecycle, "_let_zeromq_finish", lambda timeout_s: None),
         (instance.metrics.TaskMetrics, "sample_process", lambda metrics: None),
-        (instance.definition, "open_state_of", open_state),
         (stmgr.shell, "open_state_of", open_state),
     ]
 
@@ -141,21 +140,12 @@ class Cluster:
         self.disk.clear()
         self.topology = shape.topology(settings)
         resolved = resolve("local", (), {**settings, "heron.checkpoint.root": str(self.disk.root)}, {}, ())
-        self.launch = LaunchSpec(
-            topology=TOPOLOGY,
-            topology_id=self.topology.id,
-            cluster="local",
-            role="sim",
-            environ="default",
-            submission_user="sim",
-            release="sim",
-            working_dir=str(folder / "work"),
+        self.launch = launch_spec(
+            TOPOLOGY,
+            self.topology.id,
+            folder / "work",
             sockets_dir=str(folder / "sockets"),
             state_root="",
-            state_type="local",
-            package_dir=None,
-            main_file=None,
-            python="",
             settings=resolved.settings,
         )
         for name in (self.launch.working_dir, self.launch.sockets_dir):
@@ -329,6 +319,9 @@ class Container:
         """Run what the packing plan wants here."""
         cluster = self.cluster
         settings = settings_for(cluster.launch, ExecutorSettings)
+        sockets = cluster.launch.sockets_dir
+        hand(topology_file(sockets, self.number), cluster.topology.SerializeToString())
+        hand(plan_file(sockets, self.number), cluster.packing.SerializeToString())
         specs = desired_processes(
             cluster.packing,
             self.number,

@@ -42,6 +42,8 @@ class Result:
     violations: list[str] = field(default_factory=list)
     tail: str = ""
     stats: Counter[str] = field(default_factory=Counter)
+    #: How to see it again, but for the seed.
+    again: str = "make sim"
 
     @property
     def ok(self) -> bool:
@@ -51,7 +53,7 @@ class Result:
         """For people: what is wrong, what came before, and how to see it again."""
         lines = [f"seed {self.seed} ({self.mode}) failed after {self.took_s:.3f} simulated seconds:"]
         lines += [f"  {text}" for text in self.violations]
-        lines += ["the last events:", self.tail, f"replay it with: make sim SEED={self.seed}"]
+        lines += ["the last events:", self.tail, f"replay it with: {self.again} SEED={self.seed}"]
         return "\n".join(lines)
 
 
@@ -88,7 +90,7 @@ def simulator() -> Iterator[Path]:
             logger.setLevel(logging.INFO)
             logger.propagate = False
             logger.addHandler(listener)
-        gc.collect()
+        # Frozen garbage waits; to collect it first takes long in a process that has run many tests.
         gc.freeze()
         gc.disable()
         try:

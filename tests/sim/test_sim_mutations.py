@@ -9,7 +9,7 @@ import pytest
 
 import heronpy.storage.checkpoints
 from heronpy.ckpt.snapshot import TaskState
-from heronpy.storage.checkpoints import open_location
+from heronpy.storage.locations import open_location
 from heronpy.tmaster.coordinator import Announce, Coordinator
 from heronpy.tmaster.effects import Persist
 from instance.alignment import Aligner, Step

@@ -85,6 +85,7 @@ class Tup:
         self.values = values
 
 
+@pytest.mark.heavy
 def test_the_bolts_and_the_report_agree_with_pandas_on_all_flights(csv_file, tmp_path):
     lines = csv_file.read_text().splitlines()[1:]
     random.Random(1).shuffle(lines)

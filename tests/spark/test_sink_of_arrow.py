@@ -10,12 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from heronpy.api.bolt.bolt import takes_batches
-from heronpy.api.spout.spout import Spout
-from heronpy.api.stream import Grouping, Stream
-from heronpy.api.topology import TopologyBuilder
 from heronpy.connectors.spark.sink import SparkSink
 from instance.in_batch import InBatch
-from instance.routing import takes_arrow
 from instance.tuples import InFrame
 from tests.connectors.two_phase import Tup, start, state_of
 from tests.spark.support import start_sink
@@ -136,22 +132,53 @@ def test_the_schema_of_the_stream_is_inferred_once_with_tuples_before_it(home: P
     assert found.schema.field("n").type == pa.int32() and sorted(found["n"].to_pylist(), key=str) == [5, 6, None]
 
 
-class Numbers(Spout):
-    outputs = [Stream(schema=SCHEMA), Stream(["n"], "plain")]
-
-
 class Own(SparkSink):
     def process(self, tup: Any) -> None:
         super().process(tup)
 
 
-@pytest.mark.parametrize(("stream", "expected"), [("default", True), ("plain", False)])
-def test_only_a_sink_of_such_a_stream_takes_batches(stream: str, expected: bool) -> None:
-    builder = TopologyBuilder("sinks")
-    spout = builder.add_spout("numbers", Numbers, par=1)
-    sink = SparkSink.spec("store", {spout[stream]: Grouping.SHUFFLE}, aggregate="a.b", fields=["n"])
-    builder.add_spec(sink)
-    topology = builder.build()
-    found = takes_arrow(topology, topology.bolts[0])
-    assert found is expected and takes_batches(SparkSink, found) is expected
-    assert not takes_batches(Own, True), "its own process gets single tuples"
+def test_a_sink_takes_batches_unless_it_has_a_process_of_its_own() -> None:
+    assert takes_batches(SparkSink) and not takes_batches(Own)
+
+
+def plain_batch(rows: list[list[Any]], first: int = 0) -> InBatch:
+    """Rows of two columns that came as values."""
+    frame = InFrame("numbers", "default", 1, first + len(rows), 0.0)
+    flat = [value for row in rows for value in row]
+    return InBatch(frame, "default", ["n", "word"], flat, range(first, first + len(rows)))
+
+
+def words(**options: Any) -> SparkSink:
+    return start_sink("store", 7, schema={"n": "int64", "word": "string"}, aggregate="module.function", **options)
+
+
+def test_rows_that_come_together_as_values_become_columns_and_no_objects(home: Path, no_tuples: list[int]) -> None:
+    sink = words(batch_rows=700)
+    heard = Heard(sink)
+    for first in range(0, 2000, 50):
+        sink.process_batch(plain_batch([[n, f"w{n}"] for n in range(first, first + 50)], first))
+    assert heard.acked == []
+    sink.finish()
+    assert sorted(written(home)) == list(range(2000)) and no_tuples == []
+    assert sorted(heard.acked) == list(range(2000)) and heard.failed == []
+    assert sink.counts.get_value_and_reset()["batches"] == 3
+
+
+def test_only_the_values_that_do_not_fit_are_refused_and_rows_stay_in_order(home: Path) -> None:
+    sink = words(batch_rows=100)
+    heard = Heard(sink)
+    sink.process_batch(plain_batch([[0, "a"]]))
+    sink.process_batch(plain_batch([[1, "b"], [1.5, "c"], [2, 7], [3, None]], first=1))
+    sink.process_batch(plain_batch([[4, "d"]], first=5))
+    sink.finish()
+    assert written(home) == [0, 1, 3, 4]
+    assert sorted(heard.failed) == [2, 3] and sorted(heard.acked) == [0, 1, 4, 5]
+
+
+def test_a_schema_is_inferred_from_values_that_come_together(home: Path) -> None:
+    sink = start_sink("store", 7, fields=["n", "word"], aggregate="module.function", batch_rows=3)
+    Heard(sink)
+    for n in range(8):
+        sink.process_batch(plain_batch([[n, "x"]], first=n))
+    sink.finish()
+    assert written(home) == list(range(8))

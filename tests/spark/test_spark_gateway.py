@@ -23,6 +23,7 @@ import zmq
 
 from heronpy.connectors.spark.handover import Folder
 from heronpy.net.rpc import parse
+from heronpy.plan.launch import LaunchSpec
 from tests.spark.support import GatewaySupervisor, Tup, make_launch, start_sink, wait_for
 from tests.support.leaks import LeakCheck
 
@@ -109,6 +110,7 @@ def test_two_sinks_of_two_tasks(gateway, tmp_path):
     assert not (tmp_path / "one" / "_staging").exists()
 
 
+@pytest.mark.heavy
 def test_a_tuple_is_acked_only_after_its_commit_record(gateway, tmp_path):
     bolt = sink("order", 1, tmp_path / "t")
     folder = Folder(gateway.launch.parent / "spark", "order")
@@ -120,6 +122,7 @@ def test_a_tuple_is_acked_only_after_its_commit_record(gateway, tmp_path):
     assert len(seen) == 300 and all(done >= index // 100 + 1 for index, done in enumerate(seen))
 
 
+@pytest.mark.heavy
 def test_the_last_batch_is_flushed_by_finish_and_by_time(gateway, tmp_path):
     bolt = sink("flush", 1, tmp_path / "t", batch_interval_s=0.1)
     bolt.process(Tup(1, ("a", 1)))
@@ -208,7 +211,7 @@ def test_a_function_that_cannot_be_loaded_is_named(gateway, tmp_path):
 def test_garbage_on_the_socket_does_no_harm(gateway, tmp_path):
     bolt = sink("garbage", 1, tmp_path / "t")
     dealer = zmq.Context.instance().socket(zmq.DEALER)
-    dealer.connect(f"ipc://{json.loads(gateway.launch.read_text())['sockets_dir']}/spark-gateway")
+    dealer.connect(f"ipc://{LaunchSpec.load(gateway.launch).sockets_dir}/spark-gateway")
     for data in (b"", b"\xff" * 100, b'{"type":"ready"}'):
         dealer.send(data)
     from heronpy.connectors.spark.link import Ready, encode

@@ -11,7 +11,8 @@ from heronpy.common.errors import ConfigError, FencedError, StateError
 from heronpy.connectors.durable_files import run_token, safe_name
 from heronpy.connectors.spark.handover import Folder, Manifest, parse_stem
 from heronpy.connectors.spark.outbox import Outbox
-from heronpy.spark.batch import Batch, publish
+from heronpy.connectors.spark.tables import publish
+from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import OUTCOMES_KEPT, Inbox
 from heronpy.spark.lanes import Ticket
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -19,7 +20,7 @@ from heronpy.connectors.spark.options import (
     encode_aggregate,
     make_options,
 )
-from heronpy.connectors.spark.requirements import parse_java_version
+from heronpy.connectors.spark.requirements import check_master, parse_java_version
 from heronpy.connectors.spark.rows import RowShape, decode_schema, encode_schema
 from heronpy.proto import topology_pb2
 
@@ -129,6 +130,37 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'heronpy\[spark\]'"):
         check_spark()
+
+
+def test_masters(monkeypatch):
+    for master in ("local", "local[2]", "local[*]", "local-cluster[2,1,1024]", "yarn", "k8s://https://host:6443"):
+        check_master(master)
+    for master in ("", "locl", "spark://", "host:7077"):
+        with pytest.raises(ConfigError, match="is no Spark master; use"):
+            check_master(master)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        check_master(f"spark://127.0.0.1:{port}")
+        check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+        check_master(f"sc://127.0.0.1:{port}/;user_id=me")
+    with pytest.raises(
+        ConfigError, match=rf"sc://127\.0\.0\.1:{port} cannot be reached from this host \(Connection refused\)"
+    ):
+        check_master(f"sc://127.0.0.1:{port}/;user_id=me")
+    with pytest.raises(ConfigError, match="SPARK_CONNECT_AUTHENTICATE_TOKEN") as refused:
+        check_master("sc://host:15002/;token=geheim")
+    assert "geheim" not in str(refused.value)
+
+
+def test_spark_connect_needs_its_packages_and_no_java(monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda name: name)
+    check_spark("sc://host:15002")
+    monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda name: name if name != "grpc" else None)
+    with pytest.raises(ConfigError, match=r"grpc is missing; run: pip install 'heronpy\[spark-connect\]'"):
+        check_spark("sc://host:15002")
 
 
 # -- rows -------------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def meeting(people: int) -> Callable[..., None]:
     return aggregate
 
 
+@pytest.mark.heavy
 def test_batches_of_two_tasks_run_at_once_each_with_views_of_its_own(
     gateway: GatewaySupervisor, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_batches_of_one_task_stay_in_order_one_at_a_time(gateway: GatewaySupervi
     assert totals(tmp_path / "t") == {"a": 2 * sum(range(40))}
 
 
+@pytest.mark.heavy
 def test_a_function_that_raises_is_no_matter_of_the_one_beside_it(gateway: GatewaySupervisor, tmp_path: Path) -> None:
     def broken(spark: Any, df: Any, batch: Any) -> None:
         from pathlib import Path

@@ -80,6 +80,7 @@ def doors(supervisor: GatewaySupervisor) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.heavy
 def test_a_stranger_is_refused_at_every_port(tmp_path: Path) -> None:
     with spark(tmp_path) as supervisor:
         ports = doors(supervisor)
@@ -101,6 +102,7 @@ def test_a_stranger_is_refused_at_every_port(tmp_path: Path) -> None:
         assert modes and not any(modes.values())
 
 
+@pytest.mark.heavy
 def test_who_asks_for_it_gets_ports_without_a_secret(tmp_path: Path) -> None:
     """The same message is deserialised then: the test above can see the difference."""
     with spark(tmp_path, **{"spark.authenticate": "false"}) as supervisor:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.common.setting_types import SparkSettings
 from heronpy.common.units import GB, MB
 from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.spark import archive
-from heronpy.spark.tuning import JAVA_OPTIONS, driver_memory, java_options
+from heronpy.spark.tuning import JAVA_OPTIONS, driver_bytes, driver_memory, java_options
 
 
 @given(st.integers(1, 1 << 44))
@@ -26,6 +27,12 @@ def test_the_driver_gets_a_share_of_its_container(container: int) -> None:
 def test_more_memory_never_means_less() -> None:
     found = [int(driver_memory(size * MB)[:-1]) for size in range(1, 64 * 1024, 100)]
     assert found == sorted(found) and found[0] == 512 and found[-1] == 4096
+
+
+def test_container_0_is_sized_for_the_driver_that_it_has() -> None:
+    assert driver_bytes(SparkSettings(driver_memory="3g")) == 3 * GB
+    assert driver_bytes(SparkSettings(master="spark://h:7077")) == 512 * MB
+    assert driver_bytes(SparkSettings(master="sc://h:15002", driver_memory="3g")) == 512 * MB, "the driver is elsewhere"
 
 
 def test_the_users_java_options_replace_ours() -> None:

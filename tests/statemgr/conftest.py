@@ -15,6 +15,7 @@ from heronpy.statemgr import open_state
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
+from tests.support.doors import Door
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
 
 Open = Callable[[], StateManager]
@@ -51,12 +52,22 @@ def zookeeper_root(zookeeper: ZooKeeperServer) -> str:
     return f"{zookeeper.hosts}/tests/{next(_roots)}"
 
 
-@pytest.fixture(params=["local", "local-polling", "memory", "zookeeper"])
+@pytest.fixture
+def any_door(tmp_path: Path) -> Iterator[Door]:
+    """A door of a scheduler that refuses no node."""
+    door = Door(tmp_path / "door", rules="any")
+    door.start()
+    yield door
+    door.kill()
+
+
+@pytest.fixture(params=["local", "local-polling", "memory", "zookeeper", "door"])
 def open_manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens managers that share one state, each in the part of a process of its own."""
     opened: list[StateManager] = []
     store = MemoryStore()
     root = request.getfixturevalue("zookeeper_root") if request.param == "zookeeper" else ""
+    door: Door | None = request.getfixturevalue("any_door") if request.param == "door" else None
     if request.param == "local-polling":
 
         def unavailable(self: object) -> None:
@@ -70,6 +81,8 @@ def open_manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: py
             manager = MemoryStateManager(store)
         elif request.param == "zookeeper":
             manager = open_state("zookeeper", root)
+        elif door is not None:
+            manager = open_state("door", str(door.ticket(len(opened))))
         else:
             manager = LocalStateManager(tmp_path / "state")
         opened.append(manager)

@@ -12,10 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
 
 
-def start(kind: str, code: str, root: object) -> subprocess.Popen[bytes]:
+def start(kind: str, code: str, root: object, session_s: float = 10.0) -> subprocess.Popen[bytes]:
     """Run code in a process of its own until it prints its first line."""
     head = "import sys, os, signal\nfrom heronpy.statemgr import open_state\n"
-    head += f"state = open_state('{kind}', sys.argv[1])\n"
+    head += "from heronpy.common.setting_types import StatemgrSettings\n"
+    head += f"state = open_state('{kind}', sys.argv[1], StatemgrSettings(session_timeout_s={session_s}))\n"
     process = subprocess.Popen(
         [sys.executable, "-c", head + code, str(root)],
         stdout=subprocess.PIPE,

@@ -106,7 +106,7 @@ for number in range(1_000_000):
 """
     jitter = random.Random(7)
     version = state.set("pplans/a", b"-1 " * 20_000)
-    for _ in range(50):
+    for _ in range(20):
         process = start("local", code, tmp_path / "state")
         changed = threading.Event()
         watch = state.watch("pplans/a", lambda path, changed=changed: changed.set())

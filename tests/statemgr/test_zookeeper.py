@@ -100,6 +100,7 @@ def test_an_outage_is_one_sentence_and_does_not_stop_an_event_loop(
     assert state.get("topologies/a") == (b"", 1)
 
 
+@pytest.mark.heavy
 def test_a_rolling_restart_and_a_lost_quorum_cost_nothing(
     make: Make, ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_rolling_restart_and_a_lost_quorum_cost_nothing(
     assert state.session.number == number, "the session ended with a server"
 
 
+@pytest.mark.heavy
 def test_a_slow_network_is_no_outage(make: Make, zookeeper: ZooKeeperServer) -> None:
     """F28: answers after two seconds; threads wait for them, an event loop does not, and the session lives on."""
     link = SlowLink(zookeeper.port)

@@ -27,12 +27,12 @@ EXPORT_S = 5.0
 class World:
     """The machine and a shell that does nothing but what the machine relies on; time passes by ticks."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence_s: float = 0.0, export_s: float = EXPORT_S) -> None:
         s = SETTINGS
         self.pressure = Backpressure(
             s.backpressure_high_bytes, s.backpressure_low_bytes, s.backpressure_lease_s, s.backpressure_renew_s
         )
-        self.machine = Control(s, 1, 3, self.pressure, EXPORT_S)
+        self.machine = Control(s, 1, 3, self.pressure, export_s, silence_s)
         self.now = 100.0
         self.machine.begin(self.now)
         self.done: list[tuple[float, events.Effect]] = []
@@ -235,6 +235,8 @@ def test_orders_go_to_the_tasks_that_are_here() -> None:
     assert ordered == [Tell(b"t:4:1", control_pb2.FinishTask(task_id=4))]
     done = control_pb2.CheckpointComplete(checkpoint=2)
     assert world.feed(events.TasksOrdered(done)) == [Tell(b"t:3:1", done), Tell(b"t:4:1", done)]
+    rate = control_pb2.TraceRate(per_s=100.0, lease_s=3.0)
+    assert world.feed(events.TasksOrdered(rate)) == [Tell(b"t:3:1", rate), Tell(b"t:4:1", rate)]
 
 
 # ---- time and bounds --------------------------------------------------------------------------
@@ -244,6 +246,47 @@ def test_a_change_is_reported_soon_and_a_few_times_more() -> None:
     world.wait(0.9)
     after = [at - 100.0 for at in world.when(Duty.SEND_HEARTBEAT)]
     assert after == pytest.approx([0.003, 0.103, 0.203, 0.303, 0.403])
+
+
+def test_while_nothing_moves_reports_are_rare_and_a_move_ends_that_at_once() -> None:
+    world = World(silence_s=3.3, export_s=1.0)
+    world.feed(plan(1, {3: 1}))
+    world.feed(registration())
+    world.feed(report(plan_version=1))
+    world.wait(6)
+    world.done.clear()
+    for _ in range(4):
+        world.feed(report(plan_version=1))
+        world.wait(3)
+    for duty in (Duty.SEND_HEARTBEAT, Duty.EXPORT_METRICS):
+        assert [after - before for before, after in pairwise(world.when(duty))] == pytest.approx([3.0] * 3)
+    begun = world.now
+    world.feed(report(plan_version=1, emitted=1))
+    world.wait(1.2)
+    assert len([at for at in world.when(Duty.SEND_HEARTBEAT) if begun < at]) >= 4
+    assert any(begun < at <= begun + 1 for at in world.when(Duty.EXPORT_METRICS))
+
+
+def test_with_a_peer_rounds_are_never_rare() -> None:
+    world = World(silence_s=3.3)
+    world.feed(plan(1, {3: 1}, {2: 1}))
+    world.wait(10)
+    world.done.clear()
+    world.wait(5)
+    assert len(world.when(Duty.PROBE_PEERS)) == 5
+
+
+def test_a_task_that_falls_silent_while_nothing_moves_is_noticed_as_early_as_ever() -> None:
+    world = World(silence_s=3.3)
+    world.feed(plan(1, {3: 1}))
+    world.feed(registration())
+    world.wait(14.5)
+    heard_at = world.now
+    world.feed(report(plan_version=1))
+    world.wait(15)
+    notes = [(at, effect.text) for at, effect in world.done if isinstance(effect, Note)]
+    [lost_at] = [at for at, text in notes if at > heard_at and "silent" in text]
+    assert SETTINGS.instance_lost_s < lost_at - heard_at <= SETTINGS.instance_lost_s + 1
 
 
 def test_owed_credit_is_returned_once() -> None:

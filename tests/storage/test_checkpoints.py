@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2
-from heronpy.storage.checkpoints import (
-    CheckpointStore,
-    DamagedFileError,
-    check_trusted,
-    files_of,
-    location_of,
-    open_location,
-)
+from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError, files_of
+from heronpy.storage.locations import check_trusted, location_of, open_location
 from tests.storage.checkpoint_crasher import metadata_of, piece
 from tests.support.states import Tasks, fill
 

@@ -200,7 +200,9 @@ class Heron:
         files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
         # The files that tell whether owners of nodes live are swept by the next owner.
         return sorted(
-            str(path) for path in files if path.name not in (".lock", ".reserve") and path.parts[0] != ".owners"
+            str(path)
+            for path in files
+            if path.name not in (".lock", ".reserve", ".host") and path.parts[0] != ".owners"
         )
 
     def leftovers(self) -> list[str]:

@@ -35,12 +35,12 @@ def main(argv: list[str] | None = None) -> int:
     name = _name(launch, arguments)
     folder = Path(launch.working_dir)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with open(folder / "starts", "a") as starts:
-        starts.write(f"{name} {os.getpid()} {arguments.epoch}\n")
-    with open(folder / "afters", "a") as afters:
-        afters.write(f"{name} {arguments.after or '-'}\n")
     exit_notice.claim()
     print(f"{name} starts with epoch {arguments.epoch}", flush=True)
+    with open(folder / "afters", "a") as afters:
+        afters.write(f"{name} {arguments.after or '-'}\n")
+    with open(folder / "starts", "a") as starts:  # last: a test that has seen it may end the child at once
+        starts.write(f"{name} {os.getpid()} {arguments.epoch}\n")
     behaviour = {}
     if (folder / "behaviour.json").exists():
         behaviour = json.loads((folder / "behaviour.json").read_text()).get(name, {})

@@ -1,17 +1,44 @@
-"""The real executor with fake children; `main(argv)` as `python -m heronpy.executor` has it."""
+"""The real executor with fake children; `main(argv)` as `python -m heronpy.executor` has it.
+
+Each request to its state manager appends a line to `<working_dir>/requests`.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
+from heronpy.executor import shell
 from heronpy.executor.__main__ import main as executor_main
 from heronpy.executor.desired import Roles
+from heronpy.plan.launch import LaunchSpec
+from heronpy.statemgr import open_state_of
 
 FAKES = "tests.support.fake_children"
 ROLES = Roles(tmaster=FAKES, stmgr=FAKES, instance=FAKES, spark_gateway=FAKES)
 
 
+class Counted:
+    """A state manager that writes down what is asked of it."""
+
+    def __init__(self, launch: LaunchSpec) -> None:
+        self._state = open_state_of(launch)
+        self._file = Path(launch.working_dir) / "requests"
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._state, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            with open(self._file, "a") as file:
+                file.write(f"{name} {arguments[0] if arguments else ''}\n")
+            return method(*arguments, **options)
+
+        return call
+
+
 def main(argv: list[str] | None = None) -> int:
+    shell.open_state_of = Counted  # type: ignore[assignment]
     return executor_main(argv, ROLES)
 
 

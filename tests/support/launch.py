@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any
 
+from heronpy.plan.here import Here
 from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.submitted import Submitted
 
 
 def launch_spec(topology: str, topology_id: str, working_dir: Path, **fields: Any) -> LaunchSpec:
-    """The launch file of a topology whose state and sockets are in its working folder, but for the fields given."""
+    """The launch of a topology whose state and sockets are in its working folder, but for the fields given."""
+    state_type = fields.get("state_type", "local")
     given: dict[str, Any] = {
         "cluster": "local",
         "role": "me",
         "environ": "default",
         "submission_user": "me",
         "release": "0",
+        "state_type": state_type,
+        **fields,
+    }
+    here: dict[str, Any] = {
         "working_dir": str(working_dir),
         "sockets_dir": str(working_dir),
-        "state_root": str(working_dir / "state"),
-        "state_type": "local",
-        "package_dir": None,
-        "main_file": None,
+        "state_root": str(working_dir / "state") if state_type == "local" else "",
         "python": sys.executable,
     }
-    return LaunchSpec(topology=topology, topology_id=topology_id, **{**given, **fields})
+    for name in [one.name for one in fields_of(Here) if one.name in given]:
+        if name != "state_root" or state_type == "local":
+            here[name] = given.pop(name)
+    return LaunchSpec(Submitted(topology=topology, topology_id=topology_id, **given), Here(**here))

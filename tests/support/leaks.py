@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 #: Things end on their own a moment after the test; after this they are leaks.
-PATIENCE_S = 3.0
+PATIENCE_S = 10.0
 #: Library-wide descriptors that are opened on first use and stay.
 _HARMLESS = ("anon_inode:", "/dev/", "/proc/", "/sys/", "/memfd:")
 

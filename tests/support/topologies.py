@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.ids import short_hash
+from heronpy.net import curve, door_keys
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import plan_pb2
+from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from tests.support.launch import launch_spec
@@ -84,8 +85,10 @@ def deploy(
     settings: dict[str, dict[str, Any]] | None = None,
     origins: dict[str, str] | None = None,
     needs_spark: bool = False,
+    engine: str = "",
+    **fields: Any,
 ) -> Deployed:
-    """Write what `heron submit` writes before it starts the scheduler."""
+    """Write what `heron submit` writes before it starts the scheduler; `fields` are of what was submitted."""
     topology_id = "word-count-1"
     working_dir = home / "topologies" / "local" / "me" / "word-count"
     working_dir.mkdir(mode=0o700, parents=True)
@@ -99,12 +102,19 @@ def deploy(
         needs_spark=needs_spark,
         settings=settings or {},
         origins=origins or {},
+        engine=engine,
+        **fields,
     )
+    if engine:
+        curve.generate(str(working_dir))
+        door_keys.make(str(working_dir))
     launch_file = working_dir / "launch.json"
     launch.save(launch_file)
     state = open_state(launch.state_type, launch.state_root)
     deployed = Deployed(launch, str(launch_file), state)
     execution = plan_pb2.ExecutionState(topology=launch.topology, topology_id=topology_id, launch_file=str(launch_file))
     state.create(paths.execution_state(launch.topology), execution.SerializeToString())
+    topology = topology_pb2.Topology(id=topology_id, name=launch.topology, state=topology_pb2.RUNNING)
+    state.create(paths.topology(launch.topology), topology.SerializeToString())
     deployed.publish(plan)
     return deployed

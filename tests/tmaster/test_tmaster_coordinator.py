@@ -219,11 +219,11 @@ def test_any_order_keeps_the_promises_and_without_faults_a_checkpoint_completes(
     for action in actions:
         act(m, action, rng)
     m.running = True
-    before = m.coordinator.completed
+    before = m.coordinator.log.completed
     for _ in range(60):
         m.advance(1.0)
         m.complete()
-    assert m.coordinator.completed > before
+    assert m.coordinator.log.completed > before
     assert m.asked <= m.answers.keys(), "somebody was not answered"
     usable = [r for r in m.stored.complete if r.kind == checkpoint_pb2.CHECKPOINT and not (r.damaged or r.abandoned)]
     assert len(usable) == m.settings.retained
@@ -238,7 +238,7 @@ def started(**options: object) -> Model:
 def test_the_two_kinds_have_times_of_their_own() -> None:
     m = started(timeout_s=3.0, savepoint_timeout_s=300.0)
     m.advance(3.0)
-    assert (m.coordinator.aborted, m.open) == (1, None)
+    assert (m.coordinator.log.aborted, m.open) == (1, None)
     assert "no answer from task 1 of count, 2 of count, 3 of count within 3 s" in m.coordinator.last_failure
     m.ask(True)
     m.advance(250.0)
@@ -284,7 +284,7 @@ def test_metadata_that_is_written_after_the_end_of_its_checkpoint_is_deleted() -
     m.coordinator.abort("task 1 ended", m.now)
     m.take()
     m.write()
-    assert m.pruned == {1} and not m.stored.complete and m.coordinator.completed == 0
+    assert m.pruned == {1} and not m.stored.complete and m.coordinator.log.completed == 0
 
 
 @pytest.mark.parametrize("savepoints", [0, 3])

@@ -133,7 +133,7 @@ def heal(world: World) -> None:
                 task.status.state = control_pb2.TASK_STARTING
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     actions=st.lists(st.sampled_from(ACTIONS), max_size=80),
     seed=st.integers(0, 2**32),

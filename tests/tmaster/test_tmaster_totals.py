@@ -18,6 +18,7 @@ ANY_COUNT = COUNT | st.just((1 << 64) - 1)
 TASK = st.tuples(st.just("task"), st.integers(1, 3), st.integers(1, 4), st.lists(ANY_COUNT, min_size=7, max_size=7))
 STMGR = st.tuples(st.just("stmgr"), st.integers(1, 2), st.integers(1, 4), st.lists(ANY_COUNT, min_size=2, max_size=2))
 PLACE = st.tuples(st.just("place"), st.integers(0, 3), st.integers(0, 2), st.just([]))
+EXECUTOR = st.tuples(st.just("executor"), st.integers(1, 2), st.integers(1, 4), st.lists(COUNT, min_size=1, max_size=1))
 MASTER = st.tuples(st.just("master"), st.just(0), st.just(0), st.just([]))
 
 
@@ -31,12 +32,13 @@ def numbers(totals: Totals) -> list[int]:
     return [found.acked, found.failed, found.replayed, found.dead_letters, found.lost, totals.discarded]
 
 
-@given(st.lists(st.one_of(TASK, STMGR, PLACE, MASTER), max_size=60))
+@given(st.lists(st.one_of(TASK, STMGR, PLACE, EXECUTOR, MASTER), max_size=60))
 def test_no_total_ever_falls(story: list[tuple[str, int, int, list[int]]]) -> None:
     """Reports may come late, twice, empty, of any process, of tasks that updates remove and bring back, and to any
     topology master."""
     totals, before = Totals(), [0] * 6
     shown: dict[int, list[int]] = {}
+    restarts: dict[int, int] = {}
     for what, number, epoch, counts in story:
         if what == "master":
             kept = control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString())
@@ -50,6 +52,13 @@ def test_no_total_ever_falls(story: list[tuple[str, int, int, list[int]]]) -> No
             shown[number] = now
         elif what == "stmgr":
             totals.take_stmgr(f"stmgr-{number}", epoch, *counts)
+        elif what == "executor":
+            process = control_pb2.ProcessRecord(name=f"stmgr-{number}", restarts=counts[0])
+            totals.take_restarts(process, epoch)
+            assert totals.restarts_of(process) >= max(
+                counts[0] if number not in restarts else 0, restarts.get(number, 0)
+            )
+            restarts[number] = totals.restarts_of(process)
         else:
             totals.place(set(range(1, number + 1)), {f"stmgr-{n}" for n in range(1, epoch + 1)})
         after = numbers(totals)
@@ -364,24 +373,6 @@ def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
     assert totals.uncounted
 
 
-def test_a_status_shows_totals_over_restarts_of_tasks_and_stream_managers() -> None:
-    world = World().running()
-    spout, bolt = world.task(1), world.task(3)
-    spout.status.acked, spout.status.emitted, spout.status.pending = 50, 60, 10
-    bolt.status.executed, bolt.status.dead_letters = 60, 2
-    world.sims[1].beat.discarded_tuples, world.sims[1].beat.lost_tuples = 9, 4
-    world.round()
-    world.sims[1].restart([])
-    world.sims[1].beat = control_pb2.StmgrHeartbeat(discarded_tuples=3, lost_tuples=1)
-    world.rounds(2)
-    found = world.status()
-    shown = {task.task_id: task for task in found.tasks}
-    assert (shown[1].emitted, shown[1].acked, shown[3].executed) == (60, 50, 60)
-    assert (found.totals.acked, found.totals.replayed) == (50, 10)
-    assert (found.totals.dead_letters, found.totals.lost, found.discarded_tuples) == (2, 5, 12)
-    assert found.totals.lost_estimated, "nobody knows what the stream manager had queued"
-
-
 def test_a_ledger_of_another_topology_or_of_another_kind_is_left_alone() -> None:
     totals = Totals()
     totals.take_task(status(1, 1, [9] * 7), spout=True)
@@ -484,3 +475,36 @@ def test_the_last_reports_are_few_and_what_is_silent_holds_nothing_up() -> None:
             totals.take_task(told, spout=False)
     assert max(len(known.moments) for known in totals.tasks.values()) <= 60
     assert 1999.0 - SILENT_S <= totals.moment((1, 2, 3)) < 1999.0
+
+
+def test_what_has_run_once_is_known_to_a_successor() -> None:
+    """Of each task, and of all: what fails later is an outage, and no failure to start."""
+    totals = Totals()
+    totals.take_task(status(1, 1, [0] * 7), spout=True)
+    assert not totals.tasks[1].has_run, "it is still starting"
+    up = status(1, 1, [0] * 7)
+    up.state = control_pb2.TASK_RUNNING
+    totals.take_task(up, spout=True)
+    changes = totals.changes
+    totals.start_all()
+    assert totals.changes == changes + 1
+    totals.take_task(status(1, 2, [0] * 7), spout=True)
+    kept = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+    assert kept.has_run and kept.tasks[1].has_run
+
+
+def test_restarts_go_on_counting_under_the_next_executor() -> None:
+    totals = Totals()
+    process = control_pb2.ProcessRecord(name="stmgr-1", restarts=5)
+    totals.take_restarts(process, epoch=1)
+    process.restarts = 0
+    totals.take_restarts(process, epoch=2)
+    assert totals.restarts_of(process) == 6, "it ended with its executor, too"
+    process.restarts = 2
+    totals.take_restarts(process, epoch=2)
+    process.restarts = 9
+    totals.take_restarts(process, epoch=1)
+    kept = Totals.of(totals.ledger("id"), "id")
+    assert kept.restarts_of(process) == totals.restarts_of(process) == 8, (
+        "a late report of the first one counts no more"
+    )

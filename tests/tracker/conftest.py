@@ -14,8 +14,7 @@ import pytest
 
 from heronpy.clusters.target import Common
 from heronpy.proto import control_pb2
-from heronpy.tracker import app as app_module
-from heronpy.tracker import peer, place
+from heronpy.tracker import front, peer, place
 from heronpy.tracker.app import App
 from heronpy.tracker.guard import House
 from heronpy.tracker.tracker import Tracker
@@ -72,7 +71,7 @@ class Asking:
 def asking(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     """The tracker's own user asks, as the kernel would say."""
     monkeypatch.setattr(peer, "uid_of", lambda client, server: os.getuid())
-    assert app_module.peer is peer
+    assert front.peer is peer
     home.mkdir(mode=0o700, exist_ok=True)
     yield Asking(place.folder_of(home))
 

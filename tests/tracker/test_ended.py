@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
 from heronpy.spark.gateway import LAST_REPORT
 from heronpy.statemgr import paths
+from heronpy.tracker import streaming
 from heronpy.tracker.history_keeper import Keeper
 from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
@@ -96,7 +98,14 @@ def test_nothing_of_it_can_be_changed_or_asked_anew(asking: Asking, seen: FakeTo
     watch_it_end(asking, seen)
     refused = asking.act("kill")
     assert refused.status_code == 410 and "topology 'wordy' was killed" in refused.json()["title"]
-    assert asking.ask("GET", f"{WORDY}/doctor").status_code == 410
+
+
+def test_the_doctor_tells_what_its_last_minutes_and_events_tell(asking: Asking, seen: FakeTopology) -> None:
+    watch_it_end(asking, seen)
+    found = asking.get(f"{WORDY}/doctor")
+    assert found["findings"][0]["verdict"] == "ended"
+    assert found["findings"][0]["sentence"].startswith("topology 'wordy' was killed")
+    assert found["ended_at"] and found["tasks"] == [] and "are not known any more" in found["not_known"]
 
 
 def test_its_logs_are_read_where_they_lie(asking: Asking, seen: FakeTopology) -> None:
@@ -113,6 +122,16 @@ def test_a_live_stream_shows_it_and_says_that_it_is_over(asking: Asking, seen: F
     answer = asking.ask("GET", "/api/v1/live?topology=local/me/default/wordy")
     kinds = [line for line in answer.text.splitlines() if line.startswith("event:")]
     assert kinds == ["event: snapshot", "event: gone"] and "topology 'wordy' has finished" in answer.text
+
+
+@pytest.mark.parametrize(("limit", "level"), [(1, "component"), (1000, "tasks")])
+def test_a_page_gets_the_tasks_where_there_are_few(
+    asking: Asking, seen: FakeTopology, monkeypatch: pytest.MonkeyPatch, limit: int, level: str
+) -> None:
+    watch_it_end(asking, seen, "finished")
+    monkeypatch.setattr(streaming, "TASKS_MAX", limit)
+    answer = asking.ask("GET", "/api/v1/live?topology=local/me/default/wordy&level=fitting")
+    assert json.loads(answer.text.partition("data: ")[2].partition("\n")[0])["level"] == level
 
 
 def test_both_runs_of_one_name_are_reached(asking: Asking, seen: FakeTopology) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 
@@ -15,6 +14,7 @@ from heronpy.proto import control_pb2
 from heronpy.tracker import exporting
 from heronpy.tracker.tokens import Tokens
 from tests.cli.conftest import FakeTopology
+from tests.support.prometheus import prometheus_tool
 from tests.tracker.conftest import Asking
 
 PLACE = {"cluster": "local", "role": "me", "environ": "default", "topology": "wordy"}
@@ -75,9 +75,7 @@ def test_series_are_bounded(asking: Asking, busy: FakeTopology, monkeypatch: pyt
 
 
 def test_promtool_finds_nothing_to_complain_of(asking: Asking, busy: FakeTopology) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed")
+    promtool = prometheus_tool("promtool")
     text = asking.ask("GET", "/metrics").text
     done = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from heronpy.tracker import peer
-from heronpy.tracker.app import HEADERS, routes
+from heronpy.tracker.app import routes
 from heronpy.tracker.calls import Route, Table
+from heronpy.tracker.front import HEADERS
 from heronpy.tracker.guard import ALL, GRANTS, Asker, Facts, House, Refusal, Scope, decide
 from heronpy.tracker.tokens import Tokens
 from tests.cli.conftest import FakeTopology

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.common.errors import RetryableRpcError
+from heronpy.common.errors import InvalidRpcError, RetryableRpcError
 from heronpy.common.log_format import format_record
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.proto import control_pb2
@@ -89,6 +89,21 @@ def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -
     raised.exceptions.add(type="ValueError", message="bad", traceback="Traceback", last_at=4.0, count=2, process="p")
     busy.answers["get_exceptions"] = raised
     assert asking.get(f"{WORDY}/exceptions")["groups"][0]["count"] == 2
+    slow = control_pb2.SlowReply()
+    slow.tuples.add(at=9.0, process="container_1_count_2", component="count", task_id=2, took_s=1.5, value="<b>")
+    busy.answers["get_slow"] = slow
+    traces = control_pb2.TracesReply(matching=1, kept=9, p50_s=0.25, now=7.0)
+    traces.hops.add(source="word/default", target="count", hop="wire", count=1, p50_s=0.1)
+    spans = traces.traces.add(trace=7, took_s=0.25).spans
+    spans.add(trace=7, number=1, began=1, ended=2, process="container_1_word_1", component="word")
+    busy.answers["get_traces"] = traces
+    found = asking.get(f"{WORDY}/traces?min_ms=5&limit=3")
+    assert found["hops"][0]["hop"] == "wire" and found["traces"][0]["id"] == "0000000000000007"
+    assert found["traces"][0]["spans"][0]["instance_id"] == "container_1_word_1" and found["p50_s"] == 0.25
+    asked = dict(busy.asked)["get_traces"]
+    assert isinstance(asked, control_pb2.GetTraces)
+    assert (asked.min_s, asked.limit, asked.per_s) == (0.005, 3, 0.0), "a look changes nothing"
+    assert asking.get(f"{WORDY}/slow?task=2")["tuples"][0]["value"] == "<b>"
     assert asking.get(f"{WORDY}/checkpoints")["interval_s"] is None
     assert asking.get(f"{WORDY}/batches") == {"sinks": [], "spark_ui": None}
 
@@ -118,6 +133,16 @@ def test_bad_input_gets_one_sentence(path: str, status: int, said: str, asking: 
 
 def test_the_nearest_name_is_told(asking: Asking, busy: FakeTopology) -> None:
     assert asking.ask("GET", "/api/v1/topologies/local/me/default/wordz").json()["nearest"] == "wordy"
+
+
+def test_a_master_of_another_release_is_said_and_its_plan_shown(asking: Asking, busy: FakeTopology) -> None:
+    for name in ("get_load", "get_status", "get_metrics"):
+        busy.answers[name] = InvalidRpcError(f"there is no request {name}")
+    [one] = asking.get("/api/v1/topologies")["topologies"]
+    assert one["state"] == "NO ANSWER" and "there is no request get_load" in one["cause"]
+    assert asking.get(f"{WORDY}/plan")["version"] == 1
+    answer = asking.ask("GET", f"{WORDY}/tasks")
+    assert answer.status_code == 400 and "there is no request" in answer.json()["title"]
 
 
 def test_a_master_that_does_not_answer_costs_the_figures_only(asking: Asking, busy: FakeTopology) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 
 from heronpy.common.errors import ConfigError
 from heronpy.tracker import peer, place
+from heronpy.tracker.app import routes
 from heronpy.tracker.options import Options
 from heronpy.tracker.serve import check, hosts_of, listen
 from heronpy.tracker.tokens import Tokens
@@ -25,6 +28,24 @@ from heronpy.tracker.options import Options
 serve.REQUEST_MAX_S, serve.CONNECTIONS_MAX = 0.5, 4
 raise SystemExit(serve.run(Options(port=0, idle_exit_s={idle})))
 """
+
+
+#: Becomes another user, asks, and prints the statuses of the answers.
+STRANGER = """
+import encodings.idna, http.client, json, os, sys  # what it needs is read while it may
+[host, port], uid, asked = json.load(sys.stdin)
+os.setgroups([])
+os.setgid(uid)
+os.setuid(uid)
+found = []
+for method, path in asked:
+    connection = http.client.HTTPConnection(host, port, timeout=60)
+    connection.request(method, path, "{}", {"X-Heron": "1", "Content-Type": "application/json"})
+    found.append(connection.getresponse().status)
+    connection.close()
+print(json.dumps(found))
+"""
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -101,6 +122,18 @@ def test_the_kernel_says_who_asks(server: tuple[str, int]) -> None:
     with socket.create_connection(server) as sock:
         sock.sendall(request)
         assert f"uid {os.getuid()}".encode() in rest(sock)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_of_the_machine_gets_the_pages_and_nothing_else(server: tuple[str, int]) -> None:
+    asked = [["GET", "/"], ["GET", "/health"], ["GET", "/static/js/main.js"]]
+    asked += [[route.method, re.sub(r"\{\w+\}", "x", route.path)] for route in routes()]
+    given = json.dumps([list(server), NOBODY, asked])
+    done = subprocess.run([sys.executable, "-c", STRANGER], input=given, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    statuses = json.loads(done.stdout)
+    assert statuses[:3] == [200, 200, 200]
+    assert set(statuses[3:]) == {401} and len(statuses) == len(asked)
 
 
 def test_it_ends_when_nobody_asks(home: Path) -> None:

@@ -51,36 +51,44 @@ def chromium() -> Iterator[Any]:
 
 @dataclass
 class Site:
-    """The topology `marked` and a tracker."""
+    """A topology that runs and a tracker."""
 
     heron: Heron
     address: str
+    name: str = "marked"
 
     def page(self, *parts: str) -> str:
         """Address of a page of the topology."""
         role = next(iter((self.heron.home / "topologies" / "local").iterdir())).name
-        return "/".join([f"{self.address}/#/t/local/{role}/default/marked", *parts])
+        return "/".join([f"{self.address}/#/t/local/{role}/default/{self.name}", *parts])
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """One for all tests of a module: it takes seconds to start. Left clean."""
+    with running(PROGRAM, "marked", "-", "--config-property", "heron.instance.poison_tries=2") as found:
+        yield found
+
+
+@contextmanager
+def running(program: Path, name: str, *words: str) -> Iterator[Site]:
+    """A topology that runs, and a tracker; nothing of them is left."""
     with chromium():
         pass  # nothing is started for a browser that is missing
     # Not tmp_path: paths of ipc sockets are limited to 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="hp-", dir="/tmp"))
     try:
-        for name in ("home", "t"):
-            (folder / name).mkdir(mode=0o700)
+        for part in ("home", "t"):
+            (folder / part).mkdir(mode=0o700)
         heron = Heron(folder / "home")
         heron.env["TMPDIR"] = str(folder / "t")
         try:
-            heron.submit(PROGRAM, "-", "--config-property", "heron.instance.poison_tries=2")
-            yield Site(heron, heron("ui").ok().out.split()[-1])
+            heron.submit(program, *words)
+            yield Site(heron, heron("ui").ok().out.split()[-1], name)
         finally:
             heron("ui", "stop")
-            for name in heron.names():
-                heron.kill(name)
+            for left in heron.names():
+                heron.kill(left)
             wait_for(lambda: not heron.processes(), 20.0, "the end of all processes")
     finally:
         shutil.rmtree(folder)
@@ -128,7 +136,9 @@ def tab(browser: Any, site: Site) -> Iterator[Tab]:
     found = Tab(page, site.address)
     page.on("request", lambda request: found.asked.append(request.url))
     page.on("pageerror", lambda error: found.wrong.append(str(error)))
-    page.on("console", lambda message: message.type == "error" and found.wrong.append(message.text))
+    page.on(
+        "console", lambda message: message.type == "error" and found.wrong.append(f"{message.text}: {message.location}")
+    )
     yield found
     found.check()
     context.close()

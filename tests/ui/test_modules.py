@@ -60,13 +60,15 @@ snapshots = st.builds(
 )
 
 
-def rounded(value: Any) -> Any:
+def rounded(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
+        return {key: rounded(one, key) for key, one in value.items()}
     if isinstance(value, list):
-        return [rounded(one) for one in value]
-    # JavaScript has one kind of number.
-    return live.rounded(float(value)) if isinstance(value, int) and not isinstance(value, bool) else live.rounded(value)
+        return [rounded(one, name) for one in value]
+    if type(value) is int:
+        # JavaScript has one kind of number: what comes back without a fraction may have been a float.
+        value = float(live.rounded(name, value))
+    return live.rounded(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +145,28 @@ def test_a_repeated_event_is_shown_once(page: Any) -> None:
     assert page.evaluate(merge, [[event(1, 1.5), event(2, 2.0)], [event(5, 1.5), event(3, 3.0)]]) == [2, 3, 5]
     # What is asked for again may be older than what the stream has told.
     assert page.evaluate(merge, [[event(5, 1.5)], [event(1, 1.5)]]) == [5]
+
+
+def test_a_spark_run_of_seconds_has_a_line(page: Any) -> None:
+    """Between two looks of the page, as the tracker keeps them between two of its own."""
+
+    def sink(committed: int, each_s: float) -> dict[str, Any]:
+        return {"committed": committed, "failed": 0, "seconds_per_batch": each_s, "waiting": 2, "lag_s": None}
+
+    found = page.evaluate(
+        """async ([looks]) => {
+          const series = await import('http://page.test/series.js');
+          const recorder = new series.SparkRecorder();
+          const now = Date.now() / 1000;
+          looks.forEach(([ago, sinks]) => recorder.see('one', sinks, now - ago));
+          const kept = series.joined(null, recorder, 600, '');
+          recorder.see('other', looks[0][1], now);
+          return { kept, other: recorder.samples.length };
+        }""",
+        [[[6, [sink(2, 4.0)]], [5.5, [sink(9, 4.0)]], [4, [sink(6, 3.0)]], [2, [sink(6, 3.0)]], [0, []]]],
+    )
+    series = {one["metric"]: one["values"] for one in found["kept"]["series"]}
+    assert len(found["kept"]["times"]) == 3 and {one["component"] for one in found["kept"]["series"]} == {""}
+    assert [round(one, 6) if one is not None else None for one in series["spark_done"]] == [None, 2.0, 0.0]
+    assert series["spark_batch_s"] == [4.0, 2.5, None] and series["spark_waiting"] == [2, 2, 2]
+    assert found["other"] == 1, "another topology begins anew"

@@ -88,6 +88,13 @@ def test_charts_tables_and_every_other_page(site: Site, tab: Tab) -> None:
     page.get_by_role("link", name="stmgr-1").wait_for()
     page.goto(site.page("batches"))
     page.get_by_text("no Spark sink").wait_for()
+    page.goto(site.page("traces"))
+    page.locator(".waterfall .hop.process").first.wait_for()
+    assert page.locator("section[aria-label=hops] tbody tr").count() == 12, (
+        "five hops to each bolt, and process and ack"
+    )
+    page.get_by_label("at least").select_option("10000")
+    page.get_by_text("No traced tuple took so long").wait_for()
     page.goto(site.page("checkpoints"))
     page.get_by_text("takes no checkpoints").wait_for()
     page.goto(site.page("component", "nobody"))
@@ -99,6 +106,14 @@ NEWEST = """async () => {
   const { current } = await import('/static/js/live.js');
   return current().state.snapshot.load.at;
 }"""
+
+
+@pytest.mark.parametrize("parts", [(), ("tasks",), ("component", "count"), ("doctor",), ("logs",)], ids="/".join)
+def test_a_page_opens_one_stream(site: Site, tab: Tab, parts: tuple[str, ...]) -> None:
+    """It is opened before the modules of the page are there, and the page goes on with it."""
+    tab.page.goto(site.page(*parts))
+    tab.page.locator(".head .state", has_text="RUNNING").wait_for()
+    assert sum("/live?" in url for url in tab.asked) == 1
 
 
 def test_frozen_and_going_on(site: Site, tab: Tab) -> None:
@@ -149,6 +164,7 @@ def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
         (site.page("exceptions"), ".exception"),
         (site.page("tasks"), "tbody tr"),
         (site.page("config"), "tbody tr"),
+        (site.page("traces"), ".waterfall"),
     ]
     # A theme changes colours only, and this page has all of them.
     for address, seen in pages if scheme == "light" else pages[1:2]:
@@ -159,6 +175,7 @@ def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
     context.close()
 
 
+@pytest.mark.heavy
 def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site, tab: Tab) -> None:
     page, heron = tab.page, site.heron
     tab.broken = True
@@ -195,7 +212,9 @@ def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:
     page.locator(".chart canvas").first.wait_for()
     page.locator(".events li", has_text="marked is RUNNING").first.wait_for()
     assert page.get_by_role("button", name="kill").count() == 0
-    assert page.get_by_role("link", name="doctor").count() == 0
+    page.get_by_role("link", name="doctor").click()
+    page.locator("article", has_text="topology 'marked' was killed").wait_for()
+    page.get_by_text("are not known any more").wait_for()
     page.get_by_role("link", name="exceptions").click()
     page.get_by_text(SHOWN).first.wait_for()
     page.get_by_role("link", name="tasks").click()

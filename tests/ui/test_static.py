@@ -82,6 +82,18 @@ def test_the_index_has_no_code_and_no_style_of_its_own() -> None:
         assert (STATIC / address.removeprefix("static/")).is_file()
 
 
+def test_all_modules_are_asked_for_at_once() -> None:
+    """Without it a browser learns of a module only when it has read the one that imports it."""
+    text = (STATIC / "index.html").read_text()
+    named = re.findall(r'<link rel="modulepreload" href="static/([^"]+)">', text)
+    imported = {
+        name_of((path.parent / found).resolve())
+        for path in MODULES
+        for found in re.findall(r"from '([^']+)'", path.read_text())
+    }
+    assert sorted(named) == sorted(imported)
+
+
 def test_styles_load_nothing() -> None:
     assert not re.search(r"url\(|@import", (STATIC / "app.css").read_text())
 

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.proto import checkpoint_pb2, control_pb2
+from heronpy.tracker.history_keeper import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
 from heronpy.views.build_load import component_load, load_of
 from heronpy.views.build_overview import topology_of
 from heronpy.views.build_past import events_of, timeline_of
-from heronpy.views.build_saved import batches_of, checkpoints_of
-from heronpy.views.quantiles import quantile, quantile_s
+from heronpy.views.build_saved import batches_of, checkpoints_of, spark_figures
+from heronpy.views.quantiles import quantile, quantiles_s
 from tests.cli.conftest import packing, word_count
 from tests.tracker.conftest import load_reply
 
@@ -81,8 +82,8 @@ def test_quantiles_merge_what_several_tasks_report() -> None:
     other = control_pb2.Sample(name="__execute-latency", count=90)
     other.buckets.extend([control_pb2.Bucket(le=1000, count=0), control_pb2.Bucket(le=2000, count=90)])
     assert quantile([one], 0.5) == 1000 and quantile([one], 0.99) == 1000, "beyond the last bucket"
-    assert quantile_s([one, other], 0.5) == pytest.approx(2e-6)
-    assert quantile([], 0.5) is None and quantile_s([control_pb2.Sample(name="mine", count=1)], 0.5) is None
+    assert quantiles_s([one, other], (0.5, 0.5)) == [pytest.approx(2e-6)] * 2
+    assert quantile([], 0.5) is None and quantiles_s([control_pb2.Sample(name="mine", count=1)], (0.5,)) == [None]
 
 
 def test_checkpoints_name_what_the_one_under_way_waits_for() -> None:
@@ -108,3 +109,38 @@ def test_batches_belong_to_their_sink() -> None:
     [sink] = found.sinks
     assert (sink.component, sink.committed, sink.seconds_per_batch, sink.waiting) == ("store", 4, 2.0, 2)
     assert sink.run_p99_s is None and found.spark_ui == "http://here:4040"
+
+
+def _sink(committed: int, each_s: float | None, lag_s: float | None, failed: int = 0) -> saved.Sink:
+    unknown = dict.fromkeys([f"{word}_{part}_s" for word in ("wait", "run", "publish") for part in ("p50", "p99")])
+    return saved.Sink(
+        component="store", rows=0, committed=committed, failed=failed, retried=0, running=1, waiting=3,
+        seconds_per_batch=each_s, lag_s=lag_s, **unknown,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_spark_batches_of_a_run_of_seconds_have_figures_between_two_looks() -> None:
+    """The minutes of the topology master have nothing of a run that is shorter than one."""
+    first = saved.Batches(sinks=[_sink(2, 4.0, 1.0), _sink(2, 4.0, 9.0)], spark_ui=None)
+    later = saved.Batches(sinks=[_sink(6, 3.0, None), _sink(2, 4.0, 2.0)], spark_ui=None)
+    assert spark_figures(first, None, 0.0) == {
+        "spark_waiting": 3.0, "spark_lag_s": 9.0, "spark_done": None, "spark_batch_s": 4.0,
+    }  # fmt: skip
+    assert spark_figures(later, first, 2.0) == {
+        "spark_waiting": 3.0, "spark_lag_s": 2.0, "spark_done": 2.0, "spark_batch_s": 2.5,
+    }  # fmt: skip
+    assert spark_figures(first, later, 2.0)["spark_done"] is None, "a new gateway counts from 0"
+    assert spark_figures(saved.Batches(sinks=[], spark_ui=None), None, 0.0) == {}
+
+
+def test_figures_of_spark_are_samples_of_a_young_topology() -> None:
+    samples = Samples()
+    batches = saved.Batches(sinks=[_sink(2, 4.0, 1.0)], spark_ui=None)
+    for second in (0.0, 2.0, 4.0):
+        if second:
+            samples.see_batches(batches, second)
+        samples.see(load_of(control_pb2.LoadReply(at=100.0 + second), 1))
+    found = samples.timeline()
+    assert found is not None
+    series = {(one.component, one.metric): one.values for one in found.series}
+    assert series["", "spark_waiting"] == [None, 3.0, 3.0] and series["", "spark_done"] == [None, None, 0.0]

@@ -72,16 +72,29 @@ class Work(Bolt, StatefulComponent):
     def initialize(self, config, context):
         self.out = Path(config["out"])
         self.pause_s = config["pause_ms"] / 1000
+        self.away_s = config["away_s"]
         if config["topology.reliability.mode"] != "EFFECTIVELY_ONCE":
             self.state = {}
 
     def take(self, tup):
+        if self.away_s:
+            self.depend()
         if tup.values[0] == POISON:
             with open(self.out / "deaths", "a") as deaths:
                 deaths.write("x")
             ctypes.string_at(0)
         self.state["count"] = self.state.get("count", 0) + 1
         self.ack(tup)
+
+    def depend(self):
+        """What it depends on is away for a while after the first call."""
+        since = self.out / "since"
+        if not since.exists():
+            since.touch()
+        if time.time() < since.stat().st_mtime + self.away_s:
+            with open(self.out / "raised", "a") as raised:
+                raised.write("x")
+            raise ConnectionError("what it depends on is away")
 
     def process(self, tup):
         time.sleep(self.pause_s)
@@ -93,6 +106,7 @@ class Work(Bolt, StatefulComponent):
 
 class AsyncWork(AsyncBolt, StatefulComponent):
     init_state, initialize, take, finish = Work.init_state, Work.initialize, Work.take, Work.finish
+    depend = Work.depend
 
     async def process(self, tup):
         await asyncio.sleep(self.pause_s)
@@ -106,6 +120,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--poison", type=int, default=0)
     parser.add_argument("--pause-ms", type=float, default=1.0)
+    parser.add_argument("--away-s", type=float, default=0.0)
     parser.add_argument("--mode", default="ATLEAST_ONCE")
     parser.add_argument("--asynchronous", action="store_true")
     args = parser.parse_args()
@@ -119,6 +134,7 @@ def main() -> None:
             "count": args.count,
             "poison": args.poison,
             "pause_ms": args.pause_ms,
+            "away_s": args.away_s,
             "topology.reliability.mode": args.mode,
             "topology.stmgrs": 1,
             "topology.max.spout.pending": 300,

@@ -1,0 +1,101 @@
+"""A topology of another host: what cannot be reached from here is said, never taken for gone."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from heronpy.clusters import takedown
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Target
+from heronpy.common.host import Host, this_host
+from heronpy.net import curve
+from heronpy.statemgr import paths
+from tests.cli.conftest import FakeTopology, Heron
+from tests.support.launch import launch_spec
+
+OTHER = Host("elsewhere", "00112233", "44556677")
+
+
+def move(wordy: FakeTopology) -> None:
+    """From now on the topology is one that was submitted on another host."""
+    wordy.record.host = OTHER.to_text()
+    wordy.state.set(paths.execution_state("wordy"), wordy.record.SerializeToString())
+
+
+def end_scheduler(wordy: FakeTopology) -> None:
+    wordy.state.delete(paths.scheduler("wordy"))
+
+
+def test_kill_refuses_while_its_scheduler_runs_there(wordy: FakeTopology, heron: Heron) -> None:
+    move(wordy)
+    result = heron("kill", "local", "wordy")
+    assert result.code == 1
+    assert "submitted on host elsewhere, where its scheduler and processes are; run the command there" in result.err
+    assert wordy.state.exists(paths.execution_state("wordy")) and not wordy.asked
+
+
+def test_kill_without_scheduler_says_what_it_has_not_seen(
+    wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move(wordy)
+    end_scheduler(wordy)
+    curve.generate(wordy.record.working_dir)  # those of a topology of this host with the same name
+    monkeypatch.setattr(takedown, "leftovers", lambda _: pytest.fail("its processes are not on this host"))
+    result = heron("kill", "local", "wordy")
+    assert result.code == 0
+    assert "what it left on host elsewhere cannot be seen from here" in result.err
+    assert "log-files of host elsewhere" in result.out and "left processes" not in result.out
+    assert not wordy.state.exists(paths.execution_state("wordy"))
+    assert curve.folder_of(wordy.record.working_dir).is_dir()
+
+
+def test_kill_in_json_names_the_host(wordy: FakeTopology, heron: Heron) -> None:
+    move(wordy)
+    end_scheduler(wordy)
+    assert json.loads(heron("kill", "local", "wordy", "--json").out)["unseen_host"] == "elsewhere"
+
+
+def test_a_socket_of_another_host_is_not_waited_for(wordy: FakeTopology, heron: Heron) -> None:
+    move(wordy)
+    for verb in ("status", "restart", "metrics"):
+        result = heron(verb, "local", "wordy")
+        assert result.code == 1, verb
+        assert "where its topology master listens for that host only; run the command there" in result.err, verb
+    assert not wordy.asked
+
+
+def test_logs_of_another_host_are_not_missing(wordy: FakeTopology, heron: Heron) -> None:
+    os.rmdir(Path(wordy.record.working_dir) / "log-files")
+    move(wordy)
+    result = heron("logs", "local", "wordy")
+    assert result.code != 0 and "submitted on host elsewhere, where its logs are" in result.err
+
+
+def test_a_missing_launch_file_makes_no_plain_link(wordy: FakeTopology) -> None:
+    session = Session(Target("local"))
+    Path(wordy.record.launch_file).unlink()
+    for transport in ("ipc", "tcp"):
+        submitted = launch_spec(
+            "wordy", "wordy-1", Path("/work"), settings={"security": {"transport": transport}}
+        ).submitted
+        wordy.state.set(paths.launch("wordy"), submitted.to_bytes())
+        if transport == "ipc":
+            assert session.keys("wordy") is None
+            continue
+        with pytest.raises(Exception, match=r"cannot read launch file .*launch.json: No such file"):
+            session.keys("wordy")
+        move(wordy)
+        with pytest.raises(ClusterError, match=r"on host elsewhere, where its files are .*; run the command there"):
+            session.keys("wordy")
+
+
+def test_a_restart_of_the_host_changes_nothing(wordy: FakeTopology, heron: Heron) -> None:
+    me = this_host()
+    wordy.record.host = Host(me.name, me.machine or "x", "earlier").to_text()
+    assert Session(Target("local")).elsewhere(wordy.record) == ("" if me.machine else me.name)
+    assert heron("status", "local", "wordy").code == 0

@@ -1,0 +1,65 @@
+"""Verbs that look at what has ended, and at one task, against a fake topology master."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heronpy.proto import control_pb2
+from heronpy.statemgr import paths
+from heronpy.tracker import finding, place
+from tests.cli.conftest import FakeTopology, Heron
+
+
+def test_the_doctor_of_what_has_ended(heron: Heron, wordy: FakeTopology) -> None:
+    """By what its working folder keeps, and of the role that is named."""
+    kept = control_pb2.EndedTopology(record=wordy.record, ended_at=1e9 + 3600)
+    kept.events.topology_id = "wordy-1"
+    kept.events.events.add(
+        number=1, at=1e9 + 3500, times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2", warning=True
+    )
+    folder = Path(wordy.record.working_dir) / "ended"
+    folder.mkdir(mode=0o700)
+    (folder / "wordy-1").write_bytes(kept.SerializeToString())
+    assert "ended" not in heron("doctor", "local", "wordy").out.casefold(), "while it runs"
+    wordy.state.delete(paths.execution_state("wordy"))
+    told = heron("doctor", "local", "wordy")
+    assert told.code == 1
+    assert told.out.splitlines()[0].startswith("ENDED      topology 'wordy' was killed, after 1h00m")
+    assert "container_1_count_2 ended for lack of memory 3 times" in told.out
+    assert "are not known any more" in told.out.splitlines()[-1]
+    shown = json.loads(heron("doctor", "local", "wordy", "--json").out)
+    assert shown["findings"][1]["verdict"] == "memory" and shown["ended_at"] == 1e9 + 3600
+    assert heron("doctor", "local/other", "wordy").code == 3
+    assert "are for topologies that run" in heron("doctor", "local", "wordy", "--watch").err
+
+
+def test_a_component_of_one_task_stands_for_it(heron: Heron, wordy: FakeTopology) -> None:
+    for task in wordy.status.tasks:
+        executor = wordy.status.executors[0] if wordy.status.executors else wordy.status.executors.add(container=1)
+        executor.processes.add(name=task.instance_id, task_id=task.task_id, state=control_pb2.PROC_RUNNING, pid=1)
+    assert "the executor of container_1_word_1 has no door" in heron("stacks", "local", "wordy", "word").err
+    several = heron("heap", "local", "wordy", "count", "--yes")
+    assert several.code == 2
+    assert several.err == (
+        "error: component 'count' of topology 'wordy' has 2 tasks; name one of them:"
+        " container_1_count_2, container_1_count_3\n"
+    )
+
+
+def test_ui_names_the_page_of_a_topology(heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = place.Running(pid=1, started_at=0.0, address="http://127.0.0.1:8889", release="0.1.0")
+    monkeypatch.setattr(finding, "find_or_start", lambda home, config_path: running)
+    page = "http://127.0.0.1:8889/#/t/local/me/default/wordy\n"
+    assert heron("ui", "local", "wordy").out == heron("ui", "wordy").out == page
+    assert heron("ui").out == "http://127.0.0.1:8889\n"
+    unknown = heron("ui", "local", "wordx")
+    assert unknown.code == 3 and "no topology 'wordx'; did you mean 'wordy'?" in unknown.err
+    kept = control_pb2.EndedTopology(record=wordy.record, ended_at=1e9)
+    folder = Path(wordy.record.working_dir) / "ended"
+    folder.mkdir(mode=0o700)
+    (folder / "wordy-1").write_bytes(kept.SerializeToString())
+    wordy.state.delete(paths.execution_state("wordy"))
+    assert heron("ui", "local", "wordy").out == page, "of the last run that has ended"

@@ -1,0 +1,670 @@
+"""What the verbs show and refuse of topologies that an engine runs; the engine and the masters are fakes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.api.config_values import encode_config
+from heronpy.cli import exits
+from heronpy.cli.render import containers
+from heronpy.cli.submit import on_engine
+from heronpy.cli.submit.waiting import Queue
+from heronpy.clusters import engines, requirements, takedown, trial, trial_container
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Target
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.log_format import format_record
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import Resolved, resolve, settings_for
+from heronpy.common.units import MB
+from heronpy.connectors.spark import SparkSink
+from heronpy.engines.contract import (
+    Ended,
+    EngineAwayError,
+    EnginePhase,
+    Explained,
+    Found,
+    NodeSize,
+    Request,
+    Seen,
+)
+from heronpy.executor.files_door import ContainerFiles
+from heronpy.ingest import LineFiles, LogUnits
+from heronpy.packing.requests import ResourceRequest
+from heronpy.plan.launch import save_submitted
+from heronpy.plan.submitted import Submitted
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.statemgr import paths
+from heronpy.storage.log_archive import LogArchive
+from heronpy.storage.objects.port import ObjectsError, Trouble
+from tests.cli.conftest import FakeTopology, Heron, Server, word_count
+
+
+class FakeEngine:
+    """Objects in a list; those of `stubborn` containers stay when they are cancelled."""
+
+    def __init__(self, seen: Sequence[Seen] = (), stubborn: Sequence[int] = ()) -> None:
+        self.seen = list(seen)
+        self.stubborn = stubborn
+        self.cancelled: list[str] = []
+        self.away = 0
+
+    def check(self) -> Sequence[Found]:
+        return [Found("commands", True)]
+
+    def node_sizes(self) -> Sequence[NodeSize]:
+        return []
+
+    def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
+        return {}
+
+    def list(self) -> Sequence[Seen]:
+        if self.away:
+            self.away -= 1
+            raise EngineAwayError("the engine sleeps")
+        return list(self.seen)
+
+    def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
+        self.cancelled += engine_ids
+        self.seen = [
+            one
+            if one.container in self.stubborn
+            else Seen(one.engine_id, one.container, 1, EnginePhase.ENDED, one.host, Ended.CONFIRMED)
+            for one in self.seen
+        ]
+
+    def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def reach(self) -> tuple[str, ...]:
+        return ("127.0.0.1",)
+
+    def explain(self, engine_id: str) -> Explained:
+        return Explained("Resources")
+
+    def last_words(self, engine_id: str) -> str:
+        return ""
+
+    def look_command(self) -> str:
+        return "squeue of 7"
+
+    def topologies(self) -> dict[str, int]:
+        return {}
+
+
+def running(container: int, ended: Ended = Ended.NO) -> Seen:
+    phase = EnginePhase.RUNNING if ended is Ended.NO else EnginePhase.ENDED
+    return Seen(f"7_{container}", container, 1, phase, f"n{container}", ended)
+
+
+def record(container: int, phase: str, **more: Any) -> control_pb2.ProcessRecord:
+    return control_pb2.ProcessRecord(
+        name=f"executor-{container}", phase=phase, engine_id=f"812_{container}", submission=1, **more
+    )
+
+
+def settings(**rooms: dict[str, Any]) -> Resolved:
+    overrides = [f"heron.{room}.{key}={value}" for room, fields in rooms.items() for key, value in fields.items()]
+    return resolve("local", [], {}, {}, ["heron.engine.kind=slurm", *overrides])
+
+
+# ---- what is shown ---------------------------------------------------------------------------
+
+
+def test_a_queued_container_is_shown_with_its_reason_and_start() -> None:
+    now = time.mktime((2026, 11, 23, 13, 0, 0, 0, 0, -1))
+    soon = record(2, "QUEUED", words="Resources", starts_at=now + 3900)
+    assert containers.text(soon, now) == "container 2 QUEUED job 812_2: Resources, starts about 14:05"
+    later = record(2, "QUEUED", words="Resources", starts_at=now + 2 * 86_400)
+    assert containers.text(later, now).endswith("starts about 2026-11-25 13:00")
+    assert containers.text(record(1, "STARTING", host="n1"), now) == "container 1 STARTING job 812_1 on n1"
+
+
+def test_containers_that_run_or_have_no_engine_are_not_told_of() -> None:
+    here = control_pb2.ProcessRecord(name="executor-1", state=control_pb2.PROC_RUNNING)
+    assert containers.texts([record(0, "RUNNING"), here], 0.0) == []
+    many = [record(number, "QUEUED") for number in range(8)]
+    assert len(containers.texts(many, 0.0)) == containers.SHOWN + 1
+    assert containers.texts(many, 0.0)[-1] == "and 3 more"
+
+
+def test_queue_time_has_a_limit_of_its_own() -> None:
+    queue = Queue("wc", 10.0, now=0.0)
+    waits = [record(2, "QUEUED", words="Resources"), record(1, "RUNNING")]
+    queue.look(waits, 1.0, 0.0)
+    assert queue.waits_for == "container 2 QUEUED job 812_2: Resources"
+    queue.look([record(2, "STARTING")], 9.0, 0.0)
+    assert (queue.waits_for, queue.late) == ("", "container 2 STARTING job 812_2")
+    queue.look(waits, 60.0, 0.0)  # the time in which none waited does not count
+    queue.look(waits, 61.0, 0.0)
+    with pytest.raises(exits.Failure, match="still in the queue after 10 s: container 2 QUEUED") as caught:
+        queue.look(waits, 70.0, 0.0)
+    assert caught.value.code == exits.TIMED_OUT
+
+
+@pytest.fixture
+def placed(wordy: FakeTopology) -> Any:
+    """'wordy' is run by an engine, as far as its scheduler says."""
+    reply = control_pb2.ContainersReply(
+        containers=[record(0, "RUNNING", host="n1"), record(1, "QUEUED", words="Priority")]
+    )
+    wordy.answers["get_containers"] = reply
+    found = wordy.state.get(paths.launch("wordy"))
+    launch = Submitted.from_bytes(found[0], "test") if found else wordy.launch.submitted
+    changed = Submitted(**{**{name: getattr(launch, name) for name in Submitted.__slots__}, "engine": "slurm"})
+    wordy.state.set(paths.launch("wordy"), changed.to_bytes())
+    server = Server(wordy.answer)
+    location = plan_pb2.SchedulerLocation(topology="wordy", endpoint=server.endpoint, pid=1, host="here")
+    wordy.state.set(paths.scheduler("wordy"), location.SerializeToString())
+    yield wordy
+    server.close()
+
+
+def test_status_has_host_engine_id_and_phase(placed: FakeTopology, heron: Heron) -> None:
+    shown = heron("status", "local", "wordy")
+    assert shown.code == exits.OK, shown.err
+    for text in ("engine id", "812_0", "n1", "container 1 QUEUED job 812_1: Priority"):
+        assert text in shown.out
+    told = json.loads(heron("status", "local", "wordy", "--json").out)["containers"]
+    assert [(one["container"], one["phase"], one["engine_id"]) for one in told] == [
+        (0, "RUNNING", "812_0"),
+        (1, "QUEUED", "812_1"),
+    ]
+
+
+def test_a_topology_that_is_being_killed_says_so(placed: FakeTopology, heron: Heron) -> None:
+    placed.answers["get_containers"] = control_pb2.ContainersReply(
+        containers=[record(0, "LEAVING", host="n1")], killing=True, engine_away="for 30 s: squeue hangs"
+    )
+    assert "was killed, and its containers are being ended" in heron("status", "local", "wordy").out
+    placed.state.delete(paths.tmaster("wordy"))
+    refused = heron("metrics", "local", "wordy")
+    assert refused.code != exits.OK and "run 'heron kill local wordy' again to finish" in refused.err
+
+
+def test_list_names_what_waits(placed: FakeTopology, heron: Heron) -> None:
+    assert "'wordy': container 1 QUEUED job 812_1: Priority" in heron("list", "local").out
+    [row] = json.loads(heron("list", "local", "--json").out)
+    assert row["engine"] == "slurm" and row["containers"][1]["words"] == "Priority"
+
+
+def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) -> None:
+    refused = heron("drain", "local", "wordy", "--host", "n11")
+    assert (refused.code, "did you mean 'n1'?" in refused.err) == (exits.USAGE, True), refused.err
+    placed.answers["drain_host"] = control_pb2.Ok(text="moved container 0")
+    assert heron("drain", "local", "wordy", "--host", "n1").out == "Successfully drained: moved container 0\n"
+    assert placed.asked[-1] == ("drain_host", control_pb2.DrainHost(host="n1"))
+
+
+def test_a_container_whose_end_nobody_confirms_is_replaced_by_force(placed: FakeTopology, heron: Heron) -> None:
+    placed.answers["restart_container"] = control_pb2.Ok(text="restarted executor-1")
+    forced = heron("restart", "local", "wordy", "1", "--force")
+    assert forced.out == "Successfully restarted topology 'wordy' (executor-1)\n", forced.err
+    assert placed.asked[-1] == ("restart_container", control_pb2.RestartContainer(container=1, force=True))
+    refused = heron("restart", "local", "wordy", "--task", "1", "--force")
+    assert refused.code == exits.USAGE and "name a container" in refused.err
+
+
+def test_what_needs_an_engine_is_refused_without_one(wordy: FakeTopology, heron: Heron) -> None:
+    for words in (("drain", "local", "wordy", "--host", "n1"), ("scheduler", "start", "local", "wordy")):
+        refused = heron(*words)
+        assert refused.code == exits.USAGE and "without an engine" in refused.err
+    refused = heron("restart", "local", "wordy", "1", "--force")
+    assert refused.code == exits.USAGE and "leave out --force" in refused.err
+
+
+def test_a_scheduler_that_runs_is_not_started_again(placed: FakeTopology, heron: Heron) -> None:
+    refused = heron("scheduler", "start", "local", "wordy")
+    assert (refused.code, "runs already" in refused.err) == (exits.EXISTS, True), refused.err
+
+
+def write_log(folder: Path, process: str, at: float, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{process}.log").write_text(format_record(2e9 + at, "INFO", process, "user", text) + "\n")
+
+
+@pytest.fixture
+def archived(placed: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three runs of one process: one lives, one has sent its end to this host, and one is in the archive."""
+    live, name, id = tmp_path / "n9", "container_1_word_1", placed.launch.topology_id
+    for folder, at, text in (
+        (live / "log-files", 3.0, "it lives"),
+        (Path(placed.record.working_dir) / "log-files", 2.0, "it was sent"),
+        (tmp_path / "archive" / id / "1.1@n7" / "log-files", 1.0, "it is archived"),
+    ):
+        write_log(folder, name, at, text)
+
+    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+        return ContainerFiles(live, container).listed()
+
+    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        return ContainerFiles(live, container).read(request)
+
+    async def search_file(self: object, container: int, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        return ContainerFiles(live, container).search(request)
+
+    for function in (list_files, read_file, search_file):
+        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    found = placed.state.get(paths.launch("wordy"))
+    assert found is not None
+    submitted = Submitted.from_bytes(found[0], "test")
+    settings = {
+        **submitted.settings,
+        "logging": {**submitted.settings["logging"], "archive": str(tmp_path / "archive")},
+    }
+    placed.state.set(paths.launch("wordy"), replace(submitted, settings=settings).to_bytes())
+    save_submitted(replace(submitted, settings=settings), placed.record.launch_file)
+    return tmp_path / "archive"
+
+
+def texts(shown: str) -> list[str]:
+    return [line.rpartition("] ")[2] for line in shown.splitlines()]
+
+
+def test_logs_that_live_were_sent_and_are_archived_are_one(archived: Path, heron: Heron) -> None:
+    assert texts(heron("logs", "local", "wordy", "word").out) == ["it is archived", "it was sent", "it lives"]
+    found = heron("logs", "local", "wordy", "--find", "it ")
+    assert texts(found.out) == ["it lives", "it was sent", "it is archived"], found
+
+
+def test_logs_of_an_ended_topology_are_found_in_its_archive(archived: Path, placed: FakeTopology, heron: Heron) -> None:
+    for path in (paths.launch, paths.scheduler, paths.tmaster, paths.execution_state):
+        placed.state.delete(path("wordy"))
+    assert texts(heron("logs", "local", "wordy", "word").out) == ["it is archived", "it was sent"]
+    assert texts(heron("logs", "local", "wordy", "--find", "it ").out) == ["it was sent", "it is archived"]
+
+
+def test_an_archive_that_cannot_be_read_is_named(archived: Path, heron: Heron, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(self: object) -> None:
+        raise ObjectsError(str(archived), Trouble.AWAY)
+
+    monkeypatch.setattr(LogArchive, "runs", away)
+    shown = heron("logs", "local", "wordy", "word")
+    assert (shown.code, texts(shown.out)) == (exits.OK, ["it was sent", "it lives"])
+    assert f"the archive of logs {archived} cannot be read" in shown.err
+
+
+# ---- what ends -------------------------------------------------------------------------------
+
+
+def test_all_containers_are_ended_without_a_scheduler() -> None:
+    engine = FakeEngine([running(1), running(2), running(3, Ended.CONFIRMED)])
+    engine.away = 1
+    assert engines.end_all(engine, 5.0, sleep=lambda _: None) == engines.Ends(2)
+    assert engine.cancelled == ["7_1", "7_2"]
+
+
+def test_who_waits_for_an_engine_is_told_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "QUIET_S", 0.0)
+    said, engine = list[str](), FakeEngine([running(1)], stubborn=(1,))
+    engines.end_all(engine, 0.1, waits=said.append)
+    assert said == ["waiting for the end of container 1 (7_1 on n1)"]
+    engine.away = 10_000
+    with pytest.raises(EngineAwayError):
+        engines.end_all(engine, 0.1, waits=said.append)
+    assert said[1:] == ["waiting for the engine, which does not answer"]
+
+
+def test_what_remains_is_named() -> None:
+    engine = FakeEngine([running(1), running(2, Ended.UNCONFIRMED)], stubborn=(1, 2))
+    ends = engines.end_all(engine, 0.0, sleep=lambda _: None)
+    assert ends.left == ("container 1 (7_1 on n1)",)
+    assert ends.unconfirmed == ("container 2 (7_2 on n2)",)
+
+
+def test_kill_without_a_scheduler_asks_the_engine(
+    placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed.state.delete(paths.scheduler("wordy"))
+    engine = FakeEngine([running(1)], stubborn=(1,))
+    monkeypatch.setattr(takedown, "engine_of", lambda submitted: engine)
+    stays = heron("kill", "local", "wordy", "--timeout", "0.1")
+    assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run; look for it with: " in stays.err
+    engine.away = 10_000
+    stays = heron("kill", "local", "wordy", "--timeout", "0.1")
+    assert stays.code == exits.PARTIAL and "the engine does not answer: the engine sleeps" in stays.err
+    engine.away, engine.stubborn = 0, ()
+    killed = heron("kill", "local", "wordy")
+    assert killed.code == exits.OK and "1 container" in killed.out, killed
+    assert placed.state.get(paths.execution_state("wordy")) is None
+
+
+def test_kill_names_what_a_silent_host_may_still_run(
+    placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a scheduler; the engine has given the host up."""
+    placed.state.delete(paths.scheduler("wordy"))
+    engine = FakeEngine([running(1, Ended.UNCONFIRMED)], stubborn=(1,))
+    monkeypatch.setattr(takedown, "engine_of", lambda submitted: engine)
+    stays = heron("kill", "local", "wordy")
+    assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run" in stays.err, stays
+    assert placed.state.get(paths.execution_state("wordy")) is not None
+    forced = heron("kill", "local", "wordy", "--force")
+    assert forced.code == exits.OK and "nobody could confirm the end of container 1 (7_1 on n1)" in forced.err
+    assert placed.state.get(paths.execution_state("wordy")) is None
+
+
+def test_kill_waits_for_the_engine_and_finishes_the_next_time(
+    placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takedown, "engine_of", lambda submitted: FakeEngine())
+    placed.answers["kill_topology"] = control_pb2.KillUnderWay(
+        left=["container 1, submission 2 (812_1 on n1)"], engine_away="squeue has not answered within 10 s"
+    )
+    stays = heron("kill", "local", "wordy", "--timeout", "0.3")
+    assert stays.code == exits.PARTIAL, stays
+    assert "waiting for the end of container 1, submission 2 (812_1 on n1); the engine does not answer" in stays.err
+    for words in ("look for it with: squeue of 7", "its scheduler goes on ending it", "with --force"):
+        assert words in stays.err
+    for path in (paths.execution_state, paths.scheduler, paths.launch):
+        assert placed.state.get(path("wordy")) is not None, "what the next kill needs"
+    placed.answers["kill_topology"] = control_pb2.Ok(text="killed")
+    assert heron("kill", "local", "wordy").code == exits.OK
+    assert not placed.asked[-1][1].force  # type: ignore[attr-defined]
+
+
+def test_a_kill_by_force_tells_the_scheduler_so_in_the_end(
+    placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takedown, "engine_of", lambda submitted: FakeEngine())
+    placed.answers["kill_topology"] = control_pb2.KillUnderWay(left=["container 1, submission 2 (812_1)"])
+
+    def change(name: str) -> None:
+        if placed.asked[-1][1].force:  # type: ignore[attr-defined]
+            placed.answers["kill_topology"] = control_pb2.Ok(text="killed")
+
+    placed.on_ask = change
+    killed = heron("kill", "local", "wordy", "--timeout", "0.3", "--force")
+    assert killed.code == exits.OK and "nobody could confirm the end of container 1, submission 2" in killed.err, killed
+
+
+def test_the_limit_of_a_kill_follows_from_the_engine(placed: FakeTopology) -> None:
+    session = Session(Target("local", None, None))
+    times = engines.lease_times(session.submitted("wordy"))  # type: ignore[arg-type]
+    assert takedown.limit_s(session, "wordy") == times.stop_grace_s + times.lost_s + takedown.ENGINE_SLACK_S
+    placed.state.delete(paths.launch("wordy"))
+    assert takedown.limit_s(session, "wordy") == takedown.LIMIT_S
+
+
+# ---- what a submit settles and refuses -------------------------------------------------------
+
+
+def test_containers_of_an_engine_talk_over_tcp() -> None:
+    resolved = settings()
+    assert on_engine.settle(word_count(), resolved, "local") == "slurm"
+    assert resolved.settings["security"]["transport"] == "tcp"
+    assert on_engine.settle(word_count(), resolve("local", [], {}, {}, []), "local") == ""
+
+
+@pytest.mark.parametrize(
+    ("rooms", "words"),
+    [
+        ({"security": {"transport": "ipc"}}, "does not leave a machine"),
+        ({"engine": {"fence_s": 59}}, "raise lost_s or lower fence_s"),
+        ({"engine": {"fencing": "epoch"}}, "ATMOST_ONCE could deliver a tuple twice"),
+        ({"engine": {"fencing": "lease"}}, "set heron.statemgr.type to zookeeper"),
+        (
+            {"engine": {"kind": "nomad"}},
+            "engine 'nomad' is not there in this release; known engines are kubernetes, slurm",
+        ),
+        ({"engine": {"kind": "slrm"}}, "did you mean 'slurm'"),
+        ({"engine": {"shared": "some/where"}}, "not an absolute path"),
+    ],
+)
+def test_settings_that_cannot_work_on_an_engine(rooms: dict[str, dict[str, Any]], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        on_engine.settle(word_count(), settings(**rooms), "local")
+
+
+def effectively_once() -> topology_pb2.Topology:
+    topology = word_count()
+    topology.topology_config.kvs.add(key="topology.reliability.mode", value="EFFECTIVELY_ONCE")
+    return topology
+
+
+def test_effectively_once_needs_a_store_that_all_hosts_reach(tmp_path: Path) -> None:
+    stores = {"checkpoint": {"root": tmp_path / "ckpt"}}
+    with pytest.raises(TopologyError, match="is a folder of this host"):
+        on_engine.settle(effectively_once(), settings(**stores), "local")
+    assert on_engine.settle(effectively_once(), settings(**stores, engine={"shared": f"/x:{tmp_path}"}), "local")
+    with pytest.raises(TopologyError, match=r"heron\.checkpoint\.replica"):
+        replica = {"checkpoint": {"root": tmp_path / "ckpt", "replica": "/elsewhere"}}
+        on_engine.settle(effectively_once(), settings(**replica, engine={"shared": tmp_path}), "local")
+
+
+def test_of_several_stores_one_is_chosen_for_all_hosts(tmp_path: Path) -> None:
+    (tmp_path / "full").touch()
+    stores = {"a": str(tmp_path / "full" / "a"), "b": {"folder": str(tmp_path / "b"), "writers": 2, "rate_bytes": 1000}}
+    resolved = settings(engine={"shared": tmp_path})
+    resolved.settings["checkpoint"].update(stores=stores, store_policy="hash")
+    on_engine.settle(effectively_once(), resolved, "local")
+    chosen = settings_for(resolved, CheckpointSettings)
+    assert (chosen.root, chosen.stores) == (str(tmp_path / "b"), {})
+    assert (chosen.store_writers, chosen.store_rate_bytes) == (2, 1000)
+    assert "store 'b'" in resolved.origins["checkpoint.root"]
+
+
+def test_files_of_one_host_are_refused() -> None:
+    topology = word_count()
+    topology.spouts[0].comp.config.kvs.add(key="textfile.paths", value="/data/in/*.csv")
+    topology.bolts[0].comp.config.kvs.add(key="file.sink.folder", value="/data/out")
+    reads, writes = on_engine.file_problems(topology, [])
+    assert "component 'word' reads /data/in/*.csv" in reads and "component 'count' writes /data/out" in writes
+    assert on_engine.file_problems(topology, [Path("/data")]) == []
+    assert len(on_engine.file_problems(topology, [Path("/data/in")])) == 1
+    # A list travels as bytes.
+    del topology.spouts[0].comp.config.kvs[:]
+    topology.spouts[0].comp.config.kvs.extend(encode_config({"textfile.paths": ["/data/in/a", "/other/b"]}).kvs)
+    assert on_engine.file_problems(topology, [Path("/data")]) == [
+        "component 'word' reads /other/b, which other hosts may not have; put it below heron.engine.shared"
+        " (engine.yaml), or run the topology on this machine"
+    ]
+
+
+def test_work_units_need_a_ledger_that_all_hosts_reach() -> None:
+    topology = word_count()
+    units = {"logs": "/data/*.log", "rows": len, "output": LineFiles("/data/table")}
+    spec = LogUnits.specs("p", **units)[0]
+    topology.spouts[0].comp.config.kvs.extend(encode_config(spec.custom_config).kvs)
+    [problem] = on_engine.file_problems(topology, [Path("/data")])
+    assert "component 'word' keeps its ledger in SQLite" in problem
+    assert len(on_engine.file_problems(topology, [])) == 3
+
+
+def test_an_archive_of_logs_is_where_all_hosts_reach_it(tmp_path: Path) -> None:
+    own = {"logging": {"archive": tmp_path / "logs"}}
+    with pytest.raises(ConfigError, match=r"heron.logging.archive is .*, a folder of this host"):
+        on_engine.settle(word_count(), settings(**own), "local")
+    resolved = settings(**own, engine={"shared": tmp_path})
+    assert on_engine.settle(word_count(), resolved, "local") == "slurm"
+    assert resolved.settings["logging"]["archive"] == str(tmp_path / "logs")
+    with pytest.raises(ConfigError, match="unknown scheme ftp"):
+        on_engine.settle(word_count(), settings(logging={"archive": "ftp://x/y"}), "local")
+
+
+def with_a_spark_sink(**options: str) -> topology_pb2.Topology:
+    topology = word_count()
+    spec = SparkSink.spec("count", aggregate="module.function", fields=["n"], **options)
+    topology.bolts[0].comp.config.kvs.extend(encode_config(spec.custom_config).kvs)
+    return topology
+
+
+def test_a_spark_sink_needs_a_place_for_its_batches_that_all_hosts_reach(tmp_path: Path) -> None:
+    def problems(topology: topology_pb2.Topology, **rooms: dict[str, Any]) -> str:
+        with pytest.raises(TopologyError) as error:
+            on_engine.settle(topology, settings(**rooms), "local")
+        return str(error.value)
+
+    shared = {"shared": tmp_path}
+    assert "set heron.spark.handover to a folder below" in problems(with_a_spark_sink(), engine=shared)
+    assert "heron.spark.handover is /elsewhere, a folder of this host" in problems(
+        with_a_spark_sink(), engine=shared, spark={"handover": "/elsewhere"}
+    )
+    inside = {"handover": tmp_path / "handover"}
+    assert problems(with_a_spark_sink(table="/data/t"), engine=shared, spark=inside) == (
+        "option table of SparkSink 'count' is /data/t, which other hosts may not have; put it below heron.engine.shared"
+        " (engine.yaml), or into an object store"
+    )
+    for options in ({"table": f"{tmp_path}/t"}, {"table": "s3://bucket/t", "label": "x"}):
+        assert on_engine.settle(with_a_spark_sink(**options), settings(engine=shared, spark=inside), "local")
+    url = {"handover": "s3://bucket/handover"}
+    assert on_engine.settle(with_a_spark_sink(), settings(engine=shared, spark=url), "local")
+
+
+def test_a_spark_that_cannot_be_used_is_named_at_submit(tmp_path: Path) -> None:
+    here = {"handover": tmp_path / "handover"}
+    on_engine.check_spark_of(settings(spark=here))
+    with pytest.raises(
+        ConfigError, match=r"heron\.spark\.master spark://127\.0\.0\.1:1 cannot be reached from this host"
+    ):
+        on_engine.check_spark_of(settings(spark={**here, "master": "spark://127.0.0.1:1"}))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is not a folder"):
+        on_engine.check_spark_of(settings(spark={"handover": tmp_path / "file"}))
+    with pytest.raises(ConfigError, match="no Spark master; use"):
+        on_engine.check_spark_of(settings(spark={**here, "master": "localhost"}))
+
+
+def test_a_container_larger_than_the_largest_host_is_refused() -> None:
+    sizes = [NodeSize(2, 1000 * MB, None, "partition batch"), NodeSize(64, 500 * MB, None, "partition batch")]
+    asked = {0: ResourceRequest(0.5, 100 * MB, 0), 1: ResourceRequest(4, 900 * MB, 1 << 40)}
+    assert on_engine.size_problem(asked, sizes).startswith(
+        "container 1 asks for 4 cores and 900MB of memory, but the largest host of partition batch has 2 cores"
+    )
+    assert on_engine.size_problem(asked, [NodeSize(4, 900 * MB)]) == ""
+    assert "1TB of disk" in on_engine.size_problem(asked, [NodeSize(4, 900 * MB, 1 << 30)])
+    assert on_engine.size_problem(asked, []) == ""
+
+
+def test_flags_of_engines_are_refused_without_one(heron: Heron, tmp_path: Path) -> None:
+    assert "exclude each other" in heron("submit", "local", "x.py", "--foreground", "--detach").err
+
+
+# ---- init and check --------------------------------------------------------------------------
+
+
+def test_init_writes_settings_that_are_found_again(heron: Heron, tmp_path: Path) -> None:
+    made = heron("cluster", "init", "hpc", "--engine", "slurm")
+    assert made.code == exits.OK, made.err
+    folder = tmp_path / "client" / "conf" / "hpc"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    shown = heron("config", "show", "hpc", "engine", "--origin")
+    assert f"{folder}/engine.yaml" in shown.out and "slurm" in shown.out, shown
+    again = heron("cluster", "init", "hpc", "--engine", "slurm")
+    assert again.code == exits.EXISTS and "not overwritten" in again.err
+
+
+def test_init_without_a_kubeconfig_says_what_is_not_filled_in(
+    heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    made = heron("cluster", "init", "k8s", "--engine", "kubernetes")
+    assert made.code == exits.OK and "nothing is filled in" in made.err and "kubeconfig" in made.err
+    assert 'kind: "kubernetes"' in (tmp_path / "client" / "conf" / "k8s" / "engine.yaml").read_text()
+    refused = heron("cluster", "manifest", "k8s")
+    assert refused.code != exits.OK and "heron.kubernetes.image is empty" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("hpc", "--engine", "nomad"), "engine 'nomad' is not there in this release"),
+        (("local", "--engine", "slurm"), "there is a cluster 'local' already"),
+        (("../x", "--engine", "slurm"), "cannot be the name of a cluster"),
+    ],
+)
+def test_init_refuses(heron: Heron, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    refused = heron("cluster", "init", *words)
+    assert refused.code != exits.OK and said in refused.err
+    assert not (tmp_path / "client" / "conf").exists()
+
+
+def test_check_of_a_cluster_without_an_engine_says_so(heron: Heron) -> None:
+    checked = heron("cluster", "check", "local")
+    assert checked.code == exits.FAILED and "FAIL  settings: cluster 'local' has no engine" in checked.out
+
+
+def test_requirements_are_judged_one_by_one(tmp_path: Path) -> None:
+    def lines(**rooms: dict[str, Any]) -> list[Found]:
+        resolved = settings(**rooms)
+        return [requirements.times(resolved), requirements.ports(resolved), *requirements.shared(resolved)]
+
+    assert [one.ok for one in lines()] == [True, True, True]
+    assert [one.what for one in lines(engine={"fence_s": 59}) if not one.ok] == ["leases"]
+    for given in ("7", "5000-5003", "9-2"):
+        assert [one.what for one in lines(security={"port_range": given}) if not one.ok] == ["ports"]
+    assert "No such file" in lines(engine={"shared": tmp_path / "none"})[-1].detail
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    assert "go-w" in lines(engine={"shared": open_to_all})[-1].fix
+    assert not requirements.python(settings(engine={"python": "python3"})).ok
+
+
+class Host(FakeEngine):
+    """Runs the container of a trial in a thread, with the real program."""
+
+    def __init__(self, change: Callable[[dict[str, Any]], None] = lambda asked: None) -> None:
+        super().__init__()
+        self._change = change
+
+    def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
+        [one] = requests
+        asked = json.loads(one.ticket)
+        self._change(asked)
+        self.seen = [running(0)]
+
+        def call() -> None:
+            import socket
+
+            with socket.create_connection(tuple(asked["addresses"][0])) as link:
+                link.sendall(json.dumps(trial_container.report(asked)).encode() + b"\n")
+
+        threading.Thread(target=call, daemon=True).start()
+        return {(0, 1): "7_0"}
+
+
+def test_a_trial_tells_what_the_host_is_like_and_leaves_nothing(tmp_path: Path) -> None:
+    engine = Host()
+    found = trial.Trial(engine, "heron-check-1", [tmp_path], str(tmp_path / "home"), "").run(["127.0.0.1"])
+    assert all(one.ok for one in found) and [one.what for one in found] == [
+        "container",
+        "python there",
+        "heronpy there",
+    ]
+    assert engine.cancelled == ["7_0"] and list(tmp_path.iterdir()) == []
+
+
+def test_a_trial_finds_another_folder_and_ignores_strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(asked: dict[str, Any]) -> None:
+        asked["shared"] = dict.fromkeys(asked["shared"], "another nonce")
+
+    [*_, wrong] = trial.Trial(Host(elsewhere), "t", [tmp_path], "", "").run(["127.0.0.1"])
+    assert (wrong.ok, "is not the same folder there" in wrong.detail) == (False, True)
+    monkeypatch.setattr(trial, "TRIAL_S", 0.5)
+    [late] = trial.Trial(Host(lambda asked: asked.update(secret="x")), "t", [], "", "").run(["127.0.0.1"])
+    assert not late.ok and "nothing was heard from it" in late.detail
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(trial_container.UNREACHED, "reaches none of the addresses"), (127, "is not there"), (1, "before it reported")],
+)
+def test_the_end_of_a_trial_is_explained(code: int, words: str) -> None:
+    found = trial.ended(code, "FAILED", "n1")
+    assert words in found.detail and not found.ok and found.fix
+
+
+def test_reports_of_other_releases_and_of_nonsense_fail() -> None:
+    old = trial.judge({"host": "n1", "python": [3, 6, 8], "release": "0.0.1"}, 1.0, "x")
+    assert [one.what for one in old if not one.ok] == ["python there", "heronpy there"]
+    assert len([one for one in trial.judge({"python": "x", "shared": 7}, 1.0, "x") if not one.ok]) == 2

@@ -1,0 +1,303 @@
+"""`heron` on a Kubernetes of the tests' own: set up, checked, submitted to, looked at, struck, drained, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tests.support.command import REPO
+from tests.support.hosts import needs_hosts
+from tests.support.kubernetes import Cluster, kubernetes
+from tests.support.kubernetes_node import IMAGE, Kubelets
+from tests.support.pages import DOCS, PageRun
+from tests.support.waiting import wait_for
+
+pytestmark = [needs_hosts, pytest.mark.slow, pytest.mark.timeout(240)]
+heavy = pytest.mark.heavy
+PATIENCE_S = 90.0
+SMALL = {"packing": "instance_ram_bytes: 100MB\ninstance_cpu: 0.1\n"}
+SOON = "renew_s: 1\nfence_s: 6\nlost_s: 12\npermit_s: 30\npoll_s: 0.5\n"
+PROGRAM = """
+import itertools, time
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder
+
+class Words(Spout):
+    outputs = ["word"]
+    def initialize(self, config, context):
+        self.words = itertools.cycle(["one", "fish", "two"])
+    def next_tuple(self):
+        time.sleep(0.01)
+        self.emit([next(self.words)])
+
+class Count(Bolt):
+    def process(self, tup):
+        self.ack(tup)
+
+if __name__ == "__main__":
+    builder = TopologyBuilder("fish")
+    words = builder.add_spout("words", Words, par=1)
+    builder.add_bolt("count", Count, par=3, inputs={words: Grouping.fields("word")})
+    builder.set_config({"topology.stmgrs": 2, "topology.reliability.mode": "ATLEAST_ONCE"})
+    builder.build_and_submit()
+"""
+
+
+class Client:
+    """`heron` with cluster "k8s" on the tests' Kubernetes."""
+
+    def __init__(self, cluster: Cluster, kubelets: Kubelets, folder: Path) -> None:
+        self.cluster, self.kubelets, self.folder = cluster, kubelets, folder
+        self.conf = folder / "client" / "conf" / "k8s"
+        self.home = folder / "home"
+        self.env = {**os.environ, **cluster.env, "HERON_HOME": str(self.home)}
+        self.env |= {"HERON_CONFIG_HOME": str(folder / "client"), "PYTHONPATH": str(REPO), "COLUMNS": "200"}
+        self.env.pop("HERON_CONF", None)
+        self.program = folder / "fish.py"
+        self.program.write_text(PROGRAM)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "heronpy.cli", *words]
+        return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """What it prints."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == code, f"{words}: {process.returncode}\n{out}\n{err}\n{self.scheduler_log()}"
+        return out + err
+
+    def scheduler_log(self) -> str:
+        return "\n".join(one.read_text()[-3000:] for one in self.home.rglob("scheduler.log"))
+
+    def init(self) -> None:
+        self.run("cluster", "init", "k8s", "--engine", "kubernetes")
+        rooms = {**SMALL, "kubernetes": f"image: {IMAGE}\n", "engine": SOON}
+        for room, text in rooms.items():
+            with open(self.conf / f"{room}.yaml", "a", encoding="utf-8") as file:
+                file.write(text)
+        engine = self.conf / "engine.yaml"
+        engine.write_text(engine.read_text().replace('"/usr/local/bin/python3"', json.dumps(sys.executable)))
+
+    def placed(self) -> dict[int, dict[str, Any]]:
+        [row] = json.loads(self.run("list", "k8s", "--json"))
+        return {one["container"]: one for one in row["containers"]}
+
+    def all_run(self, differs: str = "") -> dict[int, dict[str, Any]]:
+        """All containers, once they run, and none is the pod of that name any more."""
+
+        def look() -> dict[int, dict[str, Any]]:
+            found = self.placed()
+            good = all(one["phase"] == "RUNNING" and one["engine_id"] != differs for one in found.values())
+            return found if good else {}
+
+        return wait_for(look, PATIENCE_S, f"all containers running\n{self.scheduler_log()}")
+
+    def nothing_left(self) -> None:
+        for kind in ("pods", "secrets", "poddisruptionbudgets"):
+            wait_for(lambda kind=kind: not self.cluster.names(kind), PATIENCE_S, f"no {kind}")
+        wait_for(lambda: not self.kubelets.pods, PATIENCE_S, "no process")
+
+
+@pytest.fixture
+def k8s(tmp_path: Path) -> Iterator[Client]:
+    with kubernetes() as (cluster, kubelets):
+        found = Client(cluster, kubelets, tmp_path)
+        yield found
+        if found.conf.exists():
+            found.start("kill", "k8s", "fish").communicate(timeout=90)
+
+
+@heavy
+def test_a_cluster_is_set_up_and_checked(k8s: Client) -> None:
+    k8s.init()
+    assert '\nnamespace: "streams"\n' in (k8s.conf / "kubernetes.yaml").read_text()
+    told = json.loads(k8s.run("cluster", "check", "k8s", "--json"))
+    assert told["ok"] and told["requirements"][-1]["what"] == "heronpy there", told
+    k8s.nothing_left()
+    template = k8s.folder / "pod.yaml"
+    template.write_text("spec:\n  restartPolicy: Always\n")
+    for key, value, what in (
+        ("heron.kubernetes.image", "registry.test/none:1", "container: it is still STARTING: ImagePullBackOff"),
+        ("heron.kubernetes.image", "", "kubernetes: heron.kubernetes.image is empty"),
+        ("heron.kubernetes.context", "tset", "credentials: heron.kubernetes.context is 'tset'"),
+        ("heron.kubernetes.namespace", "nowhere", "pod: the API server refuses to create pods in namespace nowhere"),
+        ("heron.kubernetes.pod_template", str(template), "kubernetes: heron.kubernetes.pod_template"),
+        ("heron.engine.python", "/no/python", "container"),
+        ("heron.engine.door_host", "a b", "address: heron.engine.door_host is 'a b'"),
+    ):
+        wrong = k8s.run("cluster", "check", "k8s", "--config-property", f"{key}={value}", code=1)
+        assert f"FAIL  {what}" in wrong and "fix: " in wrong, wrong
+    k8s.nothing_left()
+
+
+def test_the_manifest_holds_the_clusters_settings(k8s: Client) -> None:
+    k8s.init()
+    template = k8s.folder / "pod.yaml"
+    template.write_text("spec:\n  nodeSelector: {pool: streams}\n")
+    k8s.run("config", "set", "k8s", "heron.kubernetes.pod_template", str(template))
+    found = list(yaml.safe_load_all(k8s.run("cluster", "manifest", "k8s", "--nodes")))
+    kinds = {one["kind"]: one for one in found}
+    assert {"Role", "RoleBinding", "ServiceAccount", "ClusterRole", "Deployment", "Service"} <= set(kinds)
+    data = kinds["ConfigMap"]["data"]
+    assert yaml.safe_load(data["engine.yaml"])["door_host"] == "heron-k8s.streams.svc"
+    assert yaml.safe_load(data["kubernetes.yaml"]) == {
+        "context": "", "namespace": "streams", "image": IMAGE, "pod_template": "/etc/heron/pod-template.yaml",
+    }  # fmt: skip
+    assert data["pod-template"] == template.read_text()
+    assert yaml.safe_load(data["packing.yaml"])["instance_cpu"] == 0.1
+    spec = kinds["Deployment"]["spec"]["template"]["spec"]
+    assert spec["containers"][0]["command"][-3:] == ["scheduler", "keep", "k8s"]
+    assert "only clusters on Kubernetes have a manifest" in k8s.run("cluster", "manifest", "local", code=2)
+
+
+def test_what_kubernetes_cannot_run_is_refused_before_anything_is_submitted(k8s: Client) -> None:
+    k8s.init()
+    for key, value, words in (
+        ("heron.kubernetes.namespace", "nowhere", 'namespaces "nowhere" not found'),
+        ("heron.packing.instance_ram_bytes", "3GB", "but the largest host has 4 cores"),
+    ):
+        assert words in k8s.run("submit", "k8s", str(k8s.program), "--config-property", f"{key}={value}", code=2)
+    assert not k8s.cluster.names("pods") and not (k8s.home / "state" / "k8s" / "topologies" / "fish").exists()
+
+
+@heavy
+def test_a_topology_survives_a_container_and_a_drain(k8s: Client) -> None:
+    k8s.init()
+    assert "asks:   3 containers" in k8s.run("submit", "k8s", str(k8s.program))
+    before = k8s.all_run()
+    assert {one["host"] for one in before.values()} == {"n1", "n2"} and len(k8s.cluster.names("pods")) == 3
+    assert before[1]["engine_id"] in k8s.run("status", "k8s", "fish")
+    wait_for(lambda: "executor-2" in k8s.run("logs", "k8s", "fish", "executor-2"), PATIENCE_S, "logs of container 2")
+    # Process 1 of a pod, and with it all of its processes.
+    k8s.kubelets.kill(before[1]["engine_id"], signal.SIGKILL)
+    after = k8s.all_run(before[1]["engine_id"])
+    assert (after[1]["submission"], after[1]["epoch"]) == (2, before[1]["epoch"] + 1)
+    assert after[2]["engine_id"] == before[2]["engine_id"]
+    # A node is emptied by the cluster's operator: no fault, and replaced elsewhere or there.
+    k8s.cluster.evict(after[2]["engine_id"])
+    moved = k8s.all_run(after[2]["engine_id"])
+    assert moved[2]["submission"] == 2
+    k8s.run("drain", "k8s", "fish", "--host", str(moved[2]["host"]))
+    assert k8s.placed()[2]["host"] != moved[2]["host"]
+    text = "".join(one.read_text(errors="replace") for one in k8s.home.rglob("*.log"))
+    [secret] = {one["data"]["ticket"] for one in k8s.cluster.all("secrets")}
+    assert secret not in text
+    k8s.run("kill", "k8s", "fish")
+    k8s.nothing_left()
+    assert "No topology runs" in k8s.run("list", "k8s")
+
+
+@heavy
+def test_a_lost_node_is_replaced_after_its_time(k8s: Client) -> None:
+    """The pod is deleted, and stays: its node does not answer; it runs on, and is fenced by its epoch."""
+    k8s.init()
+    k8s.run("submit", "k8s", str(k8s.program))
+    before = k8s.all_run()
+    victim = before[2] if before[2]["host"] != before[0]["host"] else before[1]
+    k8s.kubelets.lose(victim["host"], with_processes=True)
+    after = k8s.all_run(victim["engine_id"])[victim["container"]]
+    assert after["host"] != victim["host"] and after["epoch"] == victim["epoch"] + 1
+    assert f"host {victim['host']} gets no container" in k8s.scheduler_log()
+    k8s.run("kill", "k8s", "fish")
+    # What its node has to end is named or forced away by the operator; everything else is gone.
+    lost = {one["metadata"]["name"] for one in k8s.cluster.all("pods")}
+    assert all(k8s.cluster.get("pods", name)["spec"]["nodeName"] == victim["host"] for name in lost)  # type: ignore[index]
+
+
+@heavy
+def test_schedulers_are_kept_and_end_with_their_pod(k8s: Client) -> None:
+    """As the pod that submits: schedulers that die are started again, and a new pod adopts what runs."""
+    k8s.init()
+    k8s.run("config", "set", "k8s", "heron.engine.door_host", "localhost")
+    keeper = k8s.start("scheduler", "keep", "k8s")
+    try:
+        k8s.run("submit", "k8s", str(k8s.program))
+        before = k8s.all_run()
+        victims = schedulers(k8s)
+        assert victims
+        for one in victims:
+            with suppress(psutil.Error):
+                one.kill()
+        wait_for(lambda: set(schedulers(k8s)) - set(victims), PATIENCE_S, "another scheduler")
+        assert ids(k8s.all_run()) == ids(before)
+        keeper.send_signal(signal.SIGTERM)
+        out, err = keeper.communicate(timeout=60)
+        assert keeper.returncode == 0 and "Started the scheduler of 'fish'" in out, out + err
+        assert not schedulers(k8s) and len(k8s.cluster.names("pods")) == 3
+        keeper = k8s.start("scheduler", "keep", "k8s")
+        wait_for(lambda: schedulers(k8s), PATIENCE_S, "the scheduler of the next pod")
+        assert ids(k8s.all_run()) == ids(before), "it adopts, and restarts none"
+        k8s.run("kill", "k8s", "fish")
+        k8s.nothing_left()
+    finally:
+        keeper.terminate()
+        keeper.communicate(timeout=60)
+
+
+def ids(placed: dict[int, dict[str, Any]]) -> dict[int, str]:
+    return {number: one["engine_id"] for number, one in placed.items()}
+
+
+def schedulers(k8s: Client) -> list[psutil.Process]:
+    """Guardians and schedulers."""
+    found = []
+    for one in psutil.process_iter(["cmdline"]):
+        words = one.info["cmdline"] or []
+        if "heronpy.scheduler" in words and any(str(k8s.home) in word for word in words):
+            found.append(one)
+    return found
+
+
+@heavy
+def test_without_its_scheduler_a_topology_is_killed_on_the_cluster(k8s: Client) -> None:
+    k8s.init()
+    k8s.run("submit", "k8s", str(k8s.program))
+    k8s.all_run()
+    for one in schedulers(k8s):
+        with suppress(psutil.Error):
+            one.kill()
+    assert "3 containers" in k8s.run("kill", "k8s", "fish")
+    k8s.nothing_left()
+
+
+@heavy
+def test_what_waits_is_shown_and_taken_down(k8s: Client) -> None:
+    k8s.init()
+    # There is room for one container.
+    k8s.cluster.change("nodes", "n1", lambda node: node["status"].update(allocatable={"cpu": "4", "memory": "600M"}))
+    k8s.cluster.change("nodes", "n2", lambda node: node["spec"].update(unschedulable=True))
+    late = k8s.run("submit", "k8s", str(k8s.program), "--queue-timeout", "4", "--timeout", "2", code=5)
+    assert "still in the queue after 4 s: container" in late and "Insufficient memory" in late, late
+    k8s.nothing_left()
+
+
+@heavy
+def test_the_how_to_does_what_it_says(k8s: Client, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster is the tests' own, whose image is this machine."""
+    monkeypatch.setenv("KUBECONFIG", k8s.cluster.env["KUBECONFIG"])
+    text = (
+        (DOCS / "howto" / "kubernetes.md").read_text(encoding="utf-8").replace("registry.example.org/heronpy:1", IMAGE)
+    )
+    first = "$ heron cluster check k8s\n"
+    assert first in text
+    page = tmp_path / "kubernetes.md"
+    page.write_text(
+        text.replace(first, f"$ heron config set k8s heron.engine.python {sys.executable}\n...\n{first}", 1)
+    )
+    run = PageRun(page, home.parent / "work", home)
+    try:
+        run.run()
+    finally:
+        argv = [sys.executable, "-m", "heronpy.cli", "kill", "k8s", "fish"]
+        subprocess.run(argv, env=run.env, capture_output=True, timeout=90, check=False)

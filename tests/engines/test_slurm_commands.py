@@ -1,0 +1,198 @@
+"""`heron` on Slurm's own daemons: a cluster is set up and checked, a topology is submitted, looked at, moved, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import REPO
+from tests.support.pages import DOCS, PageRun
+from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(240)]
+SMALL = {"packing": "instance_ram_bytes: 100MB\ninstance_cpu: 0.1\n"}
+PATIENCE_S = 60.0
+PROGRAM = """
+import itertools, time
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder
+
+class Words(Spout):
+    outputs = ["word"]
+    def initialize(self, config, context):
+        self.words = itertools.cycle(["one", "fish", "two"])
+    def next_tuple(self):
+        time.sleep(0.01)
+        self.emit([next(self.words)])
+
+class Count(Bolt):
+    def process(self, tup):
+        self.ack(tup)
+
+if __name__ == "__main__":
+    builder = TopologyBuilder("fish")
+    words = builder.add_spout("words", Words, par=1)
+    builder.add_bolt("count", Count, par=3, inputs={words: Grouping.fields("word")})
+    builder.set_config({"topology.stmgrs": 2})
+    builder.build_and_submit()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    why = missing()
+    if why and os.environ.get("HERON_TEST_SLURM") == "required":
+        pytest.fail(why)
+    if why:
+        pytest.skip(why)
+    with slurm_cluster() as found:
+        yield found
+
+
+class Hpc:
+    """`heron` with cluster "hpc" on the tests' Slurm."""
+
+    def __init__(self, cluster: SlurmCluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.conf = folder / "client" / "conf" / "hpc"
+        self.env = {**cluster.env, "HERON_HOME": str(folder / "home"), "HERON_CONFIG_HOME": str(folder / "client")}
+        self.env |= {"PYTHONPATH": str(REPO), "COLUMNS": "150"}
+        self.env.pop("HERON_CONF", None)
+        self.program = folder / "fish.py"
+        self.program.write_text(PROGRAM)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "heronpy.cli", *words]
+        return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """What it prints."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == code, f"{words}: {process.returncode}\n{out}\n{err}"
+        return out + err
+
+    def init(self) -> None:
+        self.run("cluster", "init", "hpc", "--engine", "slurm")
+        for room, text in {**SMALL, "engine": f"home: {self.folder / 'node'}\n"}.items():
+            with open(self.conf / f"{room}.yaml", "a", encoding="utf-8") as file:
+                file.write(text)
+
+    def jobs(self) -> list[str]:
+        return self.cluster.run("squeue", "--noheader", "--array", "--format=%i %T").splitlines()
+
+    def placed(self) -> dict[int, dict[str, object]]:
+        [row] = json.loads(self.run("list", "hpc", "--json"))
+        return {one["container"]: one for one in row["containers"]}
+
+    def phases(self) -> set[object]:
+        return {one["phase"] for one in self.placed().values()}
+
+
+@pytest.fixture
+def hpc(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Hpc]:
+    found = Hpc(cluster, tmp_path)
+    yield found
+    if found.conf.exists():
+        found.start("kill", "hpc", "fish").communicate(timeout=90)
+    wait_for(lambda: found.jobs() == [], PATIENCE_S, "Slurm being empty")
+
+
+def test_a_cluster_is_set_up_and_checked(hpc: Hpc) -> None:
+    hpc.init()
+    assert '\npartition: "batch"\n' in (hpc.conf / "slurm.yaml").read_text()
+    told = json.loads(hpc.run("cluster", "check", "hpc", "--json"))
+    assert told["ok"] and told["requirements"][-1]["what"] == "heronpy there", told
+    assert hpc.jobs() == []
+    for key, value, what in (
+        ("heron.slurm.partition", "bath", "partition"),
+        ("heron.slurm.options", "--constraint=none", "submission"),
+        ("heron.engine.python", "/no/python", "container"),
+        ("heron.slurm.time_limit_s", "10", "slurm"),
+    ):
+        wrong = hpc.run("cluster", "check", "hpc", "--config-property", f"{key}={value}", code=1)
+        assert f"FAIL  {what}" in wrong and "fix: " in wrong, wrong
+    wait_for(lambda: hpc.jobs() == [], PATIENCE_S, "the trials being gone")
+
+
+def test_a_topology_is_submitted_shown_moved_and_killed(hpc: Hpc) -> None:
+    hpc.init()
+    assert "asks:   3 containers" in hpc.run("submit", "hpc", str(hpc.program))
+    assert hpc.phases() == {"RUNNING"} and len(hpc.jobs()) == 3
+    assert "engine id" in hpc.run("status", "hpc", "fish")
+    wait_for(lambda: "executor-2" in hpc.run("logs", "hpc", "fish", "executor-2"), PATIENCE_S, "logs of container 2")
+    before = hpc.placed()
+    hpc.run("drain", "hpc", "fish", "--host", str(before[2]["host"]))
+    assert hpc.placed()[2]["host"] != before[2]["host"]
+    hpc.run("kill", "hpc", "fish")
+    wait_for(lambda: hpc.jobs() == [], PATIENCE_S, "the jobs being gone")
+    assert "No topology runs" in hpc.run("list", "hpc")
+
+
+def test_a_scheduler_is_started_again_and_adopts(hpc: Hpc) -> None:
+    hpc.init()
+    submit = hpc.start("submit", "hpc", str(hpc.program), "--foreground")
+    try:
+        wait_for(lambda: "RUNNING" in hpc.run("list", "hpc"), PATIENCE_S, "the topology running")
+        wait_for(lambda: hpc.phases() == {"RUNNING"}, PATIENCE_S, "all containers running")
+        before = hpc.placed()
+        submit.send_signal(signal.SIGINT)
+        out, err = submit.communicate(timeout=30)
+    finally:
+        submit.kill()
+    assert submit.returncode == 130 and "nobody replaces" in err, (out, err)
+    assert "The scheduler does not run" in hpc.run("status", "hpc", "fish")
+    assert len(hpc.jobs()) == 3
+    assert "3 containers" in hpc.run("scheduler", "start", "hpc", "fish")
+    after = hpc.placed()
+    assert {number: one["engine_id"] for number, one in after.items()} == {
+        number: one["engine_id"] for number, one in before.items()
+    }
+
+
+def test_what_waits_in_the_queue_is_shown_and_taken_down(hpc: Hpc) -> None:
+    hpc.init()
+    # All nodes are full, and stay so.
+    filling = ["sbatch", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"]
+    job = hpc.cluster.run(*filling).split()[-1]
+    try:
+        wait_for(lambda: any("RUNNING" in line for line in hpc.jobs()), PATIENCE_S, "the nodes being full")
+        late = hpc.run("submit", "hpc", str(hpc.program), "--queue-timeout", "4", "--timeout", "2", code=5)
+        assert "still in the queue after 4 s: container 0 QUEUED job" in late, late
+        assert len(hpc.jobs()) == 1
+    finally:
+        hpc.cluster.run("scancel", job)
+
+
+def test_what_slurm_cannot_run_is_refused_before_anything_is_submitted(hpc: Hpc) -> None:
+    hpc.init()
+    for key, value, words in (
+        ("heron.slurm.partition", "nowhere", "there is no partition 'nowhere'"),
+        ("heron.packing.instance_ram_bytes", "2GB", "but the largest host of partition batch has 2 cores"),
+        ("heron.security.transport", "ipc", "does not leave a machine"),
+    ):
+        assert words in hpc.run("submit", "hpc", str(hpc.program), "--config-property", f"{key}={value}", code=2)
+    assert hpc.jobs() == [] and not (hpc.folder / "home" / "state" / "hpc" / "topologies" / "fish").exists()
+
+
+def test_the_how_to_does_what_it_says(hpc: Hpc, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemons are the tests' own, and what needs root is not done again."""
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, hpc.cluster.env[name])
+    text = (DOCS / "howto" / "slurm.md").read_text(encoding="utf-8").replace("$ sudo ", "$ echo ")
+    first = "$ heron cluster check hpc\n"
+    assert first in text
+    page = tmp_path / "slurm.md"
+    page.write_text(text.replace(first, f"$ heron config set hpc heron.engine.home {tmp_path}/node\n...\n{first}"))
+    run = PageRun(page, home.parent / "work", home)
+    try:
+        run.run()
+    finally:
+        subprocess.run(["heron", "kill", "hpc", "fish"], env=run.env, capture_output=True, timeout=90, check=False)

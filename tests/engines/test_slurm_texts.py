@@ -1,0 +1,308 @@
+"""What Slurm's commands print, and what is submitted to it. The texts are those of Slurm 22.05."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.common.errors import ConfigError
+from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, EnginePhase, Request, Seen
+from heronpy.engines.slurm.batch import (
+    SlurmOptions,
+    batch_script,
+    batches,
+    job_name,
+    look_command,
+    parse_name,
+    sbatch_arguments,
+)
+from heronpy.engines.slurm.commands import Commands, environment
+from heronpy.engines.slurm.engine import SlurmEngine, check_output
+from heronpy.engines.slurm.texts import (
+    count_topologies,
+    newest,
+    parse_config,
+    parse_jobs,
+    parse_nodes,
+    parse_partitions,
+    parse_release,
+    parse_start,
+    parse_submitted,
+    seen_of,
+)
+from heronpy.procs.exit_reason import ExitReason
+
+JOBS = """\
+812_2|PENDING||0|Resources|heron.word_count-9f.1|avoids:n1,n2|
+812_0|RUNNING|n3|0|None|heron.word_count-9f.1|(null)|
+812_4|CONFIGURING|n4|0|None|heron.word_count-9f.1|(null)|
+812_5|COMPLETING|n4|0|None|heron.word_count-9f.1|(null)|
+813_1|FAILED|n1|1024|NonZeroExitCode|heron.word_count-9f.2|(null)|
+814|FAILED|n1|1792|NonZeroExitCode|somebody|else's comment|with a bar|
+815|RUNNING|n1|0|None|heron.no-array.1|(null)|
+816_1|FAILED||0|BadConstraints|heron.word_count-9f.3|(null)|
+817_1|RUNNING|n5|0|None|heron.a.b.12|(null)|
+"""
+
+
+def seen_in(line: str, *lost: str) -> Seen:
+    [job] = parse_jobs(line)
+    return seen_of(job, lost)
+
+
+def test_a_recorded_list() -> None:
+    jobs = parse_jobs(JOBS)
+    assert [(job.topology_id, job.container, job.submission) for job in jobs] == [
+        ("word_count-9f", 2, 1), ("word_count-9f", 0, 1), ("word_count-9f", 4, 1), ("word_count-9f", 5, 1),
+        ("word_count-9f", 1, 2), ("a.b", 1, 12),
+    ]  # fmt: skip
+    assert count_topologies(jobs) == {"word_count-9f": 4, "a.b": 1}
+    seen = [seen_of(job, ()) for job in jobs]
+    assert [one.phase for one in seen[:5]] == [
+        EnginePhase.QUEUED, EnginePhase.RUNNING, EnginePhase.STARTING, EnginePhase.ENDING, EnginePhase.ENDED,
+    ]  # fmt: skip
+    assert seen[0].words == "PENDING: Resources" and seen[0].avoid == ("n1", "n2") and not seen[0].hopeless
+    assert seen[1].engine_id == "812_0" and seen[1].host == "n3" and seen[1].avoid == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "reason", "code"),
+    [
+        ("COMPLETED", 0, ExitReason.PREEMPTED, 0),  # our daemons end with 0 only when they are asked to
+        ("FAILED", 4 << 8, ExitReason.USER_EXCEPTION, 4),
+        ("FAILED", 1 << 8, ExitReason.OWN_BUG, 1),
+        ("FAILED", 9, ExitReason.KILLED, None),
+        ("FAILED", 11, ExitReason.CRASHED, None),
+        ("FAILED", 0, ExitReason.SPAWN_FAILED, 0),
+        ("OUT_OF_MEMORY", 125 << 8, ExitReason.OOM, None),
+        ("TIMEOUT", 15, ExitReason.PREEMPTED, None),
+        ("DEADLINE", 15, ExitReason.PREEMPTED, None),
+        ("PREEMPTED", 15, ExitReason.PREEMPTED, None),
+        ("CANCELLED", 15, ExitReason.KILLED, None),
+        ("BOOT_FAIL", 0, ExitReason.LOST_HOST, None),
+    ],
+)
+def test_confirmed_ends(state: str, status: int, reason: ExitReason, code: int | None) -> None:
+    seen = seen_in(f"1_1|{state}|n1|{status}|None|heron.t.1|(null)|")
+    assert (seen.ended, seen.reason, seen.exit_code) == (Ended.CONFIRMED, reason, code)
+    assert seen.cancelled == (state == "CANCELLED")
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "CANCELLED", "PREEMPTED", "TIMEOUT"])
+def test_on_a_lost_node_nothing_is_confirmed(state: str) -> None:
+    seen = seen_in(f"1_1|{state}|n1|15|NodeDown|heron.t.1|(null)|", "n1")
+    assert (seen.ended, seen.reason, seen.cancelled) == (Ended.UNCONFIRMED, None, False)
+
+
+def test_what_ended_by_itself_on_a_node_that_is_lost_later_is_confirmed() -> None:
+    assert seen_in("1_1|FAILED|n1|1024|NonZeroExitCode|heron.t.1|(null)|", "n1").ended is Ended.CONFIRMED
+
+
+@pytest.mark.parametrize("state", ["SUSPENDED", "STAGE_OUT", "A_STATE_OF_TOMORROW"])
+def test_a_state_that_is_not_known_is_no_end(state: str) -> None:
+    assert seen_in(f"1_1|{state}|n1|0|None|heron.t.1|(null)|").ended is Ended.NO
+
+
+@pytest.mark.parametrize("reason", ["PartitionTimeLimit", "QOSMaxWallDurationPerJobLimit", "AssocMaxCpuPerJobLimit"])
+def test_some_reasons_are_hopeless(reason: str) -> None:
+    assert seen_in(f"1_1|PENDING||0|{reason}|heron.t.1|(null)|").hopeless
+
+
+@pytest.mark.parametrize(
+    "reason", ["Resources", "Priority", "JobHeldUser", "ReqNodeNotAvail", "PartitionDown", "BeginTime"]
+)
+def test_others_pass(reason: str) -> None:
+    assert not seen_in(f"1_1|PENDING||0|{reason}|heron.t.1|(null)|").hopeless
+
+
+def test_of_two_jobs_of_a_submission_the_living_one_counts() -> None:
+    text = "1_1|FAILED|n1|256|None|heron.t.1|(null)|\n2_1|RUNNING|n2|0|None|heron.t.1|(null)|"
+    assert [job.engine_id for job in newest(parse_jobs(text))] == ["2_1"]
+
+
+def test_half_a_list_is_none() -> None:
+    with pytest.raises(ValueError, match="not in the format"):
+        parse_jobs(JOBS + "812_9|RUNN")
+
+
+def test_a_line_break_in_the_comment_of_another_job_hides_nothing() -> None:
+    before = parse_jobs(JOBS)
+    assert parse_jobs(JOBS + "77|RUNNING|n3|0|None|mine|two\nlines|\n") == before
+    with pytest.raises(ValueError, match="not in the format"):
+        parse_jobs("lines\nof something else\n")
+
+
+@given(st.text(max_size=200))
+def test_no_text_is_taken_for_something_else(text: str) -> None:
+    try:
+        jobs = parse_jobs(text)
+    except ValueError:
+        return
+    assert all(job.submission >= 0 and job.container >= 0 for job in jobs)
+
+
+def test_other_texts() -> None:
+    assert parse_submitted("812\n") == "812" and parse_submitted("812;north\n") == "812"
+    with pytest.raises(ValueError, match="instead of a job id"):
+        parse_submitted("sbatch: job submitted, thank you")
+    assert parse_release("slurm-wlm 22.05.8") == (22, 5) and parse_release("slurm 23.11.1") == (23, 11)
+    assert parse_release("?") is None
+    assert parse_nodes("n1|idle\nn2|down*\nn3|allocated*\nn4|draining\nn5|unknown\nn6|mixed\n") == {"n2", "n3", "n5"}
+    explained = parse_start("Resources|1795424293|")
+    assert (explained.words, explained.starts_at) == ("Resources", 1795424293.0)
+    assert parse_start("Priority|N/A|").starts_at is None
+    assert "does not list" in parse_start("").words
+    assert parse_config("KillWait                = 30 sec\nx\n") == {"KillWait": "30 sec"}
+    [one, other] = parse_partitions("batch*|up|1-00:00:00|2+|1000+|0\ntiny|down|1:00|64|256000|99\nbroken|up\n")
+    assert (one.default, one.disk_mib, other.default, other.disk_mib) == (True, 0, False, 99)
+    assert (one.name, one.up, one.cpus, one.memory_mib) == ("batch", True, 2, 1000) and not other.up
+
+
+# ---- what is submitted ----------------------------------------------------------------------
+WISH = Request("t-1", 1, 3, cpu=1.5, ram_bytes=(100 << 20) + 1, avoid=("n1",), ticket="door tcp://10.0.0.1:7\nkey abc")
+
+
+def test_containers_that_differ_only_in_their_number_travel_together() -> None:
+    wishes = [
+        WISH,
+        replace(WISH, container=4),
+        replace(WISH, container=0, ram_bytes=1),
+        replace(WISH, container=2, submission=4),
+    ]
+    assert [[one.container for one in batch] for batch in batches(wishes)] == [[1, 4], [0], [2]]
+
+
+def test_arguments() -> None:
+    options = SlurmOptions(
+        "batch", "lab", "low", time_limit_s=3601, leave_s=90, extra=("--constraint=ssd",), output_dir="/o"
+    )
+    arguments = sbatch_arguments([WISH, replace(WISH, container=4)], options, WISH.avoid)
+    for expected in (
+        "--parsable", "--no-requeue", "--job-name=heron.t-1.3", "--array=1,4", "--cpus-per-task=2", "--mem=101M",
+        "--time=61", "--signal=B:USR1@90", "--exclude=n1", "--comment=avoids:n1", "--partition=batch", "--account=lab",
+        "--qos=low", "--constraint=ssd", "--output=/o/%A_%a.out", "--export=HOME,USER,LOGNAME",
+    ):  # fmt: skip
+        assert expected in arguments, expected
+    plain = sbatch_arguments([replace(WISH, disk_bytes=5)], SlurmOptions(), ())
+    assert "--tmp=1M" in plain and "--output=/dev/null" in plain
+    assert not any(one.startswith(("--exclude", "--comment", "--partition", "--time")) for one in plain)
+    assert not any("abc" in one for one in [*arguments, *plain]), "the ticket is never an argument"
+    odd = sbatch_arguments([WISH], SlurmOptions(), ("n1", "--wrap=rm", "a b"))
+    assert "--exclude=n1" in odd
+
+
+@pytest.mark.parametrize("folder", ["relative/out", "/o/%j", "/o\\x", "/o\n/p"])
+def test_a_folder_for_output_that_slurm_would_not_understand_is_refused(folder: str) -> None:
+    with pytest.raises(ConfigError, match=r"slurm.output_dir is .* but must be an absolute path"):
+        SlurmOptions(output_dir=folder)
+
+
+def test_what_a_person_looks_for_is_what_is_submitted() -> None:
+    assert job_name("wc-1", 3).startswith(look_command("wc-1").rpartition(" ")[2])
+
+
+def test_the_script_becomes_the_container() -> None:
+    script = batch_script(WISH, SlurmOptions(prologue=("module load python",)), ["/opt/my python", "-m", "x"])
+    lines = script.splitlines()
+    assert lines[0] == "#!/bin/bash" and lines[1] == "module load python"
+    assert "exec '/opt/my python' -m x <<'HERON_TICKET_END'" in lines
+    assert lines[-3:] == ["door tcp://10.0.0.1:7", "key abc", "HERON_TICKET_END"]
+    with pytest.raises(ValueError):
+        batch_script(replace(WISH, ticket="a\nHERON_TICKET_END\nrm -rf /"), SlurmOptions(), ["x"])
+
+
+@given(st.from_regex(r"\w[\w.-]{0,30}", fullmatch=True), st.integers(1, 10**9))
+def test_names_are_read_as_they_are_written(topology: str, submission: int) -> None:
+    assert parse_name(job_name(topology, submission)) == (topology, submission)
+
+
+@pytest.mark.parametrize("name", ["", "heron.", "heron.x", "heron..1", "heron.x.y", "heron.x.-1", "x.heron.t.1"])
+def test_other_names_are_not_ours(name: str) -> None:
+    assert parse_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"extra": ("--partition=x",)}, "slurm.partition"),
+        ({"extra": ("--requeue",)}, "remove it"),
+        ({"extra": ("-p x",)}, "--name"),
+        ({"time_limit_s": 60}, "leave_s"),
+        ({"prologue": ("a\nb",)}, "line break"),
+    ],
+)
+def test_options_that_contradict_ours_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        SlurmOptions(**options)  # type: ignore[arg-type]
+
+
+# ---- commands that fail ---------------------------------------------------------------------
+def fake(folder: Path, name: str, body: str) -> dict[str, str]:
+    """A command of that name; the environment that finds it."""
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_the_environment_changes_no_command() -> None:
+    kept = environment(
+        {"SBATCH_PARTITION": "x", "SQUEUE_FORMAT": "y", "SLURM_JOB_ID": "1", "SLURM_CONF": "c", "HOME": "h"}
+    )
+    assert kept == {"SLURM_CONF": "c", "HOME": "h", "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+
+
+def test_a_command_that_hangs_is_killed_after_its_deadline(tmp_path: Path) -> None:
+    variables = fake(tmp_path, "squeue", "exec sleep 60")
+    began = time.monotonic()
+    with pytest.raises(EngineAwayError, match=r"squeue has not answered within 0\.2 s"):
+        Commands(variables, deadline_s=0.2).run(["squeue"])
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", EngineAwayError),
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", EngineAwayError),
+        ("sbatch: error: Batch job submission failed: Resource temporarily unavailable", EngineAwayError),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates"
+         " accounting/QOS policy (job submit limit, user's size and/or time limits)", EngineAwayError),
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", EngineFatalError),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+         EngineFatalError),
+        ("sbatch: error: Batch job submission failed: Invalid qos specification", EngineFatalError),
+        ("squeue: unrecognized option '--me'", EngineFatalError),
+    ],
+)  # fmt: skip
+def test_refusals_for_now_and_for_good(said: str, kind: type[Exception], tmp_path: Path) -> None:
+    variables = fake(tmp_path, "sbatch", f"cat >&2 <<'END'\n{said}\nEND\nexit 1")
+    with pytest.raises(kind) as caught:
+        Commands(variables).run(["sbatch"])
+    assert type(caught.value) is kind and str(caught.value).startswith("sbatch refuses: ")
+
+
+def test_a_list_that_is_cut_off_is_no_list(tmp_path: Path) -> None:
+    variables = fake(tmp_path, "squeue", "echo '1_1|RUNNING|n1|0|None|heron.t.1|(null)|'; echo '1_2|RUN'")
+    with pytest.raises(EngineAwayError, match="not in the format"):
+        SlurmEngine("t", SlurmOptions(), ["true"], variables).list()
+
+
+def test_a_folder_for_output_that_jobs_could_not_write_to_is_told_at_the_check(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "file").touch()
+    found = {name: check_output(str(tmp_path / name)) for name in ("own", "open", "file", "nowhere")}
+    assert {name: one.ok for name, one in found.items()} == {
+        "own": True,
+        "open": False,
+        "file": False,
+        "nowhere": False,
+    }
+    assert "is no folder here" in found["nowhere"].detail and "leave slurm.output_dir empty" in found["nowhere"].fix

@@ -1,0 +1,368 @@
+"""Reading a unit, finding its middle, staging and publishing, and comparing a table with its ledger: in one process."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.common.errors import ConfigError, LedgerError
+from heronpy.connectors.textfiles.decoding import LineDecoder
+from heronpy.growing.identity import HEAD_BYTES, Mark, digest
+from heronpy.growing.patterns import parse
+from heronpy.ingest import LineFiles, LogUnits, ParquetTable
+from heronpy.ingest.agreement import disagreements, found_files
+from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.memory import MemoryStore
+from heronpy.ingest.ledger.requests import (
+    Chunk,
+    Commit,
+    Committed,
+    Cut,
+    Halve,
+    Lease,
+    Line,
+    ListFiles,
+    ListFinished,
+    Open,
+    Published,
+    ReportScan,
+    Who,
+    Work,
+)
+from heronpy.ingest.ledger.types import Config, Kind
+from heronpy.ingest.marks import head_text, is_marked, mark_from, tail_text
+from heronpy.ingest.outputs.lineage import Lineage, Range, published
+from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
+from heronpy.ingest.page import SuspectPage
+from heronpy.ingest.unit import LogUnit, MovedError, middle
+from heronpy.ingest.watch import Watch
+
+DECODER = LineDecoder()
+
+
+def head_of(path: Path) -> str:
+    data = path.read_bytes()[:HEAD_BYTES]
+    return head_text(Mark("first", len(data), digest(data), 0, ""))
+
+
+def chunk(path: Path, begin: int, end: int) -> Chunk:
+    return Chunk(1, path.name, 1, begin, end, head_of(path), path.name)
+
+
+def unit_of(folder: Path, *chunks: Chunk, page: SuspectPage | None = None, tries: int = 0) -> LogUnit:
+    size = sum(one.end - one.begin for one in chunks)
+    return LogUnit(Work(7, 1, 1, size, chunks, 5.0, tries), str(folder), DECODER, page=page)
+
+
+# ---- reading --------------------------------------------------------------------------------
+@given(
+    lines=st.lists(st.text(st.characters(codec="ascii", exclude_characters="\n\r"), max_size=12), max_size=30),
+    cuts=st.lists(st.integers(0, 400), max_size=6),
+)
+def test_each_line_is_in_one_of_the_chunks(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], cuts: list[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("unit")
+    path = folder / "a.log"
+    path.write_text("".join(line + "\n" for line in lines))
+    size = path.stat().st_size
+    places = sorted({0, size, *(cut for cut in cuts if cut < size)})
+    read: list[str] = []
+    for begin, end in pairwise(places):
+        unit = unit_of(folder, chunk(path, begin, end))
+        read += unit.lines()
+        assert len(unit.digests()) == 1
+    assert read == lines
+
+
+def test_the_digest_is_of_all_lines_also_of_those_that_were_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("one\ntwo\nthree\n")
+    unit = unit_of(tmp_path, chunk(path, 0, 14))
+    assert next(iter(unit.lines())) == "one"
+    assert unit.digests() == [sha256(b"one\ntwo\nthree\n").hexdigest()]
+
+
+def test_the_suspect_is_the_line_that_was_given_out_last(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"one\ntwo\n\xff\xfe\nfour\n")
+    unit = unit_of(tmp_path, chunk(path, 0, 16))
+    lines = unit.lines()
+    assert unit.suspect is None
+    next(lines)
+    assert unit.suspect == Line(1, 0, 4)
+    next(lines)
+    with pytest.raises(Exception, match="not valid utf-8"):
+        next(lines)
+    assert unit.suspect == Line(1, 8, 11)
+    blocks = unit_of(tmp_path, chunk(path, 0, 16))
+    assert next(blocks.blocks()).data == path.read_bytes() and blocks.suspect is None
+
+
+def test_a_page_tells_the_successor_at_which_line_a_worker_was(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one\ntwo\n")
+    page = SuspectPage(tmp_path / "pages", "w-1")
+    assert page.read() is None
+    lines = unit_of(tmp_path, chunk(tmp_path / "a.log", 0, 8), page=page, tries=1).lines()
+    next(lines), next(lines)
+    found = SuspectPage(tmp_path / "pages", "w-1").read()
+    assert found is not None and (found.unit, found.line) == (7, Line(1, 4, 8))
+    page.clear()
+    assert SuspectPage(tmp_path / "pages", "w-1").read() is None
+
+
+def test_another_file_at_the_path_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("one\n")
+    unit = unit_of(tmp_path, chunk(path, 0, 4))
+    path.write_text("two\n")
+    with pytest.raises(MovedError, match="another file"):
+        list(unit.lines())
+    path.unlink()
+    with pytest.raises(MovedError, match="cannot be read"):
+        list(unit_of(tmp_path, Chunk(1, "a.log", 1, 0, 4, "x:0:", "a.log")).lines())
+    (tmp_path / "a.log").symlink_to("/etc/hostname")
+    with pytest.raises(MovedError):
+        list(unit_of(tmp_path, Chunk(1, "a.log", 1, 0, 4, "x:0:", "a.log")).lines())
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.data())
+def test_the_middle_is_the_line_start_nearest_to_it(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], data: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("middle")
+    path = folder / "a.log"
+    path.write_text("".join("x" * length + "\n" for length in lengths))
+    starts = [sum(lengths[:n]) + n for n in range(len(lengths))]
+    size = path.stat().st_size
+    split = data.draw(st.sampled_from([0, *starts[1:]]))
+    chunks = (chunk(path, 0, split), chunk(path, split, size)) if split else (chunk(path, 0, size),)
+    found = middle(Halve(7, 1, 1, size, chunks), str(folder))
+    if len(starts) == 1:
+        assert found is None
+    else:
+        assert found is not None and found[1] in starts[1:]
+        best = min(abs(start - size // 2) for start in starts[1:])
+        # The start of a chunk is as good as any: it costs no read.
+        assert abs(found[1] - size // 2) <= max(best, abs(split - size // 2) if split else best)
+
+
+# ---- outputs --------------------------------------------------------------------------------
+def lineage(unit: int = 1, begin: int = 0, end: int = 4, **more: Any) -> Lineage:
+    chunks = (Range("a.log", 1, begin, end, "x:4:y", "z"),)
+    return Lineage("p", more.get("generation", 1), unit, 1, more.get("rows", 1), more.get("chunks", chunks))
+
+
+def staged(table: Path, *rows: str, unit: int = 1, attempt: int = 1) -> Stages:
+    stages = Stages(str(table))
+    stage = stages.make(1, unit, attempt)
+    writer = LineFiles(str(table)).open(stage, "{}")
+    for row in rows:
+        writer.write(row)
+    writer.prepare()
+    stages.finish(stage, lineage(unit))
+    return stages
+
+
+def test_a_unit_appears_whole_and_its_publication_may_be_repeated(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    stages = staged(table, "one", "two")
+    assert list(published(str(table))) == [] and list(stages.staged_units(1)) == [1]
+    stages.publish(1, 1, 1)
+    stages.publish(1, 1, 1)
+    [(folder, found)] = published(str(table))
+    assert (folder / "part-0.txt").read_text() == "one\ntwo\n" and found == lineage()
+    with pytest.raises(StageGoneError, match="restore"):
+        stages.publish(1, 2, 1)
+    staged(table, "three", unit=3)
+    stages.drop_older(2)
+    with pytest.raises(StageGoneError):
+        stages.publish(1, 3, 1)
+    assert stages.highest() == 1
+
+
+def test_a_table_belongs_to_one_pipeline(tmp_path: Path) -> None:
+    stages = Stages(str(tmp_path / "t"))
+    assert stages.pipeline() is None
+    stages.claim(About("p", Config(pattern="/x/*.log")))
+    stages.claim(About("p", Config(pattern="/x/*.log", bad_max=3)))
+    with pytest.raises(LedgerError, match="is the table of pipeline 'p'"):
+        stages.claim(About("other", Config()))
+    (tmp_path / "t" / "_units").chmod(0o777)
+    with pytest.raises(LedgerError, match="others may write"):
+        stages.make(1, 1, 1)
+
+
+def test_damaged_and_renamed_lineage_is_named(tmp_path: Path) -> None:
+    staged(tmp_path / "t", "one").publish(1, 1, 1)
+    folder = tmp_path / "t" / "unit=1-1"
+    (tmp_path / "t" / "unit=1-9").mkdir()
+    with pytest.raises(LedgerError, match="unit=1-9"):
+        list(published(str(tmp_path / "t")))
+    (tmp_path / "t" / "unit=1-9").rmdir()
+    folder.rename(tmp_path / "t" / "unit=1-2")
+    with pytest.raises(LedgerError, match="was renamed"):
+        list(published(str(tmp_path / "t")))
+
+
+@pytest.mark.parametrize("row", [["a"], ["a", "b"], ["a", 1 << 70], {"user": "a"}, "text", [1, 1]])
+def test_a_row_that_does_not_fit_is_an_error_of_its_own(tmp_path: Path, row: Any) -> None:
+    table = ParquetTable(str(tmp_path / "t"), {"user": "string", "ms": "int64"})
+    writer = table.open(tmp_path, "{}")
+    assert writer.write(["b", 2]) == 1
+    with pytest.raises((TypeError, ValueError)):
+        writer.write(row)
+    writer.discard()
+
+
+def test_rows_of_all_shapes_are_in_the_file_with_their_lineage(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = ParquetTable(str(tmp_path / "t"), {"user": "string", "ms": "int64"})
+    writer = table.open(tmp_path, "who")
+    writer.write(["a", 1])
+    writer.write({"ms": 2, "user": "b"})
+    writer.write((None, 3))
+    assert writer.write(pa.table({"user": ["c", "d"], "ms": [4, 5]})) == 2
+    assert writer.write(pa.record_batch({"user": ["e"], "ms": [6]})) == 1
+    writer.prepare()
+    found = pq.read_table(tmp_path / "part-0.parquet")
+    assert found.to_pydict() == {"user": ["a", "b", None, "c", "d", "e"], "ms": [1, 2, 3, 4, 5, 6]}
+    assert found.schema.metadata[b"heronpy.unit"] == b"who"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": "no name"}, "begins with a letter"),
+        ({"logs": "logs/*.log"}, "not an absolute path"),
+        ({"logs": "/logs/"}, "names a folder"),
+        ({"workers": 0}, "workers is 0"),
+        ({"until": "later"}, "use one of forever, now"),
+        ({"unit_bytes": "much"}, "unit_bytes is 'much'"),
+        ({"output": "/table"}, "needs output="),
+        ({"rows": None}, "needs rows="),
+        ({"ledger": "mysql://x"}, "a ledger is at sqlite"),
+        ({"ledger": "sqlite:x.db"}, "does not name a file"),
+        ({"encoding": "utf-99"}, "utf-99"),
+    ],
+)
+def test_what_cannot_work_is_refused_where_it_is_specified(given: dict[str, Any], words: str) -> None:
+    good = {"logs": "/logs/*.log", "rows": len, "output": LineFiles("/table")}
+    with pytest.raises((ConfigError, LedgerError, Exception), match=words):
+        LogUnits.specs(given.pop("name", "p"), **{**good, **given})
+    assert len(LogUnits.specs("p", **good)) == 2
+
+
+def test_a_relative_table_and_an_unknown_type_are_refused() -> None:
+    with pytest.raises(ConfigError, match="absolute path"):
+        LineFiles("table")
+    with pytest.raises(ConfigError, match="pyarrow has no type 'number'"):
+        ParquetTable("/t", {"a": "number"})
+
+
+# ---- ledger and table -----------------------------------------------------------------------
+def pipeline(folder: Path) -> tuple[MemoryStore, Ledger, Watch]:
+    store = MemoryStore()
+    ledger = Ledger(store, "p", Who("k", "1", Kind.KEEPER))
+    ledger.ask(Open(Config(pattern=f"{folder}/*.log*", unit_wait_s=0.0)))
+    return store, ledger, Watch(parse(f"{folder}/*.log*"), 7.0, ledger.ask(ListFiles()).files, "")
+
+
+def looked(watch: Watch, ledger: Ledger, now: float) -> dict[tuple[str, int], tuple[str, int]]:
+    """Report a look; what the ledger knows of each file then: its path and size."""
+    watch.look(now)
+    seen, gone = watch.changes(1000)
+    if seen or gone:
+        assert watch.answered(ledger.ask(ReportScan(seen, gone)))
+    known = ledger.ask(ListFiles()).files
+    return {
+        (one.file.key, one.file.generation): (one.copies[0].path if one.copies else "", one.file.size) for one in known
+    }
+
+
+def test_files_keep_their_names_in_the_ledger_through_rotation_and_another_keeper(tmp_path: Path) -> None:
+    _, ledger, watch = pipeline(tmp_path)
+    log = tmp_path / "a.log"
+    log.write_text("one\ntwo\nunfin")
+    assert looked(watch, ledger, 1.0) == {("a.log", 1): ("a.log", 8)}
+    with log.open("a") as file:
+        file.write("ished\n" + "x" * 2000 + "\n")
+    assert looked(watch, ledger, 2.0) == {("a.log", 1): ("a.log", 2020)}
+    log.rename(tmp_path / "a.log.1")
+    log.write_text("new\n")
+    assert looked(watch, ledger, 3.0) == {("a.log", 1): ("a.log.1", 2020), ("a.log", 2): ("a.log", 4)}
+    # A keeper that starts knows the same, and has nothing to report.
+    other = Watch(parse(f"{tmp_path}/*.log*"), 7.0, ledger.ask(ListFiles()).files, "")
+    other.look(4.0)
+    assert other.changes(1000) == ((), ())
+    os.truncate(log, 0)
+    log.write_text("another\n")
+    found = looked(watch, ledger, 5.0)
+    assert found["a.log", 3] == ("a.log", 8)
+    # The first keeper was faster: the other one has decided on an old row, and begins anew.
+    other.look(6.0)
+    seen, gone = other.changes(1000)
+    answer = ledger.ask(ReportScan(seen, gone))
+    assert other.answered(answer) or Watch(parse(f"{tmp_path}/*.log*"), 7.0, ledger.ask(ListFiles()).files, "")
+    assert looked(watch, ledger, 7.0)["a.log", 3] == ("a.log", 8)
+
+
+def processed(store: MemoryStore, ledger: Ledger) -> list[Lineage]:
+    """Cut, lease, commit and publish all; the lineage of what is published."""
+    ledger.ask(Cut())
+    worker = Ledger(store, "p", Who("w", "1", Kind.WORKER))
+    found = []
+    while isinstance(work := worker.ask(Lease()), Work):
+        assert worker.ask(Commit(work.unit, work.attempt, 1, 1, 0.1)) == Committed()
+        ranges = tuple(Range(one.key, one.generation, one.begin, one.end, one.head) for one in work.chunks)
+        found.append(Lineage("p", 1, work.unit, work.attempt, 1, ranges))
+    units = ledger.ask(ListFinished()).units
+    ledger.ask(Published(tuple(one.unit for one in units), 1))
+    return found
+
+
+def test_table_and_ledger_agree_or_each_difference_is_named(tmp_path: Path) -> None:
+    store, ledger, watch = pipeline(tmp_path)
+    (tmp_path / "a.log").write_text("one\ntwo\n")
+    looked(watch, ledger, 1.0)
+    table = processed(store, ledger)
+    rows = store.snapshot("p")
+    assert disagreements(rows, table, table) == []
+    assert disagreements(rows, [], table) == [], "published after the first look"
+    assert disagreements(rows, [], []) == ["a.log 0-8 is done in the ledger, and not in the table"]
+    twice = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 4, 8, "x:4:y"),))]
+    assert any("is in the table twice: in unit=1-1 and unit=1-99" in one for one in disagreements(rows, table, twice))
+    more = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 8, 12, "x:4:y"),))]
+    assert disagreements(rows, more, more) == ["a.log 8-12 is in the table, and the ledger does not know it"]
+
+
+def test_what_a_ledger_is_rebuilt_from() -> None:
+    table = [lineage(1, 0, 10), lineage(2, 20, 30)]
+    bad = [
+        {"key": "a.log", "file_generation": 1, "head": "x:9:w", "begin": 8, "end": 22, "error": "no", "tries": 3},
+        {"key": "a.log", "file_generation": 1, "head": "x:4:y", "begin": 12, "end": 14, "error": "no", "tries": 3},
+    ]
+    [file] = found_files(table, bad)
+    assert [(one.begin, one.end) for one in file.done] == [(0, 10), (20, 30)]
+    assert [(one.begin, one.end) for one in file.bad] == [(10, 20)]
+    assert file.head == "x:9:w"
+
+
+def test_marks_survive_as_text(tmp_path: Path) -> None:
+    mark = Mark("abc", 5, digest(b"hello"), 700, "ghi")
+    assert mark_from(head_text(mark), tail_text(mark)) == mark
+    (tmp_path / "f").write_bytes(b"hello world")
+    with open(tmp_path / "f", "rb") as file:
+        assert is_marked(head_text(mark), file.fileno())
+        assert not is_marked("nonsense", file.fileno())
+    with pytest.raises(ValueError):
+        mark_from("nonsense", "0:")

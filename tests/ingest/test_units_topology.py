@@ -1,0 +1,166 @@
+"""Work units on real processes: every line once in the table, or in the list of bad ranges, whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import Heron
+from tests.support.growing_logs import GrowingLogs
+from tests.support.waiting import wait_for
+
+PROGRAM = Path(__file__).parent / "programs" / "units.py"
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def logs(home: Path) -> Path:
+    folder = home.parent / "logs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def table(home: Path) -> Path:
+    return home.parent / "table"
+
+
+def rows_of(table: Path) -> list[str]:
+    """All published rows."""
+    return [line for path in sorted(table.glob("unit=*/part-0.txt")) for line in path.read_text("utf-8").splitlines()]
+
+
+def figures(heron: Heron) -> dict[str, Any]:
+    return dict(heron("units", "show", "lines", "--json").ok().json())
+
+
+def settled(heron: Heron, size: int) -> None:
+    """Wait until so many bytes are published or bad, and nothing waits."""
+
+    def is_settled() -> bool:
+        shown = heron("units", "show", "lines", "--json")
+        if shown.code:
+            return False  # there is no ledger yet
+        found = shown.json()
+        waits = found["waiting_bytes"] or any(count for count, _ in found["units"].values())
+        return not waits and found["done_bytes"] + found["bad_bytes"] >= size
+
+    wait_for(is_settled, PATIENCE_S, f"{size} bytes being settled")
+
+
+def agree(heron: Heron, table: Path) -> dict[str, Any]:
+    found = heron("units", "check", "lines", "--table", table, "--json")
+    assert found.code == 0, found.out + found.err
+    return dict(found.json())
+
+
+def bytes_of(logs: Path) -> int:
+    return sum(path.stat().st_size for path in logs.glob("*.log*"))
+
+
+def test_what_is_there_is_processed_once_and_the_run_ends(heron: Heron, logs: Path, table: Path) -> None:
+    (logs / "a.log").write_text("".join(f"a {number}\n" for number in range(3000)))
+    (logs / "b.log").write_text("".join(f"b {number}\n" for number in range(500)) + "unfinished")
+    said = heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait").out
+    assert "FINISHED" in said
+    expected = [f"a {number}" for number in range(3000)] + [f"b {number}" for number in range(500)]
+    assert sorted(rows_of(table)) == sorted(expected)
+    assert agree(heron, table)["rows"] == 3500
+    # The next run goes on where this one ended.
+    with (logs / "b.log").open("a") as file:
+        file.write(" line\nb last\n")
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
+    assert sorted(rows_of(table)) == sorted([*expected, "unfinished line", "b last"])
+
+
+@pytest.mark.heavy
+def test_bad_lines_are_cut_out_and_come_back_after_a_fix(heron: Heron, logs: Path, table: Path) -> None:
+    lines = [f"{'bad' if number == 77 else 'deadly' if number == 150 else 'good'} {number}" for number in range(200)]
+    (logs / "a.log").write_text("".join(line + "\n" for line in lines))
+    heron.submit(PROGRAM, "--logs", logs, "--table", table)
+    settled(heron, bytes_of(logs))
+    bad = heron("units", "bad", "lines", "--json")
+    assert bad.code == 1
+    found = {(one["key"], one["span"]["begin"], one["span"]["end"]): one["span"] for one in json.loads(bad.out)["bad"]}
+    offsets = [0]
+    for line in lines:
+        offsets.append(offsets[-1] + len(line) + 1)
+    assert found.keys() == {("a.log", offsets[77], offsets[78]), ("a.log", offsets[150], offsets[151])}
+    assert "ValueError: cannot read bad 77" in found["a.log", offsets[77], offsets[78]]["error"]
+    assert rows_of(table).count("good 5") == 1 and len(rows_of(table)) == 198
+    assert len(list((table / "_units" / "bad").glob("*.json"))) == 2
+    (logs / "fixed").touch()
+    assert "to try again" in heron("units", "bad", "lines", "--retry").ok().out
+    settled(heron, bytes_of(logs))
+    wait_for(lambda: len(rows_of(table)) == 200, PATIENCE_S, "all lines in the table")
+    assert heron("units", "bad", "lines").ok().out.startswith("No bad range")
+    assert sorted(rows_of(table)) == sorted(lines)
+    agree(heron, table)
+
+
+@pytest.mark.heavy
+def test_the_ledger_is_rebuilt_from_the_table(heron: Heron, home: Path, logs: Path, table: Path) -> None:
+    for number in range(3):
+        (logs / f"{number}.log").write_text("".join(f"{number} {line}\n" for line in range(1000)))
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
+    lost = sorted(table.glob("unit=*"))[1]
+    for path in [*lost.iterdir()]:
+        path.unlink()
+    lost.rmdir()
+    refused = heron("units", "check", "lines", "--table", table)
+    assert refused.code == 1 and "done in the ledger, and not in the table" in refused.out
+    for path in (home / "ledger").iterdir():
+        path.unlink()
+    assert heron("units", "show", "lines").code != 0
+    said = heron("units", "rebuild", "lines", "--from", table).ok().out
+    assert "generation 2" in said and "to process again" in said
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
+    assert sorted(rows_of(table)) == sorted(f"{number} {line}" for number in range(3) for line in range(1000))
+    agree(heron, table)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_line_once_while_logs_rotate_and_processes_are_killed(
+    heron: Heron, logs: Path, table: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    writer = GrowingLogs(logs, seed, ("a.log", "b.log"))
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--workers", 3)
+    kills = 0
+    for step in range(400):
+        log = chance.choice(("a.log", "b.log"))
+        act = chance.random()
+        if act < 0.02:
+            writer.rename(log)
+        elif act < 0.1:
+            writer.begin(log)
+        else:
+            writer.append(log, chance.randint(1, 40))
+        if step % 12 == 0:
+            tasks = [task for task in heron.status("lines")["tasks"] if task["pid"]]
+            victim = chance.choice(tasks) if tasks else None
+            if victim is not None:
+                kill = signal.SIGSTOP if chance.random() < 0.15 else signal.SIGKILL
+                try:
+                    os.kill(victim["pid"], kill)
+                    kills += 1
+                    if kill == signal.SIGSTOP:
+                        size = bytes_of(table)
+                        wait_for(lambda size=size: bytes_of(table) >= size, 5.0, "a moment")
+                        os.kill(victim["pid"], signal.SIGCONT)
+                except ProcessLookupError:
+                    pass
+    for log in writer.written:
+        writer.finish(log)
+    settled(heron, bytes_of(logs))
+    wrong = writer.judge(rows_of(table))
+    assert not wrong, (len(wrong.missing), len(wrong.doubled), len(wrong.foreign), wrong.missing[:3], wrong.doubled[:3])
+    assert kills > 10
+    agree(heron, table)

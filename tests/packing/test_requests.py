@@ -1,0 +1,74 @@
+"""The request of a container: never nothing, whatever the topology asks for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.common.setting_types import PackingSettings
+from heronpy.common.units import GB, MB
+from heronpy.packing import pack
+from heronpy.packing.requests import MASTER, ResourceRequest, asks, requests_of, sum_text, total_of
+from heronpy.proto import plan_pb2, topology_pb2
+from tests.cli.conftest import word_count
+
+SETTINGS = PackingSettings(instance_ram_bytes=100 * MB, instance_cpu=0.5, instance_disk_bytes=10 * MB)
+
+
+def topology_with(**config: object) -> topology_pb2.Topology:
+    topology = word_count()
+    for key, value in config.items():
+        topology.topology_config.kvs.add(key=f"topology.{key.replace('_', '.')}", value=str(value))
+    return topology
+
+
+def requests(topology: topology_pb2.Topology, spark: int = 0) -> dict[int, ResourceRequest]:
+    plan: plan_pb2.PackingPlan = pack(topology, SETTINGS)
+    return requests_of(plan, topology, SETTINGS, spark)
+
+
+def test_without_sizes_the_settings_hold() -> None:
+    topology = word_count()
+    found = requests(topology)
+    assert found == {0: MASTER, 1: ResourceRequest(pytest.approx(1.65), 330 * MB, 33 * MB)}
+    assert not asks(pack(topology, SETTINGS))
+    assert sum_text(found) == "2 containers with 2.15 cores, 842MB of memory and 1GB of disk"
+
+
+def test_sizes_of_components_come_first() -> None:
+    topology = topology_with(component_rammap="count:1GB", container_ram_padding="50MB")
+    assert asks(pack(topology, SETTINGS))
+    assert requests(topology)[1] == ResourceRequest(
+        pytest.approx(1.65), round((2 * GB + 100 * MB) * 1.1) + 50 * MB, 33 * MB
+    )
+
+
+def test_a_container_gets_what_is_requested_for_it() -> None:
+    assert requests(topology_with(container_ram_requested="700MB"))[1].ram_bytes == 700 * MB
+
+
+@pytest.mark.parametrize(("heap", "ram"), [(GB, GB + 384 * MB), (10 * GB, 11 * GB)])
+def test_the_driver_of_spark_is_in_container_0(heap: int, ram: int) -> None:
+    found = requests(word_count(), heap)[0]
+    assert found == ResourceRequest(MASTER.cpu + 1.0, MASTER.ram_bytes + ram, MASTER.disk_bytes)
+
+
+@given(
+    sizes=st.lists(st.lists(st.tuples(st.sampled_from([0.0, 0.5]), st.sampled_from([0, GB])), max_size=4), max_size=4),
+    percent=st.sampled_from([0.0, 10.0, 150.0]),
+)
+def test_no_request_is_empty(sizes: list[list[tuple[float, int]]], percent: float) -> None:
+    settings = PackingSettings(container_padding_percent=percent)
+    plan = plan_pb2.PackingPlan()
+    for number, tasks in enumerate(sizes, 1):
+        total = plan_pb2.Resource(cpu=sum(cpu for cpu, _ in tasks), ram_bytes=sum(ram for _, ram in tasks))
+        container = plan.containers.add(id=number, required=total)
+        for cpu, ram in tasks or [(0.0, 0)]:
+            container.instances.add(resource=plan_pb2.Resource(cpu=cpu, ram_bytes=ram))
+    found = requests_of(plan, word_count(), settings)
+    assert found.keys() == {0, *range(1, len(sizes) + 1)}
+    assert all(min(one.cpu, one.ram_bytes, one.disk_bytes) > 0 for one in found.values())
+    for container in plan.containers:
+        assert found[container.id].ram_bytes >= container.required.ram_bytes
+    assert total_of(found).ram_bytes == sum(one.ram_bytes for one in found.values())

@@ -1,0 +1,195 @@
+"""The oracle judges a topology on three hosts while containers, a host, the network and the scheduler fail.
+
+The hosts are namespaces of this machine with their own network, processes and /tmp; the engine of the tests places the
+real containers there, below the real scheduler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from heronpy.cli import exits
+from heronpy.net.rpc import RpcClient
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.statemgr import open_state, paths
+from heronpy.verify import topology as program
+from heronpy.verify.oracle import Limits, verify
+from heronpy.verify.records import RECORD, TRACE, write_end
+from heronpy.verify.run import Run
+from heronpy.verify.stream import InputSpec
+from tests.support import process_engine
+from tests.support.hosts import SimHost, made_hosts, needs_hosts
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.heavy, needs_hosts, pytest.mark.timeout(300)]
+ROOT = Path(__file__).parents[2]
+NAME = "verified"
+INPUT = InputSpec(seed=7, partitions=2, count=0, keys=50, payload_bytes=50, rate=200.0)
+
+
+class World:
+    """`heron` on a cluster of three hosts, and one topology whose every tuple is known."""
+
+    def __init__(self, home: Path, shared: Path, address: str, hosts: list[SimHost], mode: str) -> None:
+        self.home, self.hosts, self.mode = home, hosts, mode
+        self.out = shared / "out"
+        self.out.mkdir(mode=0o700)
+        self.engine = home / "engine"
+        self.engine.mkdir(mode=0o700)
+        rooms = {
+            "engine": {
+                "kind": process_engine.KIND, "renew_s": 1, "fence_s": 4, "lost_s": 8, "permit_s": 20, "poll_s": 0.5,
+                "shared": shared,
+            },
+            "checkpoint": {"root": shared / "checkpoints", "interval_s": 1},
+            "security": {"port_range": "20000-20999"},
+        }  # fmt: skip
+        conf = home / "conf" / "hosts"
+        conf.mkdir(parents=True, mode=0o700)
+        for room, values in rooms.items():
+            (conf / f"{room}.yaml").write_text("".join(f"{name}: {value}\n" for name, value in values.items()))
+        self.env = {**os.environ, **process_engine.offer(self.engine), "HERON_CONF": str(conf.parent)}
+        process_engine.on_hosts(self.engine, address, hosts)
+
+    def heron(self, *words: object, codes: tuple[int, ...] = (exits.OK,)) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "heronpy.cli", *map(str, words)],
+            env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False,
+        )  # fmt: skip
+        assert done.returncode in codes, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def submit(self) -> None:
+        run = Run(mode=self.mode, containers=2, tasks=2, message_timeout_s=10, input=INPUT)
+        (self.out / "spec").write_text(json.dumps({**asdict(run), "name": NAME, "out": str(self.out)}))
+        (self.out / "topology.py").write_bytes(Path(program.__file__).read_bytes())
+        self.heron("submit", "hosts", self.out / "topology.py", "-", "--spec", self.out / "spec")
+
+    def location(self) -> plan_pb2.SchedulerLocation:
+        with closing(open_state("local", str(self.home / "state" / "hosts"))) as state:
+            found = wait_for(lambda: state.get(paths.scheduler(NAME)), 30, "the scheduler's permit")
+        return plan_pb2.SchedulerLocation.FromString(found[0])
+
+    def containers(self) -> dict[str, control_pb2.ProcessRecord]:
+        with RpcClient(self.location().endpoint) as client:
+            reply = client.call(control_pb2.GetContainers(), 20.0)
+        return {one.name: one for one in reply.containers}
+
+    def when(self, holds: Callable[[dict[str, control_pb2.ProcessRecord]], bool], what: str) -> None:
+        wait_for(lambda: holds(self.containers()), 90, what)
+
+    def arrived(self) -> int:
+        return sum(path.stat().st_size for path in (self.out / TRACE).glob("*.seg")) // RECORD.size
+
+    def flows(self) -> None:
+        """Further tuples arrive."""
+        before = self.arrived()
+        wait_for(lambda: self.arrived() > before + 400, 90, "further tuples")
+
+    def host_of(self, container: int) -> SimHost:
+        name = self.containers()[f"executor-{container}"].host
+        return next(host for host in self.hosts if host.name == name)
+
+    def finish(self) -> InputSpec:
+        """End the input, and wait until the topology has ended; what the input was."""
+        count = write_end(self.out, INPUT.partitions, INPUT.rate)
+        wait_for(lambda: '"FINISHED"' in self.heron("status", "hosts", NAME, "--json"), 120, "the end of the topology")
+        return replace(INPUT, count=count)
+
+    def close(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self.heron("kill", "hosts", NAME, "--force", "--timeout", "20", codes=(exits.OK, exits.NOT_FOUND))
+        for processes in process_engine.containers(self.engine).values():
+            for one in processes:
+                with suppress(psutil.Error):
+                    one.kill()
+
+    def logs(self) -> str:
+        """What the hosts and the scheduler say, for a test that fails."""
+        found = [*self.home.rglob("*.log"), *(log for host in self.hosts for log in host.tmp.rglob("*.log"))]
+        return "\n".join(f"==== {log}\n{log.read_text(errors='replace')[-2000:]}" for log in sorted(found))
+
+
+def is_next(world: World, container: int) -> Callable[[dict[str, Any]], bool]:
+    """Whether a container acts in a later epoch than now."""
+    name = f"executor-{container}"
+    epoch = world.containers()[name].epoch
+    return lambda found: found[name].epoch > epoch and found[name].phase == "RUNNING"
+
+
+def kill_container(world: World) -> None:
+    host, again = world.host_of(2), is_next(world, 2)
+    for line in host.processes():
+        with suppress(subprocess.CalledProcessError):  # it died with another one
+            host.run("kill", "-KILL", line.partition(":")[0])
+    world.when(again, "the successor of the killed container")
+
+
+def lose_host(world: World) -> None:
+    again = is_next(world, 2)
+    world.host_of(2).lose()
+    world.when(again, "the successor of the container of the lost host")
+
+
+def partition(world: World) -> None:
+    """Longer than a container may be silent, so two of it run; the older one is refused when the network is back."""
+    host, again = world.host_of(2), is_next(world, 2)
+    link = f"hpb{os.getpid()}.{host.name.removeprefix('host')}"
+    subprocess.run(["ip", "link", "set", link, "down"], check=True)
+    try:
+        world.when(again, "the successor of the container that is cut off")
+    finally:
+        subprocess.run(["ip", "link", "set", link, "up"], check=True)
+    wait_for(lambda: not any("bootstrap" in line for line in host.processes()), 60, "the end of the one cut off")
+
+
+def kill_scheduler(world: World) -> None:
+    def told() -> list[tuple[str, int, int]]:
+        return [(one.name, one.submission, one.epoch) for one in world.containers().values()]
+
+    before, first = told(), world.location().pid
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: world.location().pid != first, 30, "another scheduler")
+    world.when(lambda found: all(one.phase == "RUNNING" for one in found.values()), "adoption")
+    assert told() == before, "nothing was restarted"
+
+
+FAULTS = {one.__name__: one for one in (kill_container, lose_host, partition, kill_scheduler)}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_what_arrives_is_what_the_mode_promises(home: Path, mode: str, fault: str) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="hp-", dir="/var/tmp") as shared,
+        made_hosts(3) as (address, hosts),
+    ):
+        world = World(home, Path(shared), address, hosts, mode)
+        try:
+            world.submit()
+            found = world.containers()
+            assert len({one.host for one in found.values()}) == len(found) == 3, "each has a host of its own"
+            world.flows()
+            FAULTS[fault](world)
+            world.flows()
+            verdict = verify(world.out, world.finish(), mode, Limits(stall_max_s=120.0))
+        except BaseException:
+            print(world.logs())
+            raise
+        finally:
+            world.close()
+    assert verdict.ok, json.dumps(verdict.as_json(), indent=1)
+    assert verdict.arrived >= verdict.expected > 1000

@@ -1,0 +1,96 @@
+"""The guardian of a scheduler: it restarts what is killed or hangs, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from heronpy.scheduler.guardian import END_S, Watchman
+
+#: Each start of the scheduler writes a line; the first one does what the argument says.
+PROGRAM = """
+import os, sys, time
+from heronpy.procs.restart_policy import RestartLimits
+from heronpy.scheduler.guardian import guard
+
+def run(pulse):
+    with open(sys.argv[1], "a+") as starts:
+        starts.write("start\\n")
+        starts.seek(0)
+        first = len(starts.readlines()) == 1
+    pulse.beat()
+    if first and sys.argv[2] == "hang":
+        time.sleep(60)
+    if first and sys.argv[2] == "end slowly":
+        pulse.end()
+        time.sleep(3.5)
+    if first and sys.argv[2] == "kill":
+        os.kill(os.getpid(), 9)
+    if first and sys.argv[2] == "fail":
+        return 3
+    pulse.end()
+    return 7
+
+sys.exit(guard(run, RestartLimits(0.01, 0.1, 5), hang_s=1.0))
+"""
+
+
+def starts(tmp_path: Path, what: str) -> tuple[int, int, str]:
+    tmp_path.mkdir(exist_ok=True)
+    file = tmp_path / "starts"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(file), what],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=dict(os.environ),
+    )
+    return done.returncode, len(file.read_text().splitlines()), done.stdout
+
+
+def test_one_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+    code, count, said = starts(tmp_path, "hang")
+    assert (code, count) == (7, 2)
+    assert "did not answer for 1 s and was killed; it is started again" in said
+
+
+def test_one_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    assert starts(tmp_path, "kill")[:2] == (7, 2)
+
+
+def test_one_that_fails_after_it_has_run_is_started_again(tmp_path: Path) -> None:
+    """What it needs may be away for a while; one that says that it ends is believed."""
+    assert starts(tmp_path, "fail")[:2] == (7, 2)
+    assert starts(tmp_path / "other", "nothing")[:2] == (7, 1)
+
+
+def test_one_that_ends_may_take_its_time(tmp_path: Path) -> None:
+    assert starts(tmp_path, "end slowly")[:2] == (7, 1)
+
+
+def test_only_silence_after_the_first_sign_counts() -> None:
+    watchman = Watchman(10.0, 0.0)
+    assert not any(watchman.hangs(b"", float(now)) for now in range(1, 60)), "it is starting"
+    assert not watchman.hangs(b"++", 60.0)
+    assert not any(watchman.hangs(b"", 60.0 + now) for now in range(1, 10))
+    assert not watchman.hangs(b"+", 70.0), "it is back"
+    assert not any(watchman.hangs(b"", 70.0 + now) for now in range(1, 10))
+    assert watchman.hangs(b"", 80.0)
+
+
+def test_the_guardians_own_pause_does_not_count() -> None:
+    watchman = Watchman(10.0, 0.0)
+    assert not watchman.hangs(b"+", 1.0)
+    assert not watchman.hangs(b"", 500.0), "all of this host stood still"
+    assert not any(watchman.hangs(b"", 500.0 + now) for now in range(1, 10))
+    assert watchman.hangs(b"", 510.0)
+
+
+def test_an_end_may_take_its_time_and_not_for_ever() -> None:
+    watchman = Watchman(10.0, 0.0)
+    assert not watchman.hangs(b"+.", 1.0) and watchman.ends
+    assert not any(watchman.hangs(b"", float(now)) for now in range(2, int(END_S) + 1))
+    assert watchman.hangs(b"", 1.0 + END_S)

@@ -1,0 +1,544 @@
+"""Placement, event by event and under random stories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronpy.engines.contract import Ended, EnginePhase, Seen
+from heronpy.engines.lease import Fencing, LeaseTimes
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.restart_policy import RestartLimits
+from heronpy.scheduler.placement import Placement, PlacementLimits
+from heronpy.scheduler.placement_events import (
+    Activate,
+    AllGone,
+    Cancel,
+    ContainerSpec,
+    Effect,
+    EngineAway,
+    Entry,
+    Event,
+    Fence,
+    GiveUp,
+    Grant,
+    Heard,
+    HostAvoided,
+    KillAsked,
+    Leaving,
+    Listed,
+    Persist,
+    Phase,
+    PlanChanged,
+    Refused,
+    RestartAsked,
+    Submit,
+    Tick,
+)
+
+TIMES = LeaseTimes()
+LIMITS = PlacementLimits(RestartLimits(budget=2), leave_s=30.0, start_s=120.0, avoid_s=600.0)
+ONE = ContainerSpec(1, 1.0, 1 << 30)
+T = TypeVar("T")
+
+
+def of(effects: Iterable[Effect], kind: type[T]) -> list[T]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+class Story:
+    """Placement and a clock; the engine lists what is in `jobs`."""
+
+    def __init__(self, *specs: ContainerSpec, fencing: Fencing = Fencing.LEASE, **rest: Any) -> None:
+        self.now = 1000.0
+        self.machine = Placement("t", LIMITS, TIMES, fencing, self.now, **rest)
+        self.jobs: dict[tuple[int, int], Seen] = {}
+        self.specs = specs or (ONE,)
+        self.effects = self.do(PlanChanged(self.specs))
+
+    def do(self, event: Event, after: float = 0.0) -> list[Effect]:
+        self.now += after
+        effects = self.machine.handle(event, self.now)
+        self.machine.validate()
+        for submit in of(effects, Submit):
+            wish = submit.request
+            key = (wish.container, wish.submission)
+            assert isinstance(effects[0], Persist) and effects[0].ledger[wish.container].submitted >= wish.submission
+            assert key not in self.jobs, "a number is used twice"
+            self.jobs[key] = Seen(f"j{wish.container}.{wish.submission}", *key, EnginePhase.QUEUED, avoid=wish.avoid)
+        for one in of(effects, Activate):
+            if of(effects, Persist):
+                assert of(effects, Persist)[0].ledger[one.container].epoch >= one.epoch
+        return effects
+
+    def list(self, after: float = 1.0, asked_s: float = 0.1) -> list[Effect]:
+        self.now += after
+        return self.do(Listed(tuple(self.jobs.values()), self.now - asked_s))
+
+    def wait(self, seconds: float, *beats: Heard, lists: bool = True) -> list[Effect]:
+        """Time passes, with ticks, lists, and renewals of some containers."""
+        effects: list[Effect] = []
+        for _ in range(int(seconds)):
+            effects += self.do(Tick(), after=1.0)
+            for beat in beats:
+                effects += self.do(beat)
+            if lists:
+                effects += self.list(after=0.0)
+        return effects
+
+    def start(self, container: int = 1, submission: int = 1, host: str = "a") -> list[Effect]:
+        """The engine starts it; its hello, and if it is activated its first renewal."""
+        key = (container, submission)
+        self.jobs[key] = replace(self.jobs[key], phase=EnginePhase.RUNNING, host=host)
+        self.list(after=0.1)
+        effects = self.do(Heard(container, submission, host=host))
+        for one in of(effects, Activate):
+            self.do(Heard(one.container, one.submission, one.epoch, host=host))
+        return effects
+
+    def end(self, container: int = 1, submission: int = 1, **end: Any) -> list[Effect]:
+        key = (container, submission)
+        given = {"phase": EnginePhase.ENDED, "ended": Ended.CONFIRMED, "reason": ExitReason.CRASHED, **end}
+        self.jobs[key] = replace(self.jobs[key], **given)
+        return self.list(after=0.1)
+
+    def run(self) -> Story:
+        """One container that runs."""
+        self.list()
+        self.start()
+        assert self.phase() is Phase.RUNNING
+        return self
+
+    def phase(self, container: int = 1) -> Phase:
+        return next(view.phase for view in self.machine.views() if view.container == container)
+
+
+def test_a_container_is_submitted_activated_and_granted() -> None:
+    story = Story()
+    assert not of(story.effects, Submit), "there may be containers of a predecessor"
+    [submit] = of(story.list(), Submit)
+    assert submit.request.submission == 1 and submit.request.topology_id == "t"
+    assert story.phase() is Phase.QUEUED
+    assert of(story.start(), Activate) == [Activate(1, 1, 1)]
+    assert of(story.do(Heard(1, 1, 1)), Grant) == [Grant(1, 1)]
+    assert story.phase() is Phase.RUNNING
+    assert story.machine.ledger == {1: Entry(1, 1, 1)}
+    assert not of(story.wait(60, Heard(1, 1, 1)), Submit)
+
+
+def test_an_activation_that_was_lost_is_repeated_with_its_epoch() -> None:
+    story = Story()
+    story.list()
+    story.jobs[1, 1] = replace(story.jobs[1, 1], phase=EnginePhase.RUNNING)
+    story.do(Heard(1, 1))
+    effects = story.do(Heard(1, 1), after=1.0)
+    assert of(effects, Activate) == [Activate(1, 1, 1)] and not of(effects, Persist)
+
+
+def test_a_confirmed_end_is_replaced_at_once_and_activated_at_its_hello() -> None:
+    story = Story().run()
+    story.wait(30, Heard(1, 1, 1))
+    story.end()
+    assert [one.request.submission for one in of(story.do(Tick(), after=0.1), Submit)] == [2]
+    assert of(story.start(submission=2), Activate) == [Activate(1, 2, 2)]
+    assert of(story.do(Heard(1, 1, 1)), Fence), "a late message of the old one"
+
+
+def test_an_unconfirmed_end_has_a_successor_at_once_that_waits_for_the_lease() -> None:
+    story = Story().run()
+    ended = replace(story.jobs[1, 1], phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words="NODE_FAIL")
+    story.jobs[1, 1] = ended
+    silent_since = story.now
+    effects = story.wait(15)
+    [submit] = of(effects, Submit)
+    assert submit.request.submission == 2 and submit.request.avoid == ("a",)
+    assert not of(story.start(submission=2, host="b"), Activate)
+    effects = story.wait(TIMES.lost_s - (story.now - silent_since) - 1, Heard(1, 2))
+    assert not of(effects, Activate) and story.phase() is Phase.STANDBY
+    effects = story.wait(3, Heard(1, 2))
+    assert of(effects, Activate)[0] == Activate(1, 2, 2)
+    assert of(effects, Cancel)[0].submission == 1, "what is left of it is cancelled"
+    assert of(story.do(Heard(1, 1, 1)), Fence) == [Fence(1, 1, "submission 2 has its place")]
+
+
+def test_one_that_is_back_before_its_successor_acts_goes_on() -> None:
+    story = Story().run()
+    story.wait(62)
+    assert story.phase() is Phase.QUEUED and (1, 2) in story.jobs
+    effects = story.do(Heard(1, 1, 0, stopped=1))
+    assert of(effects, Activate) == [Activate(1, 1, 2)], "it has stopped its tasks, and starts again in place"
+    effects += story.wait(3, Heard(1, 1, 2))
+    assert [one.submission for one in of(effects, Cancel)] == [2]
+    assert story.phase() is Phase.RUNNING
+
+
+def test_with_confirmation_only_a_user_can_replace_what_is_lost() -> None:
+    story = Story(fencing=Fencing.CONFIRMATION).run()
+    story.wait(62)
+    story.start(submission=2, host="b")
+    assert not of(story.wait(300, Heard(1, 2)), Activate)
+    assert "--force" in story.machine.views()[0].words
+    story.do(RestartAsked((1,)))
+    assert not of(story.wait(10, Heard(1, 2)), Activate)
+    assert of(story.do(RestartAsked((1,), "its host burned", force=True)), Activate) == [Activate(1, 2, 2)]
+
+
+def test_force_does_nothing_to_one_that_is_heard() -> None:
+    story = Story(fencing=Fencing.CONFIRMATION).run()
+    story.do(RestartAsked((1,), force=True))
+    story.list()
+    assert not of(story.start(submission=2, host="b"), Activate), "the old one has not ended"
+
+
+@pytest.mark.parametrize("how", ["late", "refused", "empty"])
+def test_absence_from_such_a_list_is_no_end(how: str) -> None:
+    story = Story(ONE, ContainerSpec(2, 1.0, 1)).run()
+    story.start(2)
+    kept, story.jobs = story.jobs, {}
+    if how == "late":
+        story.jobs = {(2, 1): kept[2, 1]}
+    for _ in range(25):
+        story.do(Heard(2, 1, 1), after=1.0)
+        if how == "refused":
+            assert not of(story.do(EngineAway("timed out")), Submit)
+        else:
+            assert not of(story.list(after=0.0, asked_s=20.0 if how == "late" else 0.1), Submit)
+    assert story.phase() is Phase.RUNNING
+
+
+def test_absence_from_two_good_lists_is_an_unconfirmed_end() -> None:
+    story = Story(ONE, ContainerSpec(2, 1.0, 1)).run()
+    story.start(2)
+    story.wait(15, Heard(1, 1, 1), Heard(2, 1, 1))
+    del story.jobs[1, 1]
+    assert not of(story.wait(20, Heard(1, 1, 1), Heard(2, 1, 1)), Submit), "it is heard"
+    effects = story.wait(12, Heard(2, 1, 1))
+    assert [one.request.container for one in of(effects, Submit)] == [1]
+    story.start(1, 2, "b")
+    assert not of(story.wait(30, Heard(1, 2), Heard(2, 1, 1)), Activate), "its lease is not over"
+
+
+def test_a_submission_that_vanishes_from_the_queue_is_made_again() -> None:
+    story = Story()
+    story.list()
+    story.jobs.clear()
+    assert not of(story.wait(50), Submit)
+    assert [one.request.submission for one in of(story.wait(30), Submit)] == [2]
+
+
+def test_a_pause_of_the_scheduler_proves_no_silence() -> None:
+    story = Story().run()
+    effects = story.do(Tick(), after=90.0)
+    assert not of(effects, Submit) and story.phase() is Phase.RUNNING
+    assert of(story.do(Heard(1, 1, 1)), Grant)
+
+
+def test_leaving_hands_over_through_a_standby_and_is_not_counted() -> None:
+    story = Story().run()
+    for number in range(1, 8):
+        effects = story.do(Leaving(1, number, "the end of its time"))
+        assert [one.request.submission for one in of(effects, Submit)] == [number + 1]
+        assert of(story.do(Heard(1, number, number)), Grant), "it runs on until its successor stands by"
+        key = (1, number + 1)
+        story.jobs[key] = replace(story.jobs[key], phase=EnginePhase.RUNNING, host="b")
+        story.list()
+        effects = story.do(Heard(*key))
+        assert not of(effects, Activate) and [one.submission for one in of(effects, Cancel)] == [number]
+        effects = story.do(Heard(1, number, 0, stopped=number))
+        assert of(effects, Activate) == [Activate(1, number + 1, number + 1)]
+        story.do(Heard(*key, number + 1))
+        story.end(1, number, reason=ExitReason.PREEMPTED)
+    assert story.phase() is Phase.RUNNING
+
+
+def test_preemptions_are_never_counted_and_crashes_are() -> None:
+    story = Story().run()
+    number = 1
+    for _ in range(20):
+        story.end(1, number, reason=ExitReason.PREEMPTED)
+        number += 1
+        story.wait(2)
+        story.start(1, number)
+    for _ in range(2):
+        story.end(1, number)
+        number += 1
+        story.wait(70)  # the pause after many short runs
+        story.start(1, number)
+    [give_up] = of(story.end(1, number, words="exit code 4"), GiveUp)
+    assert give_up.reason is ExitReason.CRASHED and "exit code 4" in give_up.detail
+    assert story.phase() is Phase.FAILED and not of(story.wait(100), Submit)
+    assert of(story.do(RestartAsked((1,))), Submit), "a user starts it again"
+
+
+def test_the_third_end_by_others_is_final_and_counted_apart() -> None:
+    story = Story().run()
+    for number in (1, 2):
+        assert not of(story.end(1, number, reason=ExitReason.KILLED, cancelled=True), GiveUp)
+        story.wait(2)
+        story.start(1, number + 1)
+    assert of(story.end(1, 3, reason=ExitReason.KILLED, cancelled=True), GiveUp)
+
+
+def test_a_failure_to_start_is_final_and_finished_work_is_no_failure() -> None:
+    story = Story().run()
+    [give_up] = of(story.end(reason=ExitReason.STARTUP_FAILURE, words="heronpy is missing"), GiveUp)
+    assert give_up.detail == "heronpy is missing"
+    story = Story().run()
+    effects = story.end(reason=ExitReason.FINISHED)
+    assert not of(effects, GiveUp) and not of(story.wait(30), Submit)
+
+
+def test_a_refusal_for_good_fails_and_one_for_now_is_tried_again() -> None:
+    story = Story()
+    story.list()
+    story.jobs.clear()
+    story.do(Refused(1, 1, "the queue is full", fatal=False))
+    effects = story.wait(100)
+    assert [one.request.submission for one in of(effects, Submit)] == [2]
+    [give_up] = of(story.do(Refused(1, 2, "no such partition", fatal=True)), GiveUp)
+    assert (give_up.reason, give_up.detail) == (None, "no such partition")
+
+
+def test_a_hopeless_submission_fails_after_half_a_minute() -> None:
+    story = Story()
+    story.list()
+    story.jobs[1, 1] = replace(story.jobs[1, 1], hopeless=True, words="PartitionTimeLimit")
+    assert not of(story.wait(29), GiveUp)
+    effects = story.wait(3)
+    assert of(effects, GiveUp)[0].detail == "PartitionTimeLimit" and of(effects, Cancel)
+
+
+def test_one_that_never_says_hello_is_replaced_elsewhere() -> None:
+    story = Story()
+    story.list()
+    story.jobs[1, 1] = replace(story.jobs[1, 1], phase=EnginePhase.RUNNING, host="a")
+    assert not of(story.wait(110), Submit)
+    effects = story.wait(15)
+    assert of(effects, Cancel)[0].submission == 1 and of(effects, Submit)[0].request.avoid == ("a",)
+
+
+def test_hosts_are_avoided_for_a_time_and_queued_submissions_freed_of_it() -> None:
+    story = Story()
+    story.do(HostAvoided("n7", "it is drained"))
+    [submit] = of(story.list(), Submit)
+    assert submit.request.avoid == ("n7",)
+    effects = story.wait(LIMITS.avoid_s + 2)
+    assert [one.request.avoid for one in of(effects, Submit)] == [()]
+    assert of(effects, Cancel)[0].submission == 1
+
+
+def test_containers_stay_apart() -> None:
+    story = Story(ContainerSpec(0, 1.0, 1), ContainerSpec(1, 1.0, 1, apart_from=(0,)))
+    story.list()
+    story.start(0, 1, "a")
+    story.end(1, 1, reason=ExitReason.PREEMPTED)
+    [submit] = of(story.wait(2, Heard(0, 1, 1)), Submit)
+    assert submit.request.avoid == ("a",) and submit.request.apart_from == (0,)
+
+
+def test_a_successor_of_the_scheduler_adopts_and_restarts_nothing() -> None:
+    story = Story().run()
+    heir = Story(ledger=story.machine.ledger)
+    heir.jobs = dict(story.jobs)
+    assert not of([*heir.effects, *heir.list()], Submit)
+    assert heir.phase() is Phase.STARTING
+    assert of(heir.do(Heard(1, 1, 1)), Grant) and heir.phase() is Phase.RUNNING
+    assert not of(heir.wait(60, Heard(1, 1, 1)), Submit)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_successor_waits_for_what_its_predecessor_may_have_granted(alone: bool) -> None:
+    heir = Story(ledger={1: Entry(3, 2, 5)}, alone=alone)
+    began = heir.now
+    heir.jobs[1, 3] = Seen("j", 1, 3, EnginePhase.RUNNING, "b")
+    heir.list()
+    waits_s = TIMES.lost_s + (0 if alone else TIMES.permit_s)
+    assert not of(heir.wait(waits_s - 3, Heard(1, 3)), Activate)
+    assert of(heir.wait(4, Heard(1, 3)), Activate)[0] == Activate(1, 3, 6)
+    assert heir.now - began >= waits_s
+
+
+def test_a_confirmed_end_needs_no_wait_even_after_a_swap() -> None:
+    heir = Story(ledger={1: Entry(2, 2, 5)}, alone=False)
+    heir.jobs[1, 2] = Seen("j", 1, 2, EnginePhase.ENDED, "b", Ended.CONFIRMED, ExitReason.CRASHED)
+    effects = heir.list() + heir.wait(2)
+    assert [one.request.submission for one in of(effects, Submit)] == [3]
+    assert of(heir.start(1, 3), Activate) == [Activate(1, 3, 6)]
+
+
+def test_containers_are_found_again_without_the_ledger() -> None:
+    heir = Story(ledger={})
+    heir.jobs[1, 4] = Seen("j", 1, 4, EnginePhase.RUNNING, "b")
+    assert not of(heir.list(), Submit)
+    assert of(heir.do(Heard(1, 4, 7)), Grant) and heir.machine.ledger == {1: Entry(4, 4, 7)}
+
+
+def test_what_is_no_longer_planned_is_cancelled_and_its_numbers_are_kept() -> None:
+    story = Story().run()
+    effects = story.do(PlanChanged(()))
+    assert [one.submission for one in of(effects, Cancel)] == [1]
+    story.end(reason=ExitReason.PREEMPTED)
+    assert story.machine.views() == []
+    effects = story.do(PlanChanged((ONE,)))
+    assert [one.request.submission for one in of(effects, Submit)] == [2]
+
+
+def test_strays_of_the_engine_are_cancelled() -> None:
+    story = Story()
+    story.jobs[9, 3] = Seen("stray", 9, 3, EnginePhase.RUNNING, "x")
+    assert [(one.container, one.engine_id) for one in of(story.list(), Cancel)] == [(9, "stray")]
+
+
+def test_a_cancel_is_said_again_until_the_end_is_known() -> None:
+    story = Story().run()
+    story.do(PlanChanged(()))
+    assert len(of(story.wait(25), Cancel)) == 2
+
+
+def test_kill_ends_all_and_says_when() -> None:
+    story = Story().run()
+    effects = story.do(KillAsked(5.0))
+    assert of(effects, Cancel)[0].grace_s == 5.0 and not of(effects, AllGone)
+    assert of(story.end(reason=ExitReason.PREEMPTED), AllGone) == [AllGone()]
+    assert story.do(Tick(), after=1.0) == []
+
+
+def test_a_kill_goes_on_until_every_end_is_confirmed() -> None:
+    story = Story().run()
+    story.do(KillAsked(5.0))
+    assert story.machine.left() == ("container 1, submission 1 (j1.1 on a)",)
+    assert not of(story.wait(600), AllGone), "the engine lists it"
+    story.do(EngineAway("squeue hangs"))
+    assert not of(story.wait(600, lists=False), AllGone) and story.machine.left()
+    assert of(story.end(reason=ExitReason.PREEMPTED), AllGone) == [AllGone()]
+    assert story.machine.left() == ()
+
+
+def test_a_container_on_a_silent_host_is_left_until_the_engine_knows_it_no_more() -> None:
+    story = Story().run()
+    story.end(ended=Ended.UNCONFIRMED, reason=None)
+    story.do(KillAsked(5.0))
+    story.end(submission=2, reason=ExitReason.PREEMPTED)  # the successor that it got
+    assert not of(story.wait(300), AllGone)
+    assert story.machine.left() == ("container 1, submission 1 (j1.1 on a)",)
+    del story.jobs[1, 1]
+    assert of(story.wait(70), AllGone) == [AllGone()]
+
+
+def test_a_successor_goes_on_with_a_kill() -> None:
+    story = Story().run()
+    [written] = of(story.do(KillAsked(5.0)), Persist)
+    assert written.killing
+    assert not of(story.do(KillAsked(5.0)), Persist), "once is enough"
+    heir = Story(ledger=written.ledger)
+    heir.jobs = dict(story.jobs)
+    heir.do(KillAsked(5.0))
+    assert not of(heir.wait(30), Submit)
+    assert of(heir.end(reason=ExitReason.PREEMPTED), AllGone) == [AllGone()]
+
+
+def test_a_successor_remembers_restarts_and_budgets() -> None:
+    """The budget is 2: the third crash is final, whoever counts it."""
+    story = Story().run()
+    for submission in (1, 2):
+        ended = story.end(submission=submission)
+        assert of(ended, Persist), "written when it changes"
+        story.wait(5)
+        story.start(1, submission + 1)
+    heir = Story(ledger=story.machine.ledger)
+    heir.jobs = dict(story.jobs)
+    heir.list()
+    heir.do(Heard(1, 3, 3))
+    [view] = heir.machine.views()
+    assert (view.restarts, view.exit_reason) == (2, ExitReason.CRASHED)
+    effects = heir.end(submission=3)
+    assert of(effects, GiveUp) and heir.phase() is Phase.FAILED
+    last = Story(ledger=heir.machine.ledger)
+    last.jobs = dict(heir.jobs)
+    assert not of(last.wait(60), Submit), "the engine goes on listing that end, and it is not counted again"
+    assert last.phase() is Phase.FAILED
+    effects = last.do(RestartAsked())
+    assert of(effects, Persist) and of(effects, Submit)
+
+
+def test_work_that_is_done_is_not_done_again_by_a_successor() -> None:
+    story = Story().run()
+    story.end(reason=ExitReason.FINISHED)
+    heir = Story(ledger=story.machine.ledger)
+    heir.jobs = dict(story.jobs)
+    assert not of(heir.wait(60), Submit)
+
+
+def test_while_the_engine_is_away_nothing_is_asked_of_it() -> None:
+    story = Story().run()
+    story.do(EngineAway("timed out"))
+    story.do(RestartAsked((1,)))
+    assert not [one for one in story.wait(30, Heard(1, 1, 1), lists=False) if isinstance(one, Submit | Cancel)]
+    assert story.machine.away_since is not None
+    effects = story.list()
+    assert of(effects, Submit) and of(effects, Cancel) and story.machine.away_since is None
+
+
+# ---- random stories -------------------------------------------------------------------------
+containers = st.integers(0, 2)
+numbers = st.integers(1, 6)
+seen = st.builds(
+    Seen, st.just("j"), containers, numbers, st.sampled_from(EnginePhase), st.sampled_from(("", "a", "b")),
+    st.sampled_from(Ended), st.sampled_from((None, *ExitReason)), st.none(), st.booleans(), st.booleans(),
+    avoid=st.sampled_from(((), ("a",))),
+)  # fmt: skip
+events = st.one_of(
+    st.builds(PlanChanged, st.lists(containers, unique=True, max_size=3).map(lambda ns: tuple(ContainerSpec(n, 1.0, 1) for n in ns))),
+    st.builds(Heard, containers, numbers, st.integers(0, 6), st.integers(0, 6), st.sampled_from(("a", "b"))),
+    st.builds(Leaving, containers, numbers),
+    st.builds(Refused, containers, numbers, st.just("no"), st.booleans()),
+    st.builds(HostAvoided, st.sampled_from(("a", "b"))),
+    st.builds(RestartAsked, st.lists(containers, max_size=2).map(tuple), force=st.booleans()),
+    st.builds(EngineAway, st.just("no")),
+    st.builds(KillAsked, st.just(3.0)),
+    st.builds(Tick),
+    st.lists(seen, max_size=4, unique_by=lambda one: (one.container, one.submission)).map(tuple),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(events, st.floats(0, 30)), max_size=40), st.sampled_from(Fencing), st.booleans(), st.booleans()
+)
+def test_invariants_hold_whatever_comes(
+    story: list[tuple[Any, float]], fencing: Fencing, alone: bool, may_kill: bool
+) -> None:
+    """Even what cannot happen, such as containers that nobody has submitted, in epochs that nobody has given."""
+    now = 0.0
+    machine = Placement("t", LIMITS, TIMES, fencing, now, {0: Entry(2, 1, 3)}, alone)
+    machine.handle(PlanChanged((ContainerSpec(0, 1.0, 1),)), now)
+    before = dict(machine.ledger)
+    for event, after in story:
+        now += after
+        if isinstance(event, KillAsked) and not may_kill:
+            continue
+        listed = Listed(event, now - 0.1) if isinstance(event, tuple) else event
+        effects = machine.handle(listed, now)
+        machine.validate()
+        assert not (machine.is_killed and of(effects, Submit)), "what is killed is not submitted again"
+        assert not (of(effects, AllGone) and machine.left()), "what may exist is not gone"
+        ledger = machine.ledger
+        for number, entry in before.items():
+            grown = ledger[number]
+            assert (grown.submitted, grown.holder, grown.epoch) >= (entry.submitted, entry.holder, entry.epoch)
+            assert grown.submitted >= entry.submitted and grown.epoch >= entry.epoch
+        assert (ledger != before) <= bool(of(effects, Persist)), "what changes is written"
+        assert all(isinstance(effects[0], Persist) for one in effects if isinstance(one, Persist))
+        for submit in of(effects, Submit):
+            assert submit.request.submission > before.get(submit.request.container, Entry()).submitted
+        for one in of(effects, Activate):
+            entry = ledger[one.container]
+            assert (one.submission, one.epoch) == (entry.holder, entry.epoch)
+        for grant in of(effects, Grant):
+            assert grant.submission == ledger[grant.container].holder
+        before = dict(ledger)

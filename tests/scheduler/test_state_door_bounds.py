@@ -1,0 +1,125 @@
+"""What the door keeps for containers that ask for its state, in bytes: bounded, and refused beyond."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.common.clock import MonotonicClock
+from heronpy.common.errors import RetryableRpcError, StateAwayError
+from heronpy.proto import door_pb2
+from heronpy.scheduler import state_door
+from heronpy.scheduler.large_answers import SESSION_MAX_BYTES
+from heronpy.scheduler.state_door import StateDoor
+from heronpy.statemgr import paths
+from heronpy.statemgr.localfs import LocalStateManager
+
+NODE = paths.topology("wc")
+VALUE = bytes(11 << 20)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[LocalStateManager]:
+    made = LocalStateManager(tmp_path / "state")
+    yield made
+    made.close()
+
+
+def play(state: LocalStateManager, story: Callable[[StateDoor, int], Awaitable[None]]) -> None:
+    async def run() -> None:
+        door = StateDoor(state, "wc", MonotonicClock())
+        try:
+            await story(door, door.open(1, 300.0))
+        finally:
+            door.close()
+
+    asyncio.run(run())
+
+
+def call(session: int, **what: object) -> door_pb2.StateCall:
+    return door_pb2.StateCall(session=session, **what)  # type: ignore[arg-type]
+
+
+def test_large_values_that_are_not_read_are_not_sent_again_and_again(state: LocalStateManager) -> None:
+    state.set(NODE, VALUE)
+
+    async def story(door: StateDoor, session: int) -> None:
+        sent = 0
+        with pytest.raises(RetryableRpcError, match="read them first"):
+            for request in range(1, 100):
+                await door.call(call(session, get=NODE), request, print)
+                sent += len(VALUE)
+        assert 0 < sent <= SESSION_MAX_BYTES and door.refused == 1
+        # It says that it has the first one.
+        answer = await door.call(call(session, get=NODE, awaits=2), 100, print)
+        assert answer.data == VALUE
+        other = door.open(2, 300.0)
+        assert (await door.call(call(other, get=NODE), 1, print)).data == VALUE, "each session has its own"
+
+    play(state, story)
+
+
+def test_answers_are_kept_of_writes_only(state: LocalStateManager) -> None:
+    state.set(NODE, b"one")
+
+    async def story(door: StateDoor, session: int) -> None:
+        numbered = call(session, call=1, settled=1, get=NODE)
+        assert (await door.call(numbered, 1, print)).data == b"one"
+        state.set(NODE, b"two")
+        assert (await door.call(call(session, call=1, settled=1, get=NODE), 2, print)).data == b"two"
+        write = call(session, call=1, settled=1, set=door_pb2.StateSet(path=NODE, data=b"three"))
+        first = await door.call(write, 3, print)
+        assert await door.call(write, 4, print) == first, "carried out once"
+        assert state.get(NODE) == (b"three", first.number)
+        watch = call(session, call=2, settled=1, watch=NODE)
+        assert (await door.call(watch, 5, print)).data == b"three"
+        again = await door.call(watch, 6, print)
+        assert not again.data and not again.seen and not again.error, "its asker reads the value itself"
+
+    play(state, story)
+
+
+def test_requests_under_way_are_bounded_in_bytes(state: LocalStateManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_door, "BYTES_MAX", 1 << 20)
+    hangs = threading.Event()
+    write = state.set
+    monkeypatch.setattr(state, "set", lambda *arguments: (hangs.wait(60), write(*arguments))[1])
+
+    async def story(door: StateDoor, session: int) -> None:
+        def writing(number: int) -> Awaitable[door_pb2.StateAnswer]:
+            body = door_pb2.StateSet(path=NODE, data=bytes(700_000))
+            return door.call(call(session, call=number, settled=1, set=body), number, print)
+
+        first = asyncio.ensure_future(writing(1))
+        await asyncio.sleep(0)
+        try:
+            with pytest.raises(RetryableRpcError, match="too many bytes are under way"):
+                await writing(2)
+            assert (await door.call(call(session, get=paths.tmaster("wc")), 3, print)).error == door_pb2.STATE_OK
+        finally:
+            hangs.set()
+        assert (await first).error == (await writing(2)).error == door_pb2.STATE_OK
+
+    play(state, story)
+
+
+def test_a_path_of_megabytes_is_refused_in_a_short_sentence(state: LocalStateManager) -> None:
+    async def story(door: StateDoor, session: int) -> None:
+        answer = await door.call(call(session, get="x" * (1 << 20)), 1, print)
+        assert answer.error == door_pb2.STATE_FAILED and len(answer.text) < 200
+
+    play(state, story)
+
+
+def test_one_container_cannot_take_all_sessions(state: LocalStateManager) -> None:
+    async def story(door: StateDoor, session: int) -> None:
+        with pytest.raises(StateAwayError, match="container 1 has 64 sessions"):
+            for _ in range(100):
+                door.open(1, 300.0)
+        door.open(2, 300.0)
+
+    play(state, story)

@@ -1,0 +1,333 @@
+"""SparkSink under EFFECTIVELY_ONCE with a hand-over between hosts: each row in one published batch (D12, F07, F10).
+
+The records are the real ones, in a folder that stands for one that hosts share; the gateways are driven without Spark.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.common.errors import ConfigError, FencedError
+from heronpy.connectors.durable_files import run_token
+from heronpy.connectors.spark import sink as sink_module
+from heronpy.connectors.spark.handover import Manifest
+from heronpy.connectors.spark.link import Finished
+from heronpy.connectors.spark.shared import Decision, Fate, GatewayPlace, SharedFolder, SharedRun, open_handover
+from heronpy.connectors.spark.sink import SparkSink
+from heronpy.spark.batch import Batch
+from heronpy.spark.lanes import Lanes, Ticket
+from heronpy.spark.shared_inbox import SharedInbox
+from tests.connectors.two_phase import POINTS, RUNS, Harness, start, state_of
+from tests.spark.support import make_launch
+from tests.spark.test_exactly_once import config_of, copy, feed, rows_of
+
+ROWS = 30
+
+
+def run_of(home: Path, topology_id: str = "") -> SharedRun:
+    objects = open_handover(str(home / "handover"))
+    objects._fsync = False  # power failures are tested with the store
+    return SharedRun(objects, "T", run_token(topology_id or f"T-{home.name}"))
+
+
+def folder_of(home: Path, topology_id: str = "") -> SharedFolder:
+    return run_of(home, topology_id).folder("store")
+
+
+class Gateway:
+    """A gateway's inbox and lanes; what stands for Spark copies the rows of a batch to a table."""
+
+    def __init__(self, home: Path, epoch: int = 1, topology_id: str = "") -> None:
+        self.table = home / "table"
+        self.epoch = epoch
+        shared = run_of(home, topology_id)
+        shared.announce(GatewayPlace(epoch, f"tcp://127.0.0.1:{epoch}"))
+        self.inbox = SharedInbox(shared, epoch)
+        self.lanes = Lanes()
+
+    def step(self) -> bool:
+        """Look for batches and work on one; False when there is none."""
+        for ticket in self.inbox.scan():
+            self.lanes.add(ticket)
+        ticket = self.lanes.take(0.0)
+        if ticket is None:
+            return False
+        manifest = self.inbox.claim(ticket)
+        if manifest is not None and (manifest.prepared or self.aggregate(ticket, manifest)):
+            self.inbox.commit(ticket, manifest)
+        self.lanes.finish(ticket)
+        return True
+
+    def aggregate(self, ticket: Ticket, manifest: Manifest) -> bool:
+        """Whether what it staged is what counts."""
+        manifest.started += 1
+        self.inbox.save(ticket, manifest)
+        batch = Batch(manifest, {}, epoch=self.epoch)
+        with self.inbox.rows(ticket) as table:
+            batch.write_parquet(table, self.table)
+        manifest.tables, manifest.prepared = batch.staged_tables(), True
+        if not self.inbox.prepare(ticket, manifest):
+            batch.drop_staged()
+            return False
+        return True
+
+    def work(self) -> None:
+        while self.step():
+            pass
+
+
+class Link:
+    """Answers from the records; a gateway works while a sink waits for it."""
+
+    def __init__(self, *_: Any) -> None:
+        self.home = Path(os.environ["HERON_LAUNCH"]).parent
+        self.asked: list[str] = []
+
+    def ready(self, stems: Any) -> None:
+        self.asked += stems
+
+    def finished(self, wait_s: float = 0.0) -> list[Finished]:
+        if wait_s > 0:
+            Gateway(self.home).work()
+        folder, answers = folder_of(self.home), []
+        asked, self.asked = self.asked, []
+        for stem in asked:
+            outcome = folder.outcome(stem)
+            if outcome is None and wait_s <= 0:
+                self.asked.append(stem)
+            else:
+                answers.append(Finished("store", stem, outcome is not None and outcome.committed))
+        return answers
+
+    def close(self) -> None:
+        pass
+
+
+def new_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder.mkdir(parents=True)
+    launch = make_launch(folder, folder / "sockets", handover=str(folder / "handover"))
+    monkeypatch.setenv("HERON_LAUNCH", str(launch))
+    monkeypatch.setattr(sink_module, "GatewayLink", Link)
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return new_home(tmp_path / "w", monkeypatch)
+
+
+def saved(sink: SparkSink, number: int, complete: bool = True) -> Any:
+    """A checkpoint; its state."""
+    sink.pre_save(str(number))
+    state = copy(state_of(sink))
+    if complete:
+        sink.post_save(str(number))
+    return state
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_every_row_is_published_once_whatever_crashes_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    crashed = 0
+    for seed in range(RUNS or 2):
+        home = new_home(tmp_path / str(seed), monkeypatch)
+        harness = Harness(home / "runtime", SparkSink, config_of(), seed, ROWS, lambda n: [n],
+                          between=lambda home=home, seed=seed: Gateway(home).step() if seed % 2 else None)  # fmt: skip
+        crashed += harness.run_until_done(point)
+        Gateway(home).work()
+        assert rows_of(home / "table") == list(range(ROWS)), f"seed {seed}"
+        assert [folder_of(home).stems(kind) for kind in ("batches", "prepared", "rows", "attempts")] == [[]] * 4
+    assert crashed > 0
+
+
+@pytest.mark.parametrize("point", ["after_prepare", "during_publish", "after_record"])
+def test_a_stopped_sink_that_goes_on_later_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    ends = Counter[str]()
+    for seed in range(RUNS or 2):
+        home = new_home(tmp_path / str(seed), monkeypatch)
+        harness = Harness(home / "runtime", SparkSink, config_of(), seed, ROWS, lambda n: [n],
+                          between=lambda home=home, seed=seed: Gateway(home).step() if seed % 2 else None)  # fmt: skip
+        ends[harness.run_with_a_zombie(point)] += 1
+        Gateway(home).work()
+        assert rows_of(home / "table") == list(range(ROWS)), f"seed {seed}"
+    assert ends["fenced"] > 0, ends
+
+
+def test_a_batch_is_invisible_until_its_checkpoint_is_complete(home: Path) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, *range(10))
+    assert not gateway.step()
+    sink.pre_save("1")
+    assert not gateway.step()
+    sink.post_save("1")
+    gateway.work()
+    assert rows_of(home / "table") == list(range(10))
+
+
+@pytest.mark.parametrize("late", ["claimed", "staged", "decided"])
+def test_a_gateway_whose_host_was_lost_goes_on_later(home: Path, late: str) -> None:
+    """It is silent at some step, its successor does all, and then it goes on where it was."""
+    sink, old = start(SparkSink, config_of(), attempt=1), Gateway(home, 1)
+    feed(sink, 1, 2)
+    saved(sink, 1)
+    (ticket,) = old.inbox.scan()
+    manifest = old.inbox.claim(ticket)
+    assert manifest is not None
+    if late != "claimed":
+        manifest.started += 1
+        batch = Batch(manifest, {}, epoch=1)
+        with old.inbox.rows(ticket) as rows:
+            batch.write_parquet(rows, home / "table")
+        manifest.tables, manifest.prepared = batch.staged_tables(), True
+    if late == "decided":
+        assert old.inbox.prepare(ticket, manifest)
+    new = Gateway(home, 2)
+    new.work()
+    assert rows_of(home / "table") == [1, 2]
+    if late == "claimed":
+        assert old.inbox.folder("store").outcome(ticket.stem) is not None
+        manifest.tables = []
+        assert not old.inbox.prepare(ticket, manifest)
+    elif late == "staged":
+        assert not old.inbox.prepare(ticket, manifest), "what its successor has decided stands"
+        batch.drop_staged()
+    else:
+        old.inbox.commit(ticket, manifest)
+    assert rows_of(home / "table") == [1, 2] and not list(home.glob("table/_staging/*"))
+    for call in (lambda: list(old.inbox.scan()), lambda: old.inbox.claim(ticket)):
+        with pytest.raises(FencedError, match="replaced by a later one"):
+            call()
+
+
+def test_a_zombie_hands_over_nothing_that_was_dropped(home: Path) -> None:
+    zombie = start(SparkSink, config_of(), attempt=1)
+    feed(zombie, 1)
+    zombie.pre_save("1")
+    (stem,) = folder_of(home).stems("prepared")
+    manifest = folder_of(home).manifest("prepared", stem)
+    successor = start(SparkSink, config_of(), attempt=2)
+    feed(successor, 1)
+    saved(successor, 2)
+    for call in (lambda: zombie.post_save("1"), lambda: zombie.pre_save("3")):
+        with pytest.raises(FencedError, match="replaced by a newer process"):
+            call()
+    folder_of(home).hand_over(manifest)  # it had passed its check just before
+    gateway = Gateway(home)
+    gateway.work()
+    assert rows_of(home / "table") == [1] and folder_of(home).stems("rows") == []
+    with pytest.raises(FencedError):
+        start(SparkSink, config_of(), attempt=1)
+
+
+def test_rows_come_once_when_a_checkpoint_turns_out_to_be_damaged(home: Path) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, 1)
+    sink.pre_save("1")
+    older = copy(state_of(sink))
+    sink.post_save("1")
+    for value in (2, 3):
+        feed(sink, value)
+        saved(sink, value)
+    gateway.work()
+    assert rows_of(home / "table") == [1, 2, 3]
+    for attempt in (2, 3):
+        again = start(SparkSink, config_of(), attempt, state=copy(older), checkpoint=1)
+        assert rows_of(home / "table") == [1] and "2 taken back from the table" in again.delegate.lines[-1]
+        feed(again, 2, 3)
+        saved(again, 2 * attempt)
+        feed(again, 4)
+        saved(again, 2 * attempt + 1)
+        gateway.work()
+        assert rows_of(home / "table") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_batch_that_a_restore_voids_while_spark_works_on_it_is_not_published(home: Path, decided: bool) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, 1)
+    older = saved(sink, 1)
+    gateway.work()
+    feed(sink, 2)
+    saved(sink, 2)
+    (ticket,) = gateway.inbox.scan()
+    manifest = gateway.inbox.claim(ticket)
+    assert manifest is not None
+    if decided:
+        assert gateway.aggregate(ticket, manifest)
+    again = start(SparkSink, config_of(), attempt=2, state=older, checkpoint=1)
+    if not decided:
+        # Its rows are gone; what it had read of them comes to nothing.
+        manifest.tables = []
+        assert not gateway.inbox.prepare(ticket, manifest)
+    assert gateway.inbox.commit(ticket, manifest) is None
+    assert rows_of(home / "table") == [1]
+    feed(again, 2)
+    saved(again, 3)
+    gateway.work()
+    assert rows_of(home / "table") == [1, 2] and not list(home.glob("table/_staging/*"))
+
+
+@pytest.mark.parametrize("from_one_host", [False, True])
+def test_another_submission_takes_over_what_was_not_aggregated(
+    home: Path, monkeypatch: pytest.MonkeyPatch, from_one_host: bool
+) -> None:
+    if from_one_host:
+        make_launch(home, home / "sockets")
+    first = start(SparkSink, config_of(), attempt=3)
+    for number in (1, 2, 3):
+        feed(first, number)
+        state = saved(first, number, complete=number < 3)
+    if not from_one_host:
+        Gateway(home).step()
+        assert rows_of(home / "table") == [1]
+    make_launch(home, home / "sockets", handover=str(home / "handover"))
+    launch = home / "launch.json"
+    launch.write_text(launch.read_text().replace(f"T-{home.name}", "T-second"))
+    gateway = Gateway(home, 1, "T-second")
+    for attempt in (1, 2):
+        second = start(SparkSink, config_of(), attempt, state=copy(state), checkpoint=3)
+        gateway.work()
+        assert rows_of(home / "table") == [1, 2, 3]
+    feed(second, 4)
+    saved(second, 4)
+    gateway.work()
+    assert rows_of(home / "table") == [1, 2, 3, 4]
+
+
+def test_batches_between_hosts_are_not_taken_over_on_one_host(home: Path) -> None:
+    first = start(SparkSink, config_of(), attempt=1)
+    feed(first, 1)
+    state = saved(first, 1)
+    make_launch(home, home / "sockets")
+    launch = home / "launch.json"
+    launch.write_text(launch.read_text().replace(f"T-{home.name}", "T-second"))
+    with pytest.raises(ConfigError, match=r"set heron\.spark\.handover"):
+        start(SparkSink, config_of(), attempt=1, state=state, checkpoint=1)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_rows_of_a_batch_that_fails_are_kept(home: Path, dies: bool) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, 1)
+    saved(sink, 1)
+    (ticket,) = gateway.inbox.scan()
+    manifest = gateway.inbox.claim(ticket)
+    if dies:  # with the decision made
+        folder_of(home).decide(ticket.stem, Decision(Fate.FAILED, "gateway 1", error="no luck"))
+        gateway = Gateway(home, 2)
+        assert gateway.inbox.claim(ticket) is None
+    else:
+        assert manifest is not None and not gateway.inbox.fail(ticket, manifest, "no luck").committed
+    assert gateway.inbox.outcome(ticket).error == "no luck"
+    assert folder_of(home).stems("failed") == [ticket.stem] and folder_of(home).stems("rows") == []
+    sink._settle([Finished("store", ticket.stem, False, "no luck")])
+    assert "rows are kept in" in sink.delegate.lines[-1]
+    assert gateway.inbox.claim(ticket) is None

@@ -1,0 +1,172 @@
+"""The gateway's worker with a hand-over between hosts: what it does when another gateway, a sink or the store interferes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from heronpy.common.errors import FencedError
+from heronpy.connectors.durable_files import run_token
+from heronpy.connectors.spark.options import encode_aggregate
+from heronpy.connectors.spark.shared import GatewayPlace, SharedRun
+from heronpy.connectors.spark.shared_outbox import SharedOutbox
+from heronpy.spark.batch import Batch
+from heronpy.spark.lanes import Ticket
+from heronpy.spark.shared_inbox import SharedInbox
+from heronpy.spark.worker import Lost, Result, Worker
+from heronpy.storage.objects.memory import MemoryObjects
+from heronpy.storage.objects.port import ObjectsError, Trouble
+
+RUN = run_token("T-1")
+ROWS = pa.table({"n": [1, 2]})
+
+
+class Session:
+    def createDataFrame(self, table: pa.Table) -> pa.Table:
+        return table
+
+
+class Driver:
+    """No Spark: a DataFrame is a table."""
+
+    session = Session()
+
+    def start(self) -> None:
+        pass
+
+    def is_lost(self) -> bool:
+        return False
+
+    def is_lost_by(self, error: BaseException) -> bool:
+        return False
+
+    def explained(self, error: Exception) -> Exception:
+        return error
+
+
+class Flaky(MemoryObjects):
+    """A store that is away for the next few writes."""
+
+    away = 0
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if self.away:
+            self.away -= 1
+            raise ObjectsError(self.name, Trouble.AWAY)
+        return super().put_if_absent(key, data)
+
+
+class World:
+    def __init__(self, table: Path) -> None:
+        self.table = table
+        self.objects = Flaky()
+        self.shared = SharedRun(self.objects, "T", RUN)
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.box = SharedOutbox(self.shared.folder("store"), "store", 3, RUN, keep_leftovers=False)
+        CALLS.clear()
+        aggregate = encode_aggregate("tests.spark.test_shared_worker.store")
+        options = {"table": str(table)}
+        record = {"component": "store", "aggregate": aggregate, "options": options}
+        self.shared.folder("store").write_sink(json.dumps(record).encode())
+        self.workers: list[Worker] = []
+
+    def worker(self, epoch: int) -> tuple[SharedInbox, Worker]:
+        assert self.shared.announce(GatewayPlace(epoch, f"tcp://h:{epoch}"))
+        inbox = SharedInbox(self.shared, epoch)
+        worker = Worker(inbox, Driver(), 1, lambda: None, 1, partial(Batch, epoch=epoch))
+        worker.start()
+        self.workers.append(worker)
+        return inbox, worker
+
+    def one(self, worker: Worker, ticket: Ticket) -> Result | Lost:
+        worker.submit(ticket)
+        return worker.results.get(timeout=30)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+
+    def published(self) -> list[int]:
+        return sorted(pq.read_table(self.table)["n"].to_pylist()) if list(self.table.glob("batch=*")) else []
+
+
+#: What the aggregate function does before it writes, one call each.
+CALLS: list[Callable[[], None]] = []
+
+
+def store(spark: Any, df: pa.Table, batch: Batch) -> None:
+    if CALLS:
+        CALLS.pop(0)()
+    batch.write_parquet(df, batch.options["table"])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    found = World(tmp_path / "table")
+    yield found
+    found.close()
+
+
+def test_what_another_gateway_decided_is_published_and_committed(world: World) -> None:
+    _, old = world.worker(1)
+    world.box.write(ROWS)
+    (ticket,) = world.shared.folder("store").stems("batches")
+    ticket = Ticket("store", ticket)
+
+    def another_works() -> None:
+        _, new = world.worker(2)
+        result = world.one(new, ticket)
+        assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
+
+    CALLS.append(another_works)
+    lost = world.one(old, ticket)
+    assert isinstance(lost, Lost) and isinstance(lost.error, FencedError), "it sees its successor"
+    assert world.published() == [1, 2] and not (world.table / "_staging").exists()
+
+
+def test_a_sink_that_withdraws_while_spark_works_is_heard(world: World) -> None:
+    _, worker = world.worker(1)
+    world.box.write(ROWS)
+    ticket = Ticket("store", world.shared.folder("store").stems("batches")[0])
+    CALLS.append(lambda: SharedOutbox(world.box.folder, "store", 3, RUN, False) and None)
+    result = world.one(worker, ticket)
+    assert isinstance(result, Result) and result.outcome is None and result.retry_in_s is None
+    assert world.published() == [] and not list(world.table.glob("**/*.parquet"))
+
+
+def test_a_batch_waits_for_a_store_that_is_away(world: World) -> None:
+    inbox, worker = world.worker(1)
+    world.box.write(ROWS)
+    ticket = Ticket("store", world.shared.folder("store").stems("batches")[0])
+    CALLS.append(lambda: setattr(world.objects, "away", 1))
+    result = world.one(worker, ticket)
+    assert isinstance(result, Result) and result.retry_in_s and inbox.outcome(ticket) is None
+    result = world.one(worker, ticket)
+    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
+    assert world.published() == [1, 2]
+
+
+def test_a_function_that_raises_fails_its_batch_alone(world: World) -> None:
+    inbox, worker = world.worker(1)
+    world.box.write(ROWS)
+    world.box.write(ROWS)
+    first, second = inbox.scan()
+
+    def raises() -> None:
+        raise ValueError("no luck")
+
+    CALLS.extend([raises, raises])
+    result = world.one(worker, first)
+    assert isinstance(result, Result) and result.retry_in_s is not None
+    result = world.one(worker, first)
+    assert isinstance(result, Result) and result.outcome is not None and "no luck" in result.outcome.error
+    result = world.one(worker, second)
+    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
+    assert world.published() == [1, 2] and list(inbox.scan()) == []

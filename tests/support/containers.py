@@ -1,0 +1,104 @@
+"""Containers of a host as their engine starts them, at a door that does as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from heronpy.plan.submitted import Submitted
+from tests.support.fake_door import FakeDoor, start_bootstrap
+from tests.support.launch import launch_spec
+from tests.support.leaks import LeakCheck
+from tests.support.waiting import eventually, wait_for
+
+
+@contextmanager
+def host_folder() -> Iterator[Path]:
+    """A host's folder for temporary files, with a short name; in the end nothing runs with it."""
+    folder = Path(tempfile.mkdtemp(prefix="hb", dir="/tmp"))
+    check = LeakCheck()
+    yield folder
+    wait_for(lambda: not processes_in(folder), 10, "the end of all processes")
+    assert not check.leaks()
+    shutil.rmtree(folder)
+
+
+def processes_in(tmp: Path) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                environ = Path(f"/proc/{name}/environ").read_bytes()
+            except OSError:
+                continue
+            if f"TMPDIR={tmp}\0".encode() in environ:
+                found.append(int(name))
+    return found
+
+
+def left_in(tmp: Path) -> list[str]:
+    """Files and folders of containers that are left: not the packages, not the locks and folders of all containers."""
+    own = tmp / f"heron-{os.getuid()}"
+    known = {own, own / "packages", own / "containers", own / "containers" / ".lock"}
+    return [str(path) for path in own.rglob("*") if path not in known and own / "packages" not in path.parents]
+
+
+def submitted(**fields: Any) -> Submitted:
+    return launch_spec("wc", "wc-1", Path("/nowhere"), **fields).submitted
+
+
+class Host:
+    """Starts containers with one folder for temporary files, and kills what a failed test leaves."""
+
+    def __init__(self, door: FakeDoor, tmp: Path) -> None:
+        self.door, self.tmp = door, tmp
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, container: int = 1, submission: int = 1, **options: Any) -> subprocess.Popen[bytes]:
+        self.processes.append(start_bootstrap(self.door, container, submission, self.tmp, **options))
+        return self.processes[-1]
+
+    async def acting(self, container: int = 1, epoch: int = 1) -> dict[str, Any]:
+        """How the executor was started."""
+        file = self.tmp / f"started-{container}-{epoch}"
+        await eventually(file.exists, 20, f"the start of container {container} in epoch {epoch}")
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
+    async def run(self, container: int = 1, submission: int = 1, epoch: int = 1, **options: Any) -> Any:
+        process = self.start(container, submission, **options)
+        self.door.activate(container, submission, epoch)
+        return process, await self.acting(container, epoch)
+
+    async def ended(self, process: subprocess.Popen[bytes], timeout_s: float = 15) -> int:
+        await eventually(lambda: process.poll() is not None, timeout_s, "the end of the container")
+        return process.wait()
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def at_door(tmp: Path, scene: Callable[[FakeDoor, Host], Awaitable[None]], **fields: Any) -> None:
+    async def main() -> None:
+        door = FakeDoor(**{"submitted": submitted(), **fields})
+        host = Host(door, tmp)
+        try:
+            await scene(door, host)
+        finally:
+            host.close()
+            door.close()
+
+    asyncio.run(main())

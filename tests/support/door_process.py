@@ -1,0 +1,118 @@
+"""The door of a scheduler with its state and nothing else, in a process of its own: `python -m tests.support.door_process FOLDER`.
+
+It routes StateOpen and StateCall as `heronpy.scheduler.door` does, and writes what it has served to `requests` when it
+is asked to by SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from heronpy.common.clock import MonotonicClock
+from heronpy.common.errors import InvalidRpcError
+from heronpy.net import door_keys
+from heronpy.net.gate import Gate
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.procs.linux import die_with_parent
+from heronpy.proto import control_pb2, door_pb2
+from heronpy.scheduler.state_door import StateDoor
+from heronpy.scheduler.state_rules import Use
+from heronpy.scheduler.state_sessions import SessionLimits
+from heronpy.statemgr import open_state
+
+TICK_S = 0.1
+
+
+class Anything:
+    """Rules for the tests of the contract, which use nodes of many topologies."""
+
+    def refusal(self, use: Use, path: str) -> str:
+        return ""
+
+
+class Server:
+    def __init__(self, folder: Path) -> None:
+        options = json.loads((folder / "options.json").read_text())
+        self.keys = door_keys.load(str(folder), options["topology_id"])
+        self.state = open_state("local", str(folder / "state"))
+        rules = None if options["rules"] == "container" else Anything()
+        self.door = StateDoor(
+            self.state, options["topology"], MonotonicClock(), rules, SessionLimits(**options.get("limits", {}))
+        )
+        self.openers: dict[int, door_pb2.Member] = {}
+        self.gate = Gate(self.keys.keys)
+        self.rpc = ControlServer([f"tcp://127.0.0.1:{options['port']}"], self.on_request, keys=self.keys.keys)
+        self.gate.watch(self.rpc.sock)
+        self.served: Counter[str] = Counter()
+        #: Answers that get lost, by kind of call.
+        self.losing: dict[str, int] = options.get("losing", {})
+
+    def on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message | None]:
+        field, body = body_of(envelope)
+        if field == "state_open":
+            member = body.member
+            if not self.keys.is_member(member.container, member.submission, member.secret):
+                raise InvalidRpcError("no member of this topology")
+            session = self.door.open(member.container, body.session_s)
+            self.openers[session] = member
+            self.served[f"{member.container} open"] += 1
+            return door_pb2.StateOpened(session=session)
+        if field == "state_call":
+            opener = self.openers.get(body.session, door_pb2.Member())
+            if self.door.container_of(body.session) is not None and body.member != opener.secret:
+                raise InvalidRpcError("another member's session")
+            what = body.WhichOneof("what")
+            self.served[f"{opener.container} {what}"] += 1
+            return self.answer(
+                what, self.door.call(body, envelope.request_id, lambda changed: self.rpc.send(identity, changed))
+            )
+        raise InvalidRpcError(f"unknown request {field}")
+
+    async def answer(self, what: str, call: Awaitable[door_pb2.StateAnswer]) -> door_pb2.StateAnswer:
+        found = await call
+        if self.losing.get(what, 0) > 0:
+            self.losing[what] -= 1
+            await asyncio.sleep(3600)
+        return found
+
+    async def run(self, folder: Path) -> None:
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, ended.set)
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self.tell(folder))
+        print("ready", flush=True)
+        while not ended.is_set():
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await ended.wait()
+            except TimeoutError:
+                self.door.tick(MonotonicClock().now())
+        self.gate.close()
+        self.rpc.close()
+        self.door.close()
+        self.state.close()
+
+    def tell(self, folder: Path) -> None:
+        partial = folder / "requests.partial"
+        partial.write_text(json.dumps(self.served))
+        os.replace(partial, folder / "requests")
+
+
+async def main(folder: Path) -> None:
+    await Server(folder).run(folder)
+
+
+if __name__ == "__main__":
+    die_with_parent(signal.SIGKILL, os.getppid())
+    argument: Any = sys.argv[1]
+    asyncio.run(main(Path(argument)))

@@ -1,0 +1,95 @@
+"""A scheduler's door in a process that a test may kill, stop and start again, and containers that reach it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from heronpy.common.setting_types import StatemgrSettings
+from heronpy.net import door_keys
+from heronpy.net.door_state import DoorStateManager
+from heronpy.net.member import Membership
+from heronpy.net.private import make_private, write_private
+from heronpy.net.ticket import Ticket
+from tests.support.waiting import wait_for
+from tests.support.zookeeper import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 20.0
+
+
+class Door:
+    """One door, on loopback; `rules` is "container" or "any"."""
+
+    def __init__(self, folder: Path, rules: str = "container", topology: str = "wc", **options: Any) -> None:
+        self.folder = folder
+        self.topology = topology
+        self.topology_id = f"{topology}-1"
+        make_private(folder)
+        door_keys.make(str(folder))
+        self.keys = door_keys.load(str(folder), self.topology_id)
+        self.port = free_ports(1)[0]
+        self.options = {
+            "topology": topology,
+            "topology_id": self.topology_id,
+            "port": self.port,
+            "rules": rules,
+            **options,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **options: Any) -> None:
+        """Start it, again if it was killed."""
+        (self.folder / "options.json").write_text(json.dumps({**self.options, **options}))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.door_process", str(self.folder)],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert self.process.stdout is not None
+        assert select.select([self.process.stdout], [], [], START_S)[0], "the door did not start"
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As if its host failed. Idempotent."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(START_S)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+    def served(self) -> dict[str, int]:
+        """How many requests of each container and kind there were, since the start."""
+        file = self.folder / "requests"
+        file.unlink(missing_ok=True)
+        self.signal(signal.SIGUSR1)
+        wait_for(file.exists, START_S, "the door's account")
+        found: dict[str, int] = json.loads(file.read_text())
+        return found
+
+    def ticket(self, container: int = 1, submission: int = 1) -> Path:
+        """The file of a container's ticket, with its membership beside it."""
+        folder = self.folder / f"container-{container}-{submission}"
+        if not folder.exists():
+            make_private(folder)
+            pairs = self.keys.keys
+            address = f"tcp://127.0.0.1:{self.port}"
+            ticket = Ticket(self.topology_id, (address,), pairs.server.public, pairs.client)
+            write_private(folder / "ticket.json", ticket.to_text().encode())
+            Membership(container, submission, self.keys.secret_of(container, submission)).save(folder)
+        return folder / "ticket.json"
+
+    def open(self, container: int = 1, session_s: float = 10.0) -> DoorStateManager:
+        return DoorStateManager(str(self.ticket(container)), StatemgrSettings(session_timeout_s=session_s))

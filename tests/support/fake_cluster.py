@@ -1,0 +1,329 @@
+"""Topologies that only their topology masters pretend to run: state, figures that move, real RPC.
+
+    python -m tests.support.fake_cluster HOME --topologies 100 --components 20 --tasks 100
+
+runs until its standard input ends, and prints a line when all answer. Figures change from second to second as those of
+a loaded topology do; they depend on nothing but the time and the task's number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from heronpy.common import settings
+from heronpy.common.ids import instance_id
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.statemgr import open_state, paths
+from heronpy.tmaster.minutes import SERIES
+from tests.support.launch import launch_spec
+from tests.support.wires import new_endpoint
+
+PER_CONTAINER = 10
+#: Of its components, this part is spouts.
+SPOUTS = 10
+MINUTES = 120
+PLAN_VERSION = 3
+WINDOW_S = 10
+BUCKETS_MS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a topology is."""
+
+    components: int = 20
+    tasks: int = 100
+
+
+def noise(number: int, second: int) -> float:
+    """From 0 to 1, another for each task and second."""
+    mixed = (number * 2654435761 + second * 40503 + 12345) & 0xFFFFFFFF
+    mixed ^= mixed >> 15
+    mixed = (mixed * 2246822519) & 0xFFFFFFFF
+    return (mixed ^ (mixed >> 13)) % 10_000 / 10_000
+
+
+def smooth(number: int, second: int) -> float:
+    """The mean of the noise over the window of a rate, as what a topology master reports is one."""
+    return sum(noise(number, second - ago) for ago in range(WINDOW_S)) / WINDOW_S
+
+
+class FakeTopology:
+    """One topology: its records, and what its topology master answers."""
+
+    def __init__(self, name: str, shape: Shape) -> None:
+        self.name = name
+        self.id = f"{name}-1"
+        self.spouts = max(1, shape.components // SPOUTS)
+        self.components = [f"{'spout' if n < self.spouts else 'bolt'}-{n:02d}" for n in range(shape.components)]
+        self.tasks = [(task, self.components[task % shape.components]) for task in range(shape.tasks)]
+        self.submitted_at = time.time() - 3600.0
+        self.definition = self._definition()
+        self.packing = plan_pb2.PackingPlan(id=name, version=1)
+        for task, component in self.tasks:
+            if task % PER_CONTAINER == 0:
+                container = self.packing.containers.add(id=task // PER_CONTAINER + 1)
+            container.instances.add(component=component, task_id=task + 1, component_index=task // shape.components)
+        self.physical = plan_pb2.PhysicalPlan(version=PLAN_VERSION)
+        self.physical.topology.CopyFrom(self.definition)
+        for one in self.packing.containers:
+            self.physical.stmgrs.add(id=f"stmgr-{one.id}", container=one.id, host="here", epoch=1, pid=10 + one.id)
+            for task in one.instances:
+                name = instance_id(one.id, task.component, task.task_id)
+                self.physical.instances.add(
+                    instance_id=name, task_id=task.task_id, component=task.component, container=one.id
+                )
+
+    def _definition(self) -> topology_pb2.Topology:
+        topology = topology_pb2.Topology(id=self.id, name=self.name, state=topology_pb2.RUNNING)
+        for number, name in enumerate(self.components):
+            one = topology.spouts.add() if number < self.spouts else topology.bolts.add()
+            one.comp.name, one.comp.class_name = name, f"topo.{name.title()}"
+            count = sum(component == name for _, component in self.tasks)
+            one.comp.config.kvs.add(key="topology.component.parallelism", value=str(count))
+            output = one.outputs.add()
+            output.stream.id, output.stream.component_name = "default", name
+            output.schema.keys.add(key="word", type=topology_pb2.OBJECT)
+            if number >= self.spouts:
+                # Three in a row behind each other, so that the graph has a shape.
+                item = one.inputs.add(gtype=topology_pb2.FIELDS if number % 2 else topology_pb2.SHUFFLE)
+                item.stream.id = "default"
+                item.stream.component_name = self.components[max(number - 3, number % self.spouts)]
+                if number % 2:
+                    item.grouping_fields.keys.add(key="word", type=topology_pb2.OBJECT)
+        topology.topology_config.kvs.add(key="topology.stmgrs", value=str((len(self.tasks) - 1) // PER_CONTAINER + 1))
+        return topology
+
+    # ---- answers ------------------------------------------------------------------------------
+
+    def answer(self, _: bytes, envelope: control_pb2.Envelope) -> Message:
+        """The body of the answer to a request."""
+        name, body = body_of(envelope)
+        made: dict[str, Any] = {
+            "get_load": self._load, "get_status": self._status, "get_metrics": self._metrics,
+            "get_timeline": self._timeline,
+        }  # fmt: skip
+        if name in made:
+            reply: Message = made[name](body)
+            return reply
+        empty: dict[str, Message] = {
+            "get_events": control_pb2.EventsReply(), "get_exceptions": control_pb2.ExceptionsReply(),
+            "get_checkpoints": control_pb2.CheckpointsReply(), "get_containers": control_pb2.ContainersReply(),
+            "get_slow": control_pb2.SlowReply(), "get_traces": control_pb2.TracesReply(),
+        }  # fmt: skip
+        return empty.get(name, control_pb2.Ok(text="done"))
+
+    def _load(self, request: control_pb2.GetLoad) -> control_pb2.LoadReply:
+        now = time.time()
+        reply = control_pb2.LoadReply(
+            topology=self.name, topology_id=self.id, lifecycle=control_pb2.LIFE_RUNNING, plan_version=PLAN_VERSION,
+            uptime_s=now - self.submitted_at, at=now, window_s=10.0, since=self.submitted_at, held=0.0, last_event=0,
+        )  # fmt: skip
+        if request.plan_version < PLAN_VERSION:
+            reply.plan.CopyFrom(self.physical)
+        numbers = {name: number for number, name in enumerate(self.components)}
+        each = len(self.tasks) // len(self.components)
+        for name, number in numbers.items():
+            self._add_load(reply, number, name, each, int(now))
+        for bolt in self.definition.bolts:
+            source = numbers[bolt.inputs[0].stream.component_name]
+            rate = 1000.0 * each * (0.95 + 0.1 * smooth(numbers[bolt.comp.name], int(now)))
+            reply.edges.add(source=source, stream="default", target=numbers[bolt.comp.name], tuples=rate)
+        reply.totals.acked = int(1e6 + 1000 * each * (now - self.submitted_at))
+        reply.findings.add(verdict=control_pb2.VERDICT_HEALTHY, figures={"arrival": 1000.0, "held": 0, "busy": 0.5})
+        reply.found_at = now
+        return reply
+
+    def _add_load(self, reply: control_pb2.LoadReply, number: int, name: str, each: int, second: int) -> None:
+        spout, wobble, queue = number < self.spouts, smooth(number, second), noise(number, second)
+        busy = 0.4 + 0.2 * wobble
+        one = reply.components.add(
+            component=name, spout=spout, tasks=each, up=each, emitted=1000.0 * each * (0.95 + 0.1 * wobble),
+            busy=busy, blocked=0.0, idle=1 - busy, cpu=each * busy * 0.9, memory_bytes=each * (60 << 20),
+            memory_limit_bytes=512 << 20, queue_bound_bytes=1 << 20, execute_p50_s=2e-5, execute_p99_s=1e-3 * (1 + wobble),
+        )  # fmt: skip
+        for worst, value in ((one.busiest, busy + 0.1), (one.most_blocked, 0.0), (one.largest, float(61 << 20))):
+            worst.value, worst.task_id, worst.container = value, number + 1, number // PER_CONTAINER + 1
+        if spout:
+            one.acked, one.pending = one.emitted, int(500 * queue)
+            one.complete_p50_s, one.complete_p99_s = 0.004, 0.02 + 0.01 * wobble
+        else:
+            one.executed, one.queue_tuples, one.queue_bytes = one.emitted, int(100 * queue), int(20_000 * queue)
+            one.fullest.value, one.fullest.task_id, one.fullest.container = one.queue_bytes, number + 1, 1
+
+    def _status(self, _: control_pb2.GetStatus) -> control_pb2.StatusReply:
+        now = time.time()
+        second = int(now)
+        reply = control_pb2.StatusReply(
+            topology=self.name, topology_id=self.id, lifecycle=control_pb2.LIFE_RUNNING, plan_version=PLAN_VERSION,
+            uptime_s=now - self.submitted_at, plan=self.physical,
+        )  # fmt: skip
+        executors = {}
+        for one in self.packing.containers:
+            executor = reply.executors.add(container=one.id, epoch=1, pid=1000 + one.id, host="here")
+            executor.processes.add(
+                name=f"stmgr-{one.id}", pid=2000 + one.id, state=control_pb2.PROC_RUNNING, cpu_s=second % 10_000 * 0.2,
+                rss_bytes=40 << 20, started_at=self.submitted_at,
+            )  # fmt: skip
+            executors[one.id] = executor
+        for place in self.physical.instances:
+            wobble = noise(place.task_id, second)
+            reply.tasks.add(
+                task_id=place.task_id, component=place.component, instance_id=place.instance_id, epoch=1,
+                state=control_pb2.TASK_RUNNING, pid=3000 + place.task_id, in_queue_tuples=int(20 * wobble),
+                in_queue_bytes=int(4000 * wobble), loop_age_s=wobble * 0.05, pending=int(50 * wobble),
+            )  # fmt: skip
+            executors[place.container].processes.add(
+                name=place.instance_id, task_id=place.task_id, pid=3000 + place.task_id,
+                state=control_pb2.PROC_RUNNING, cpu_s=second % 10_000 * 0.5, started_at=self.submitted_at,
+                rss_bytes=(60 << 20) + (second // 10 + place.task_id) % 64 * 8192,
+            )  # fmt: skip
+        return reply
+
+    def _metrics(self, request: control_pb2.GetMetrics) -> control_pb2.MetricsReply:
+        second, over_s = int(time.time()), request.interval_s or 60.0
+        reply = control_pb2.MetricsReply(interval_s=over_s)
+        for place in self.physical.instances:
+            if request.component not in ("", place.component):
+                continue
+            report = reply.reports.add(
+                process=place.instance_id, task_id=place.task_id, component=place.component, container=place.container
+            )
+            wobble = smooth(place.task_id, second)
+            rate, busy = 1000.0 * (0.95 + 0.1 * wobble), 0.4 + 0.2 * wobble
+            spout = place.component.startswith("spout")
+            values = {
+                "__emit-count": rate * over_s, "__busy-time-ns": busy * over_s * 1e9, "__blocked-time-ns": 0.0,
+                "__idle-time-ns": (1 - busy) * over_s * 1e9, "__py-user-cpu-time-secs": busy * 0.8 * over_s,
+                "__py-sys-cpu-time-secs": busy * 0.1 * over_s,
+                "__ack-count" if spout else "__execute-count": rate * over_s,
+            }  # fmt: skip
+            for name, value in values.items():
+                if not request.names or name in request.names:
+                    report.samples.add(name=name, type=control_pb2.Sample.COUNTER, value=value)
+            latency = "__next-tuple-latency" if spout else "__execute-latency"
+            if not request.names or latency in request.names:
+                sample = report.samples.add(name=latency, type=control_pb2.Sample.HISTOGRAM, count=1000, sum=1e9)
+                for part, le in enumerate(BUCKETS_MS):
+                    sample.buckets.add(le=le * 1e6, count=min(1000, 200 * (part + 1)))
+        return reply
+
+    def _timeline(self, request: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
+        now = time.time()
+        first = max(request.since, self.submitted_at) // 60 * 60
+        points = max(0, min(request.points or MINUTES, MINUTES, int((now - first) / 60)))
+        reply = control_pb2.TimelineReply(first=first, step_s=60.0, points=points, known_since=self.submitted_at)
+        for component in ["", *self.components]:
+            if request.components and component not in request.components:
+                continue
+            for name in SERIES:
+                if (
+                    (not request.names or name in request.names)
+                    and (name in _LEVELS)
+                    and (component == "") == (name == "held")
+                ):
+                    values = [_LEVELS[name] * (0.9 + 0.2 * noise(minute, 7)) for minute in range(points)]
+                    reply.series.add(component=component, name=name, values=struct.pack(f"<{points}f", *values))
+        return reply
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+#: Series that have figures, and how large these are.
+_LEVELS = {
+    "emitted": 5000.0, "executed": 5000.0, "busy": 0.5, "blocked": 0.0, "idle": 0.5, "busiest": 0.6, "cpu": 0.5,
+    "queue_bytes": 10_000.0, "execute_p50_s": 2e-5, "execute_p99_s": 1e-3, "memory_bytes": 3e8, "held": 0.0,
+    "tasks": 25.0, "up": 25.0,
+}  # fmt: skip
+
+
+def _register(home: Path, one: FakeTopology, endpoint: str) -> Any:
+    """Write what the state manager holds of it; the result holds its ephemeral nodes."""
+    working = home / "topologies" / "local" / "me" / one.name
+    (working / "log-files").mkdir(parents=True, mode=0o700)
+    root = str(home / "state" / "local")
+    launch = launch_spec(
+        one.name, one.id, working, sockets_dir="/nonexistent", state_root=root, release="1",
+        settings=settings.resolve("local", [], {}, {}, []).settings,
+    )  # fmt: skip
+    launch.save(working / "launch.json")
+    record = plan_pb2.ExecutionState(
+        topology=one.name, topology_id=one.id, cluster="local", role="me", environ="default", submission_user="me",
+        working_dir=str(working), launch_file=str(working / "launch.json"), submitted_at=one.submitted_at,
+    )  # fmt: skip
+    state = open_state("local", root)
+    here = plan_pb2.TmasterLocation(topology=one.name, endpoint=endpoint)
+    there = plan_pb2.SchedulerLocation(topology=one.name, endpoint=endpoint)
+    for path, message in (
+        (paths.topology(one.name), one.definition), (paths.packing_plan(one.name), one.packing),
+        (paths.physical_plan(one.name), one.physical), (paths.execution_state(one.name), record),
+    ):  # fmt: skip
+        state.create(path, message.SerializeToString())
+    state.create(paths.tmaster(one.name), here.SerializeToString(), ephemeral=True)
+    state.create(paths.scheduler(one.name), there.SerializeToString(), ephemeral=True)
+    return state
+
+
+async def serve(home: Path, topologies: Iterable[FakeTopology], ready: Any, over: asyncio.Event) -> None:
+    """Answer for all of them until `over`; `ready()` is called when all can be asked."""
+    with ExitStack() as stack:
+        for one in topologies:
+            server = ControlServer([new_endpoint()], one.answer)
+            stack.callback(server.close)
+            stack.callback(_register(home, one, server.endpoints[0]).close)
+        ready()
+        await over.wait()
+
+
+@contextmanager
+def running(home: Path, topologies: int = 1, components: int = 20, tasks: int = 100) -> Iterator[None]:
+    """In a process of its own, so that its work is not taken for that of who asks."""
+    command = [sys.executable, "-m", "tests.support.fake_cluster", str(home), "--topologies", str(topologies)]
+    command += ["--components", str(components), "--tasks", str(tasks)]
+    repo = Path(__file__).resolve().parents[2]
+    process = subprocess.Popen(command, cwd=repo, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the fake topologies did not start")
+        yield
+    finally:
+        process.communicate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--topologies", type=int, default=1)
+    parser.add_argument("--components", type=int, default=20)
+    parser.add_argument("--tasks", type=int, default=100)
+    given = parser.parse_args()
+    os.environ["HERON_HOME"] = str(given.home)
+    shape = Shape(given.components, given.tasks)
+    fakes = [FakeTopology(f"fake-{number:03d}", shape) for number in range(given.topologies)]
+
+    async def run() -> None:
+        over = asyncio.Event()
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), over.set)
+        await serve(given.home, fakes, lambda: print("ready", flush=True), over)
+
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()

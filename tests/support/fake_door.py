@@ -1,0 +1,178 @@
+"""A scheduler's door for tests: what containers say is written down, and answered by what the test has set."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+from google.protobuf.message import Message
+
+from heronpy.common.errors import InvalidRpcError
+from heronpy.net.curve import Keys, Pair
+from heronpy.net.gate import Gate
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.ticket import Ticket
+from heronpy.plan.submitted import Submitted
+from heronpy.proto import control_pb2, door_pb2
+
+PIECE_BYTES = 1 << 16
+
+
+def new_pair() -> Pair:
+    return Pair(*zmq.curve_keypair())
+
+
+@dataclass
+class FakeDoor:
+    """Needs a running loop. A submission gets the verdict that `verdicts` has for it, else NONE after its wait."""
+
+    submitted: Submitted
+    host: str = "127.0.0.1"
+    package: str = ""
+    archive: bytes = b""
+    shared: tuple[door_pb2.SharedFolder, ...] = ()
+    renew_s: float = 0.2
+    fence_s: float = 2.0
+    stop_grace_s: float = 1.0
+    fencing: str = "epoch"
+    log_kept_bytes: int = 1 << 20
+    verdicts: dict[tuple[int, int], tuple[Any, int]] = field(default_factory=dict)
+    #: It hears everything and answers nothing.
+    mute: bool = False
+    refuses: Exception | None = None
+
+    def __post_init__(self) -> None:
+        topology_id = self.submitted.topology_id
+        self.keys = Keys(topology_id, new_pair(), new_pair())
+        self.links = new_pair(), new_pair()
+        self.heard: list[tuple[str, Any]] = []
+        self.reads = 0
+        self._gate = Gate(self.keys)
+        self._changed = asyncio.Event()
+        self._server = ControlServer([f"tcp://{self.host}:*"], self._on_request, keys=self.keys)
+        self.endpoint = self._server.endpoints[0]
+        self.ticket = Ticket(topology_id, (self.endpoint,), self.keys.server.public, self.keys.client)
+
+    def secret(self, container: int, submission: int) -> bytes:
+        return hashlib.sha256(f"{container}.{submission}".encode()).digest()
+
+    def all(self, kind: str) -> list[Any]:
+        return [body for name, body in self.heard if name == kind]
+
+    def say(self, container: int, submission: int, verdict: Any, epoch: int = 0) -> None:
+        self.verdicts[container, submission] = verdict, epoch
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def activate(self, container: int, submission: int, epoch: int) -> None:
+        self.say(container, submission, door_pb2.VERDICT_ACTIVATED, epoch)
+
+    async def more(self, identity: bytes, kind: str, body: Any) -> Message | None:
+        """What this door does not answer."""
+        raise InvalidRpcError(f"the door of the test does not know {kind}")
+
+    def send(self, identity: bytes, body: Message) -> bool:
+        return self._server.send(identity, body)
+
+    async def _on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message | None:
+        kind, body = body_of(envelope)
+        self.heard.append((kind, body))
+        while self.mute:
+            await asyncio.sleep(3600)
+        if self.refuses is not None:
+            raise self.refuses
+        if kind == "hello":
+            return self._welcome(body)
+        if kind.startswith("state_"):
+            return await self.more(identity, kind, body)
+        if body.member.secret != self.secret(body.member.container, body.member.submission):
+            raise InvalidRpcError("not a member")
+        if kind == "renew":
+            return await self._renewed(body)
+        if kind == "read_package":
+            self.reads += 1
+            return door_pb2.PackagePiece(data=self.archive[body.offset : body.offset + PIECE_BYTES])
+        return None
+
+    def _welcome(self, hello: door_pb2.Hello) -> door_pb2.Welcome:
+        server, client = self.links
+        return door_pb2.Welcome(
+            member=self.secret(hello.container, hello.submission),
+            submitted=self.submitted.to_bytes(),
+            server=door_pb2.KeyPair(public=server.public, secret=server.secret),
+            client=door_pb2.KeyPair(public=client.public, secret=client.secret),
+            package=self.package,
+            package_bytes=len(self.archive),
+            package_sha256=hashlib.sha256(self.archive).digest(),
+            shared=self.shared,
+            renew_s=self.renew_s,
+            fence_s=self.fence_s,
+            stop_grace_s=self.stop_grace_s,
+            fencing=self.fencing,
+            log_kept_bytes=self.log_kept_bytes,
+        )
+
+    async def _renewed(self, renew: door_pb2.Renew) -> door_pb2.Renewed:
+        key = renew.member.container, renew.member.submission
+        changed = self._changed
+        verdict, epoch = self.verdicts.get(key, (door_pb2.VERDICT_NONE, 0))
+        if renew.wait_s and verdict in (door_pb2.VERDICT_NONE, door_pb2.VERDICT_GRANTED):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(renew.wait_s):
+                    await changed.wait()
+            verdict, epoch = self.verdicts.get(key, (door_pb2.VERDICT_NONE, 0))
+        if verdict == door_pb2.VERDICT_ACTIVATED and renew.epoch == epoch:
+            verdict = door_pb2.VERDICT_GRANTED
+        if verdict == door_pb2.VERDICT_ACTIVATED and renew.stopped >= epoch:
+            verdict = door_pb2.VERDICT_NONE
+        return door_pb2.Renewed(number=renew.number, verdict=verdict, epoch=epoch, why="the test says so")
+
+    def close(self) -> None:
+        self._gate.close()
+        self._server.close()
+
+
+def start_bootstrap(
+    door: FakeDoor,
+    container: int,
+    submission: int,
+    tmp: Path,
+    module: str = "tests.support.small_container",
+    ticket: Ticket | None = None,
+    start_s: float = 30.0,
+    through: Sequence[str] = (),
+    **environ: str,
+) -> subprocess.Popen[bytes]:
+    """The first process of a container, with its own folder for temporary files.
+
+    `module` is run, on another host with the words of a command before it in `through`.
+    """
+    environment = {
+        **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
+        "TMPDIR": str(tmp),
+        "PYTHONPATH": os.getcwd(),
+        "HERON_TOPOLOGY_ID": door.submitted.topology_id,
+        "HERON_CONTAINER": str(container),
+        "HERON_SUBMISSION": str(submission),
+        **environ,
+    }
+    process = subprocess.Popen(
+        [*through, sys.executable, "-Pm", module, "--start-s", str(start_s)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    assert process.stdin is not None
+    process.stdin.write((ticket or door.ticket).to_text().encode())
+    process.stdin.close()
+    process.stdin = None
+    return process

@@ -1,0 +1,114 @@
+"""Hosts made of namespaces: each has its own network, processes, host name and /tmp, and shares the rest with this one.
+
+They hang on a bridge, whose address is the one of this machine for them. Only root can make them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from heronpy.procs.linux import children_of
+from tests.support.waiting import wait_for
+
+#: What process 1 of a host does: it reaps, and its end is the end of all.
+_INIT = """
+mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /tmp && hostname {name} && ip link set lo up || exit 1
+touch /tmp/.up
+trap 'exit 0' TERM
+while :; do sleep 3600 & wait $!; done
+"""
+
+
+def can_make_hosts() -> bool:
+    """Whether namespaces and bridges can be made here."""
+    if os.getuid() != 0 or not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
+        return False
+    return subprocess.run(["unshare", "-mpfnu", "true"], capture_output=True, check=False).returncode == 0
+
+
+needs_hosts = pytest.mark.skipif(not can_make_hosts(), reason="hosts are made of namespaces, which only root can make")
+
+
+@dataclass
+class SimHost:
+    """One host; `lose` ends all its processes at once."""
+
+    name: str
+    address: str
+    holder: subprocess.Popen[bytes]
+    pid: int
+
+    def command(self, *argv: str) -> list[str]:
+        """The command line that runs something on this host."""
+        return ["nsenter", "-t", str(self.pid), "-m", "-p", "-n", "-u", "--", *argv]
+
+    def run(self, *argv: str) -> str:
+        return subprocess.run(self.command(*argv), capture_output=True, check=True, text=True).stdout
+
+    @property
+    def tmp(self) -> Path:
+        """Its /tmp, as seen from here."""
+        return Path(f"/proc/{self.pid}/root/tmp")
+
+    def processes(self) -> list[str]:
+        """What runs there, but for its own processes 1 and sleep."""
+        found = []
+        for status in Path(f"/proc/{self.pid}/root/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                line = (status / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if int(status.name) > 1 and line and not line.startswith("sleep 3600"):
+                    found.append(f"{status.name}: {line}")
+        return found
+
+    def lose(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self.holder.wait()
+
+
+@contextmanager
+def made_hosts(count: int) -> Iterator[tuple[str, list[SimHost]]]:
+    """The address of this machine for the hosts, and the hosts."""
+    bridge, net = f"hpb{os.getpid()}", f"10.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
+    hosts: list[SimHost] = []
+    _ip("link", "add", bridge, "type", "bridge")
+    try:
+        _ip("addr", "add", f"{net}.1/24", "dev", bridge)
+        _ip("link", "set", bridge, "up")
+        for number in range(1, count + 1):
+            hosts.append(_make(f"host{number}", f"{net}.{10 + number}", bridge, number))
+        yield f"{net}.1", hosts
+    finally:
+        for host in hosts:
+            host.lose()
+        _ip("link", "del", bridge)
+
+
+def _make(name: str, address: str, bridge: str, number: int) -> SimHost:
+    init = _INIT.format(name=name)
+    holder = subprocess.Popen(["unshare", "-mpfnu", "--kill-child", "--mount-proc", "sh", "-c", init])
+    pid = wait_for(lambda: children_of(holder.pid), 5, f"process 1 of {name}")[0]
+    host = SimHost(name, address, holder, pid)
+    try:
+        wait_for(lambda: (host.tmp / ".up").exists(), 5, f"the start of {name}")
+        near = f"{bridge}.{number}"
+        _ip("link", "add", near, "master", bridge, "up", "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        host.run("ip", "addr", "add", f"{address}/24", "dev", "eth0")
+        host.run("ip", "link", "set", "eth0", "up")
+    except BaseException:
+        host.lose()
+        raise
+    return host
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)

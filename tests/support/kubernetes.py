@@ -1,0 +1,618 @@
+"""A small Kubernetes of the tests' own: an API server on loopback with TLS and a token, a scheduler, and controllers.
+
+It knows what the engine uses of pods, secrets, budgets, nodes and namespaces, and does it as the real one does. Nodes are
+in `tests.support.kubernetes_node`: their kubelets run pods as processes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import ssl
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import yaml
+
+from heronpy.engines.kubernetes.nodes import quantity
+
+TOKEN = "the-token-of-the-tests"
+NAMESPACE = "streams"
+KINDS = {"pods": "Pod", "secrets": "Secret", "poddisruptionbudgets": "PodDisruptionBudget", "nodes": "Node"}
+#: Of nodes that are lost, as fast as a test wants it.
+LOST_S = 0.5
+TICK_S = 0.03
+_PATH = re.compile(r"/(?:api/v1|apis/policy/v1)(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9])?)?")
+
+
+class RefusedError(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, reason: str, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {
+            "kind": "Status", "status": "Failure", "code": status, "reason": reason, "message": message,
+            "details": {"kind": kind},
+        }  # fmt: skip
+
+
+@dataclass
+class Fault:
+    """What happens to requests that match; `times` of them."""
+
+    method: str
+    path: str
+    status: int
+    message: str = "it is a fault of the test"
+    reason: str = ""
+    times: int = 1
+    #: The request is carried out, and the answer lost.
+    after: bool = False
+    hit: int = field(default=0)
+
+
+def timestamp(wall: float) -> str:
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Cluster:
+    """All objects, and what happens to them; `env` is what the engine needs to reach it."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hpk-", dir="/tmp"))
+        self.changed = threading.Condition(threading.RLock())
+        self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.namespaces = {NAMESPACE, "default"}
+        #: Version of the last change, and of the oldest event that is kept.
+        self.version, self.oldest = 100, 0
+        self.events: list[tuple[int, str, str, dict[str, Any]]] = []
+        self.faults: list[Fault] = []
+        #: What our user may not do: "verb resource".
+        self.forbidden: set[str] = set()
+        self.pods_max: int | None = None
+        self.denied = ""
+        self.requests: list[str] = []
+        self.tick_s = TICK_S
+        self.log_of: Callable[[str], bytes] = lambda name: b""
+        self._over = threading.Event()
+        self._server = _Server(self)
+        self._serve = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._control = threading.Thread(target=self._run, daemon=True)
+        self.kubeconfig = self.folder / "kubeconfig"
+        self._write_kubeconfig()
+        self.env = {"KUBECONFIG": str(self.kubeconfig)}
+        self._serve.start()
+        self._control.start()
+
+    def _write_kubeconfig(self) -> None:
+        server = {"server": self.url, "certificate-authority": str(self.folder / "ca.pem")}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "fake", "cluster": server}],
+            "users": [{"name": "me", "user": {"token": TOKEN}}, {"name": "stranger", "user": {"token": "wrong"}}],
+            "contexts": [
+                {"name": "test", "context": {"cluster": "fake", "user": "me", "namespace": NAMESPACE}},
+                {"name": "strange", "context": {"cluster": "fake", "user": "stranger", "namespace": NAMESPACE}},
+            ],
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(config))
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        import shutil
+
+        self._over.set()
+        with self.changed:
+            self.changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+        self._control.join(10)
+        self._serve.join(10)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def over(self) -> bool:
+        return self._over.is_set()
+
+    # ---- objects ------------------------------------------------------------------------------
+    def put(self, kind: str, found: dict[str, Any], event: str = "MODIFIED") -> dict[str, Any]:
+        """Store an object, which is a change; call with the lock held."""
+        metadata = found["metadata"]
+        self.version += 1
+        metadata["resourceVersion"] = str(self.version)
+        key = kind, metadata.get("namespace", ""), metadata["name"]
+        if event == "DELETED":
+            self.objects.pop(key, None)
+        else:
+            self.objects[key] = found
+        self.events.append((self.version, event, kind, copy.deepcopy(found)))
+        self.changed.notify_all()
+        return found
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        with self.changed:
+            return [copy.deepcopy(found) for (one, _, _), found in sorted(self.objects.items()) if one == kind]
+
+    def names(self, kind: str) -> list[str]:
+        return [one["metadata"]["name"] for one in self.all(kind)]
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        with self.changed:
+            found = self.objects.get((kind, "" if kind == "nodes" else NAMESPACE, name))
+            return copy.deepcopy(found) if found is not None else None
+
+    def change(self, kind: str, name: str, by: Callable[[dict[str, Any]], None]) -> None:
+        """Change an object that may be gone."""
+        with self.changed:
+            found = self.objects.get((kind, "" if kind == "nodes" else NAMESPACE, name))
+            if found is not None:
+                found = copy.deepcopy(found)
+                by(found)
+                self.put(kind, found)
+
+    def forget_events(self) -> None:
+        """Versions before this are too old, and watches end."""
+        with self.changed:
+            self.version += 1
+            self.oldest = self.version
+            self.events.clear()
+            self.changed.notify_all()
+
+    def add_node(self, node: dict[str, Any]) -> None:
+        with self.changed:
+            self.put("nodes", node, "ADDED")
+
+    def lose_node(self, name: str) -> None:
+        """Nothing is heard of it."""
+
+        def by(node: dict[str, Any]) -> None:
+            node["lost_at"] = time.monotonic()
+            node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+
+        self.change("nodes", name, by)
+
+    def finish(self, name: str) -> None:
+        """The last word of a kubelet."""
+        with self.changed:
+            found = self.objects.get(("pods", NAMESPACE, name))
+            if found is not None:
+                self.put("pods", found, "DELETED")
+
+    # ---- what others do ------------------------------------------------------------------------
+    def condition(self, name: str, reason: str, message: str = "") -> None:
+        """The cluster is going to end a pod."""
+
+        def by(pod: dict[str, Any]) -> None:
+            told = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+            pod["status"].setdefault("conditions", []).append(told)
+
+        self.change("pods", name, by)
+
+    def evict(self, name: str) -> None:
+        """As `kubectl drain` does."""
+        self.condition(name, "EvictionByEvictionAPI", "Eviction API: evicting")
+        self.delete("pods", name, None)
+
+    def delete(self, kind: str, name: str, grace_s: int | None) -> dict[str, Any]:
+        """Graceful for a pod that has a node; forced with 0."""
+        with self.changed:
+            found = self.objects.get((kind, NAMESPACE, name))
+            if found is None:
+                raise RefusedError(404, "NotFound", f'{kind} "{name}" not found', kind)
+            spec = found.get("spec", {})
+            if kind != "pods" or grace_s == 0 or not spec.get("nodeName"):
+                self.put(kind, found, "DELETED")
+                return found
+            grace_s = spec.get("terminationGracePeriodSeconds", 30) if grace_s is None else grace_s
+            due = time.time() + grace_s
+            metadata = found["metadata"]
+            if not metadata.get("deletionTimestamp") or grace_s < metadata["deletionGracePeriodSeconds"]:
+                metadata["deletionTimestamp"] = timestamp(due)
+                metadata["deletionGracePeriodSeconds"] = grace_s
+                self.put(kind, found)
+            return found
+
+    # ---- requests ------------------------------------------------------------------------------
+    def create(self, kind: str, namespace: str, body: dict[str, Any], dry: bool) -> dict[str, Any]:
+        if namespace not in self.namespaces:
+            raise RefusedError(404, "NotFound", f'namespaces "{namespace}" not found', "namespaces")
+        found = copy.deepcopy(body)
+        metadata = found.setdefault("metadata", {})
+        name = metadata.get("name", "")
+        if not _NAME.fullmatch(name) or any(not _LABEL.fullmatch(str(v)) for v in metadata.get("labels", {}).values()):
+            raise RefusedError(422, "Invalid", f'{KINDS[kind]} "{name}" is invalid: metadata', kind)
+        with self.changed:
+            if kind == "pods":
+                self._admit(found, name)
+            if (kind, namespace, name) in self.objects:
+                raise RefusedError(409, "AlreadyExists", f'{kind} "{name}" already exists', kind)
+            metadata |= {"namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": timestamp(time.time())}
+            if kind == "pods":
+                found["status"] = {"phase": "Pending", "conditions": []}
+            return found if dry else self.put(kind, found, "ADDED")
+
+    def _admit(self, pod: dict[str, Any], name: str) -> None:
+        problem = _invalid(pod)
+        if problem:
+            raise RefusedError(422, "Invalid", f'Pod "{name}" is invalid: {problem}', "pods")
+        if self.denied:
+            raise RefusedError(
+                403, "Forbidden", f'admission webhook "policy" denied the request: {self.denied}', "pods"
+            )
+        count = len([one for one in self.all("pods") if one["status"]["phase"] in ("Pending", "Running")])
+        if self.pods_max is not None and count >= self.pods_max:
+            said = f'pods "{name}" is forbidden: exceeded quota: small, requested: pods=1, used: pods={count}'
+            raise RefusedError(403, "Forbidden", f"{said}, limited: pods={self.pods_max}", "pods")
+
+    def apply(self, kind: str, namespace: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        with self.changed:
+            known = self.objects.get((kind, namespace, name))
+            if known is None:
+                return self.create(kind, namespace, body, False)
+            found = {**copy.deepcopy(known), "spec": body["spec"]}
+            found["metadata"]["ownerReferences"] = body["metadata"].get("ownerReferences", [])
+            return self.put(kind, found)
+
+    # ---- scheduler and controllers ---------------------------------------------------------------
+    def _run(self) -> None:
+        while not self._over.wait(TICK_S):
+            with self.changed:
+                self._schedule()
+                self._lose_nodes()
+                self._collect()
+
+    def _schedule(self) -> None:
+        pods = [one for (kind, _, _), one in self.objects.items() if kind == "pods"]
+        nodes = [one for (kind, _, _), one in self.objects.items() if kind == "nodes"]
+        for pod in pods:
+            if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+                continue
+            fits = {one["metadata"]["name"]: _problem(pod, one, pods) for one in nodes}
+            usable = [name for name, problem in fits.items() if not problem]
+            told = [one for one in pod["status"]["conditions"] if one["type"] != "PodScheduled"]
+            if usable:
+                best = max(usable, key=lambda name: (_score(pod, name, pods), name))
+                pod["spec"]["nodeName"] = best
+                pod["status"]["conditions"] = [*told, {"type": "PodScheduled", "status": "True"}]
+                self.put("pods", pod)
+                continue
+            why = f"0/{len(nodes)} nodes are available: {', '.join(sorted(set(fits.values()))) or 'there are none'}."
+            now = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+            if now not in pod["status"]["conditions"]:
+                pod["status"]["conditions"] = [*told, now]
+                self.put("pods", pod)
+
+    def _lose_nodes(self) -> None:
+        """Pods of nodes that do not answer are deleted after their toleration, and stay until somebody forces them."""
+        for node in [one for (kind, _, _), one in self.objects.items() if kind == "nodes"]:
+            if node.get("lost_at") is None or time.monotonic() - node["lost_at"] < LOST_S:
+                continue
+            for pod in [one for (kind, _, _), one in self.objects.items() if kind == "pods"]:
+                if pod["spec"].get("nodeName") == node["metadata"]["name"]:
+                    if not pod["metadata"].get("deletionTimestamp"):
+                        self.condition(pod["metadata"]["name"], "DeletionByTaintManager", "Taint manager: deleting")
+                        self.delete("pods", pod["metadata"]["name"], None)
+
+    def _collect(self) -> None:
+        """Owned objects go with the last of their owners."""
+        uids = {one["metadata"]["uid"] for (kind, _, _), one in self.objects.items() if kind == "pods"}
+        for (kind, _, _), found in [*self.objects.items()]:
+            owners = [one["uid"] for one in found["metadata"].get("ownerReferences", [])]
+            if owners and not uids.intersection(owners):
+                self.put(kind, found, "DELETED")
+
+
+def _invalid(pod: dict[str, Any]) -> str:
+    """What the real server would refuse of a pod, as far as the engine could get it wrong."""
+    spec = pod.get("spec", {})
+    volumes = [one["name"] for one in spec.get("volumes", [])]
+    if len(volumes) != len(set(volumes)):
+        return "spec.volumes: Duplicate value"
+    for container in spec.get("containers", []):
+        paths = [one["mountPath"] for one in container.get("volumeMounts", [])]
+        if len(paths) != len(set(paths)):
+            return "spec.containers.volumeMounts: Duplicate value"
+        if unknown := {one["name"] for one in container.get("volumeMounts", [])} - set(volumes):
+            return f"spec.containers.volumeMounts.name: Not found: {unknown}"
+        for kind in ("requests", "limits"):
+            for name, given in container.get("resources", {}).get(kind, {}).items():
+                if quantity(given) is None:
+                    return f"resources.{kind}.{name}"
+        if not container.get("image"):
+            return "spec.containers.image: Required value"
+    for term in _terms(pod):
+        if any(len(one["values"]) != 1 for one in term.get("matchFields", [])):
+            return "matchFields: must be only one value when operator is In or NotIn"
+    return ""
+
+
+def _terms(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    rule = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    found: list[dict[str, Any]] = rule.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get(
+        "nodeSelectorTerms", []
+    )
+    return found
+
+
+def _asked(pod: dict[str, Any], what: str) -> float:
+    values = [one.get("resources", {}).get("requests", {}).get(what, "0") for one in pod["spec"]["containers"]]
+    return sum(quantity(one) or 0.0 for one in values)
+
+
+def _excludes(term: dict[str, Any], name: str) -> bool:
+    return any(one["operator"] == "NotIn" and name in one["values"] for one in term.get("matchFields", []))
+
+
+def _problem(pod: dict[str, Any], node: dict[str, Any], pods: list[dict[str, Any]]) -> str:
+    """Why a pod cannot be on a node, in the scheduler's words."""
+    name = node["metadata"]["name"]
+    if node["spec"].get("unschedulable"):
+        return "1 node(s) were unschedulable"
+    if node.get("lost_at") is not None:
+        return "1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }"
+    wanted = pod["spec"].get("nodeSelector", {})
+    labels = node["metadata"].get("labels", {})
+    terms = _terms(pod)
+    if any(labels.get(key) != value for key, value in wanted.items()) or (
+        terms and all(_excludes(t, name) for t in terms)
+    ):
+        return "1 node(s) didn't match Pod's node affinity/selector"
+    here = [
+        one
+        for one in pods
+        if one["spec"].get("nodeName") == name and one["status"]["phase"] not in ("Failed", "Succeeded")
+    ]
+    for what in ("cpu", "memory"):
+        if sum(_asked(one, what) for one in [*here, pod]) > (quantity(node["status"]["allocatable"][what]) or 0.0):
+            return f"1 Insufficient {what}"
+    return ""
+
+
+def _score(pod: dict[str, Any], name: str, pods: list[dict[str, Any]]) -> float:
+    """Preferences first, then the emptier node."""
+    affinity, found = pod["spec"].get("affinity", {}), 0.0
+    for one in affinity.get("nodeAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", []):
+        found -= one["weight"] * _excludes(one["preference"], name)
+    here = [one for one in pods if one["spec"].get("nodeName") == name]
+    for one in affinity.get("podAntiAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", []):
+        [rule] = one["podAffinityTerm"]["labelSelector"]["matchExpressions"]
+        same = one["podAffinityTerm"]["labelSelector"]["matchLabels"].items()
+        for other in here:
+            labels = other["metadata"].get("labels", {})
+            if labels.get(rule["key"]) in rule["values"] and all(labels.get(key) == value for key, value in same):
+                found -= one["weight"]
+    return found - len(here)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.cluster = cluster
+        self.connections: set[Any] = set()
+        _make_certificates(cluster.folder)
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.load_cert_chain(cluster.folder / "ca.pem", cluster.folder / "ca.key")
+
+    def get_request(self) -> Any:
+        link, address = super().get_request()
+        link.settimeout(60)
+        found = self._tls.wrap_socket(link, server_side=True, do_handshake_on_connect=False), address
+        self.connections.add(found[0])
+        return found
+
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.discard(request)
+        with suppress(OSError):
+            request.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        return  # clients that go away are part of the tests
+
+    def server_close(self) -> None:
+        super().server_close()
+        for one in [*self.connections]:
+            with suppress(OSError):
+                one.shutdown(2)
+            with suppress(OSError):
+                one.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    do_POST = do_DELETE = do_PATCH = do_GET
+
+    def _answer(self) -> None:
+        cluster = self.server.cluster
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else {}
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        cluster.requests.append(f"{self.command} {self.path}")
+        try:
+            scheme, _, token = (self.headers.get("authorization") or "").partition(" ")
+            if (scheme.lower(), token) != ("bearer", TOKEN):
+                raise RefusedError(401, "Unauthorized", "Unauthorized")
+            fault = self._fault(cluster, url.path)
+            if fault is not None and not fault.after:
+                raise RefusedError(fault.status, fault.reason, fault.message)
+            if query.get("watch"):
+                self._watch(cluster, query)
+                return
+            found = self._do(cluster, url.path, query, body)
+            if fault is not None:
+                self.close_connection = True
+                self.connection.shutdown(2)
+                return
+            self._send(200, found)
+        except RefusedError as error:
+            self._send(error.status, error.body)
+
+    def _fault(self, cluster: Cluster, path: str) -> Fault | None:
+        for fault in cluster.faults:
+            if fault.hit < fault.times and fault.method == self.command and re.search(fault.path, path):
+                fault.hit += 1
+                return fault
+        return None
+
+    def _send(self, status: int, found: Any) -> None:
+        text = found if isinstance(found, bytes) else json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _do(self, cluster: Cluster, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
+        if path == "/version":
+            return {"major": "1", "minor": "31+", "gitVersion": "v1.31.0-fake"}
+        if path.endswith("selfsubjectaccessreviews"):
+            asked = body["spec"]["resourceAttributes"]
+            kind = "/".join(part for part in (asked["resource"], asked["subresource"]) if part)
+            return {"status": {"allowed": f"{asked['verb']} {kind}" not in cluster.forbidden}}
+        match = _PATH.fullmatch(path)
+        if match is None or match[2] not in KINDS:
+            raise RefusedError(404, "NotFound", "the server could not find the requested resource")
+        namespace, kind, name, part = match[1] or "", match[2], match[3], match[4]
+        verb = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete", "PATCH": "patch"}[self.command]
+        if f"{verb} {kind}" in cluster.forbidden:
+            said = f'{kind} is forbidden: User "me" cannot {verb} resource "{kind}" in API group "" in the namespace'
+            raise RefusedError(403, "Forbidden", f'{said} "{namespace}"', kind)
+        if verb == "create":
+            return cluster.create(kind, namespace, body, query.get("dryRun") == "All")
+        if verb == "patch":
+            return cluster.apply(kind, namespace, name, body)
+        if verb == "delete":
+            grace = query.get("gracePeriodSeconds")
+            return cluster.delete(kind, name, int(grace) if grace is not None else None)
+        if verb == "list":
+            return _page(cluster, kind, query)
+        found = cluster.get(kind, name)
+        if found is None:
+            raise RefusedError(404, "NotFound", f'{kind} "{name}" not found', kind)
+        return cluster.log_of(name)[-int(query.get("limitBytes", 1 << 20)) :] if part == "log" else found
+
+    def _watch(self, cluster: Cluster, query: dict[str, str]) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        at, until = int(query["resourceVersion"]), time.monotonic() + int(query["timeoutSeconds"])
+        with suppress(OSError):
+            while time.monotonic() < until and not cluster.over:
+                with cluster.changed:
+                    new = [one for one in cluster.events if one[0] > at and one[2] == "pods"]
+                    too_old = at < cluster.oldest
+                    if not new and not too_old:
+                        cluster.changed.wait(0.2)
+                if too_old:
+                    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+                    self._piece({"type": "ERROR", "object": gone})
+                    break
+                for version, event, _, found in new:
+                    at = version
+                    if _selected(found, query.get("labelSelector", "")):
+                        self._piece({"type": event, "object": found})
+            self._piece(None)
+        self.close_connection = True
+
+    def _piece(self, found: dict[str, Any] | None) -> None:
+        text = json.dumps(found).encode() + b"\n" if found is not None else b""
+        self.wfile.write(f"{len(text):x}\r\n".encode() + text + b"\r\n")
+        self.wfile.flush()
+
+
+def _selected(found: dict[str, Any], selector: str) -> bool:
+    labels = found["metadata"].get("labels", {})
+    rules = [one.partition("=") for one in selector.split(",") if one]
+    return all(key in labels and (not equals or labels[key] == value) for key, equals, value in rules)
+
+
+def _page(cluster: Cluster, kind: str, query: dict[str, str]) -> dict[str, Any]:
+    """A page of a list; the place in it is `version:index`."""
+    found = [one for one in cluster.all(kind) if _selected(one, query.get("labelSelector", ""))]
+    version, at = cluster.version, 0
+    if query.get("continue"):
+        version, at = map(int, query["continue"].split(":"))
+        if version < cluster.oldest:
+            raise RefusedError(410, "Expired", "The provided continue parameter is too old")
+    limit = int(query.get("limit") or len(found) or 1)
+    metadata = {"resourceVersion": str(version)}
+    if at + limit < len(found):
+        metadata["continue"] = f"{version}:{at + limit}"
+    return {"kind": "List", "metadata": metadata, "items": found[at : at + limit]}
+
+
+def _make_certificates(folder: Path) -> None:
+    """A certificate of loopback that is its own authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fake")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "ca.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    descriptor = os.open(folder / "ca.key", os.O_WRONLY | os.O_CREAT, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(text)
+
+
+@contextmanager
+def kubernetes(nodes: int = 2, cpu: str = "4", memory: str = "2Gi") -> Iterator[tuple[Cluster, Any]]:
+    """A cluster with nodes, whose kubelets run pods as processes."""
+    from tests.support.kubernetes_node import Kubelets
+
+    cluster = Cluster()
+    kubelets = Kubelets(cluster)
+    try:
+        for number in range(1, nodes + 1):
+            kubelets.add(f"n{number}", cpu, memory)
+        yield cluster, kubelets
+    finally:
+        kubelets.close()
+        cluster.close()

@@ -1,0 +1,275 @@
+"""Kubelets that run pods as processes of this machine: each pod has its own processes, mounts, /tmp and /run.
+
+Only root can make these namespaces. What a pod mounts is as Kubernetes makes it: secrets are links on a read-only file
+system, folders of its own are writable for everybody. `HERON_HOST` is the node's name; the network is this machine's.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from heronpy.engines.contract import EngineError
+from heronpy.procs.linux import children_of, die_with_parent
+
+IMAGE = "registry.test/heronpy:1"
+LOG_END = 2048
+
+
+@dataclass
+class Running:
+    """A pod's process and its files."""
+
+    name: str
+    node: str
+    process: subprocess.Popen[bytes]
+    folder: Path
+    #: Monotonic; when it was told to end.
+    told_at: float | None = None
+    oom: bool = False
+    evicted: str = ""
+    #: By which it was killed: `unshare` does not tell.
+    signum: int = 0
+
+    @property
+    def first(self) -> int:
+        """Process 1 of the pod, as seen from here; 0 if there is none."""
+        found = children_of(self.process.pid)
+        return found[0] if found else 0
+
+    def processes(self) -> list[psutil.Process]:
+        with suppress(psutil.Error):
+            return psutil.Process(self.process.pid).children(recursive=True)
+        return []
+
+
+@dataclass
+class Kubelets:
+    """The nodes of a cluster."""
+
+    #: `tests.support.kubernetes.Cluster`, or the real one.
+    cluster: Any
+    images: set[str] = field(default_factory=lambda: {IMAGE})
+    pods: dict[str, Running] = field(default_factory=dict)
+    #: Why a pod of a uid cannot start.
+    refuses: str = ""
+
+    def __post_init__(self) -> None:
+        self._over = threading.Event()
+        self._lost: set[str] = set()
+        self.cluster.log_of = self.log
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def add(self, name: str, cpu: str, memory: str) -> None:
+        node: dict[str, Any] = {
+            "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name}},
+            "spec": {},
+            "status": {
+                "allocatable": {"cpu": cpu, "memory": memory},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        self.cluster.add_node(node)
+
+    def lose(self, name: str, with_processes: bool = False) -> None:
+        """The node does not answer any more; what runs there goes on, unless it has lost its power."""
+        self._lost.add(name)
+        self.cluster.lose_node(name)
+        if with_processes:
+            for pod in [one for one in self.pods.values() if one.node == name]:
+                pod.process.kill()
+                pod.process.wait()
+
+    def of_node(self, name: str) -> list[Running]:
+        return [one for one in self.pods.values() if one.node == name and one.process.poll() is None]
+
+    def log(self, name: str) -> bytes:
+        with suppress(KeyError, OSError):
+            return (self.pods[name].folder / "log").read_bytes()
+        return b""
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join(10)
+        for pod in self.pods.values():
+            pod.process.kill()
+            pod.process.wait()
+
+    # ---- one pod -------------------------------------------------------------------------------
+    def _run(self) -> None:
+        while not self._over.wait(self.cluster.tick_s):
+            with suppress(EngineError):  # the real API server is away
+                pods = self.cluster.all("pods")
+                for pod in pods:
+                    node = pod["spec"].get("nodeName")
+                    if node and node not in self._lost:
+                        self._look(pod)
+                there = {pod["metadata"]["name"] for pod in pods}
+                for name in [name for name, one in self.pods.items() if one.node not in self._lost]:
+                    if name not in there:
+                        self._forget(name)
+
+    def _look(self, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        running = self.pods.get(name)
+        deleted = pod["metadata"].get("deletionTimestamp")
+        over = pod["status"]["phase"] in ("Failed", "Succeeded")
+        if running is None and not over:
+            if deleted:
+                self._remove(name)
+            else:
+                self._start(pod)
+            return
+        if running is not None and deleted and running.process.poll() is None:
+            self._end(running, pod["metadata"]["deletionGracePeriodSeconds"])
+        if running is not None and not over and running.process.poll() is not None:
+            self._report(running)
+        elif deleted and (running is None or running.process.poll() is not None):
+            self._remove(name)
+
+    def _start(self, pod: dict[str, Any]) -> None:
+        name, spec = pod["metadata"]["name"], pod["spec"]
+        [container] = spec["containers"]
+        if self.refuses:
+            self._wait(name, "CreateContainerConfigError", self.refuses)
+            return
+        if container["image"] not in self.images:
+            self._wait(name, "ImagePullBackOff", f'Back-off pulling image "{container["image"]}"')
+            return
+        secrets = {
+            one["name"]: self.cluster.get("secrets", one["secret"]["secretName"])
+            for one in spec["volumes"]
+            if "secret" in one
+        }
+        if not all(secrets.values()):
+            self._wait(name, "ContainerCreating", "")
+            return
+        folder = self.cluster.folder / pod["metadata"]["uid"]
+        folder.mkdir()
+        script = ["mount --make-rprivate / && mount -t tmpfs -o mode=755 tmpfs /run || exit 125"]
+        for mount in container["volumeMounts"]:
+            at, [volume] = mount["mountPath"], [one for one in spec["volumes"] if one["name"] == mount["name"]]
+            script.append(f"mkdir -p {shlex.quote(at)} || exit 125")
+            if "secret" in volume:
+                found = secrets[volume["name"]]
+                assert found is not None
+                script.append(_mounted(at, found["data"], volume["secret"]["defaultMode"], folder))
+            else:
+                own = folder / volume["name"]
+                own.mkdir()
+                own.chmod(0o777)
+                script.append(f"mount --bind {shlex.quote(str(own))} {shlex.quote(at)} || exit 125")
+        env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+        for one in container["env"]:
+            env[one["name"]] = one.get("value") or spec["nodeName"]
+        argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+        # As the manifest asks for it: nothing but volumes can be written, and root has no rights of its own.
+        script += ["mount -o remount,bind,ro / || exit 125", "cd /"]
+        bare = "exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs"
+        argv += ["\n".join([*script, f'{bare} -- "$@"']), "sh", *container["command"]]
+        parent = os.getpid()
+        with open(folder / "log", "wb") as log:
+            process = subprocess.Popen(
+                argv,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=lambda: die_with_parent(signal.SIGKILL, parent),
+            )
+        self.pods[name] = Running(name, spec["nodeName"], process, folder)
+        self._status(name, "Running", {"running": {}})
+
+    def _end(self, running: Running, grace_s: float) -> None:
+        if running.told_at is None:
+            running.told_at = time.monotonic()
+            if running.first:
+                os.kill(running.first, signal.SIGTERM)
+        elif time.monotonic() - running.told_at > grace_s:
+            self.kill(running.name)
+
+    def kill(self, name: str, signum: int = signal.SIGKILL) -> None:
+        """Process 1 of a pod, and with it all others."""
+        running = self.pods[name]
+        if running.first:
+            running.signum = signum
+            with suppress(ProcessLookupError):
+                os.kill(running.first, signum)
+
+    def oom(self, name: str) -> None:
+        """Its memory limit was exceeded."""
+        self.pods[name].oom = True
+        self.kill(name)
+
+    def press(self, name: str, own_fault: bool) -> None:
+        """The node runs out of disk, by the pod's own fault or another's."""
+        if not own_fault:
+            self.cluster.condition(name, "TerminationByKubelet", "The node was low on resource: ephemeral-storage.")
+        self.pods[name].evicted = "Pod ephemeral local storage usage exceeds the total limit of containers 1M."
+        self.kill(name)
+
+    def _report(self, running: Running) -> None:
+        code = 128 + running.signum if running.signum else running.process.returncode
+        why = "OOMKilled" if running.oom else "Completed" if code == 0 else "Error"
+        said = self.log(running.name)[-LOG_END:].decode(errors="replace") if code else ""
+        terminated = {"exitCode": code, "reason": why, "message": said}
+        phase = "Succeeded" if code == 0 else "Failed"
+        self._status(
+            running.name, phase, {"terminated": terminated}, "Evicted" if running.evicted else "", running.evicted
+        )
+
+    def _wait(self, name: str, reason: str, message: str) -> None:
+        self._status(name, "Pending", {"waiting": {"reason": reason, "message": message}})
+
+    def _status(self, name: str, phase: str, state: dict[str, Any], reason: str = "", message: str = "") -> None:
+        found = self.cluster.get("pods", name)
+        told = [{"name": "heron", "state": state}]
+        if found is None or (found["status"].get("containerStatuses"), found["status"]["phase"]) == (told, phase):
+            return
+
+        def by(pod: dict[str, Any]) -> None:
+            pod["status"] |= {"phase": phase, "containerStatuses": told}
+            if reason:
+                pod["status"] |= {"reason": reason, "message": message}
+
+        self.cluster.change("pods", name, by)
+
+    def _remove(self, name: str) -> None:
+        self.cluster.finish(name)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        running = self.pods.pop(name, None)
+        if running is not None:
+            running.process.kill()
+            running.process.wait()
+            shutil.rmtree(running.folder, ignore_errors=True)
+
+
+def _mounted(at: str, data: dict[str, str], mode: int, folder: Path) -> str:
+    """A secret as Kubernetes mounts it: files by way of two links, read-only."""
+    source = folder / "secret"
+    source.mkdir(mode=0o700)
+    lines = [f"mount -t tmpfs -o mode=755 secret {at}", f"mkdir {at}/..1", f"ln -s ..1 {at}/..data"]
+    for name, text in data.items():
+        (source / name).write_bytes(base64.b64decode(text))
+        lines += [
+            f"cp {source}/{name} {at}/..1/{name}",
+            f"chmod {mode:o} {at}/..1/{name}",
+            f"ln -s ..data/{name} {at}/{name}",
+        ]
+    return " && ".join([*lines, f"mount -o remount,ro {at}"]) + " || exit 125"

@@ -1,0 +1,157 @@
+"""A standalone Spark cluster and a Spark Connect server, as processes of this machine, from the pyspark package."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+
+from tests.support.waiting import wait_for
+
+_START_S = 180.0
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+class StandaloneSpark:
+    """A master, and workers with one core each. `url` is the master's."""
+
+    def __init__(self, address: str, workers: int, folder: Path) -> None:
+        self.address, self.folder = address, folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._port = free_port(address)
+        self.url = f"spark://{address}:{self._port}"
+        self._workers = workers
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        address, port, folder, workers = self.address, self._port, self.folder, self._workers
+        self._run("master", _MASTER, "--host", address, "--port", str(port), "--webui-port", "0")
+        wait_for(lambda: answers(address, port), _START_S, "the master of Spark")
+        self.workers = [
+            self._run(f"worker-{n}", _WORKER, "--host", address, "-c", "1", "-m", "1200m", "-d", str(folder / f"w{n}"),
+                      "--webui-port", "0", self.url)
+            for n in range(workers)
+        ]  # fmt: skip
+        wait_for(lambda: self._registered() == workers, _START_S, "the workers of Spark")
+
+    def _registered(self) -> int:
+        log = (self.folder / "master.log").read_text(errors="replace")
+        return log.count("Registering worker")
+
+    def _run(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with open(self.folder / f"{name}.log", "wb") as out:
+            process = subprocess.Popen(
+                [str(spark_home() / "bin" / "spark-class"), main, *arguments],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment(self.address), start_new_session=True,
+            )  # fmt: skip
+        self._processes.append(process)
+        return process
+
+    def executors(self) -> list[psutil.Process]:
+        """The processes in which tasks of applications run."""
+        found = []
+        for worker in self.workers:
+            with suppress(psutil.Error):
+                for child in psutil.Process(worker.pid).children(recursive=True):
+                    if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                        found.append(child)
+        return found
+
+    def close(self) -> None:
+        for process in reversed(self._processes):
+            end_all(process)
+
+
+@contextmanager
+def standalone_spark(address: str = "127.0.0.1", workers: int = 2) -> Iterator[StandaloneSpark]:
+    with tempfile.TemporaryDirectory(prefix="hp-spark-", dir="/var/tmp") as folder:
+        spark = StandaloneSpark(address, workers, Path(folder))
+        try:
+            spark.start()
+            yield spark
+        finally:
+            spark.close()
+
+
+@contextmanager
+def spark_connect(address: str = "127.0.0.1") -> Iterator[str]:
+    """The URL of a Spark Connect server."""
+    port = free_port(address)
+    settings = {
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.address": address,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.pyspark.python": sys.executable,
+    }
+    confs = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    command = [str(spark_home() / "bin" / "spark-submit"), "--class", _CONNECT, "--name", "connect"]
+    command += ["--master", "local[2]", "--driver-memory", "1g", *confs, "spark-internal"]
+    with tempfile.TemporaryDirectory(prefix="hp-connect-") as folder:
+        with open(Path(folder) / "log", "wb") as out:
+            process = subprocess.Popen(
+                # Spark counts it among its daemons, whose memory has the last word.
+                command, env=environment(address) | {"SPARK_DAEMON_MEMORY": "1g"},
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True,
+            )  # fmt: skip
+        try:
+            try:
+                wait_for(lambda: answers(address, port), _START_S, "the Spark Connect server")
+            except AssertionError:
+                print((Path(folder) / "log").read_text(errors="replace")[-4000:])
+                raise
+            yield f"sc://{address}:{port}"
+        finally:
+            end_all(process)
+
+
+def environment(address: str) -> dict[str, str]:
+    environ = {k: v for k, v in os.environ.items() if k not in ("SPARK_CONNECT_MODE", "SPARK_REMOTE")}
+    return environ | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": address,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def spark_home() -> Path:
+    spec = find_spec("pyspark")
+    assert spec is not None and spec.origin
+    return Path(spec.origin).parent
+
+
+def free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def end_all(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it has started."""
+    with suppress(psutil.Error):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+    process.kill()
+    process.wait()

@@ -1,0 +1,70 @@
+"""The totals in a status: over restarts of every process, the topology master included."""
+
+from __future__ import annotations
+
+from heronpy.proto import control_pb2
+from heronpy.tmaster.effects import Node
+from heronpy.tmaster.machine import TopologyMaster
+from heronpy.tmaster.totals import COUNTERS, Totals
+from tests.tmaster.tmaster_world import World
+
+
+def status(task: int, epoch: int, counts: list[int]) -> control_pb2.TaskStatus:
+    told = dict(zip((*COUNTERS, "pending"), counts, strict=True))
+    return control_pb2.TaskStatus(task_id=task, epoch=epoch, **told)
+
+
+def test_a_status_shows_totals_over_restarts_of_tasks_and_stream_managers() -> None:
+    world = World().running()
+    spout, bolt = world.task(1), world.task(3)
+    spout.status.acked, spout.status.emitted, spout.status.pending = 50, 60, 10
+    bolt.status.executed, bolt.status.dead_letters = 60, 2
+    world.sims[1].beat.discarded_tuples, world.sims[1].beat.lost_tuples = 9, 4
+    world.round()
+    world.sims[1].restart([])
+    world.sims[1].beat = control_pb2.StmgrHeartbeat(discarded_tuples=3, lost_tuples=1)
+    world.rounds(2)
+    found = world.status()
+    shown = {task.task_id: task for task in found.tasks}
+    assert (shown[1].emitted, shown[1].acked, shown[3].executed) == (60, 50, 60)
+    assert (found.totals.acked, found.totals.replayed) == (50, 10)
+    assert (found.totals.dead_letters, found.totals.lost, found.discarded_tuples) == (2, 5, 12)
+    assert found.totals.lost_estimated, "nobody knows what the stream manager had queued"
+    assert found.totals.lost_unknown, "and nothing bounds it"
+
+
+def test_a_new_topology_master_shows_what_it_inherited_of_tasks_that_it_has_not_heard_of() -> None:
+    """As lower bounds: they have gone on counting."""
+    world = World().running()
+    spout, bolt = world.task(1), world.task(3)
+    spout.status.acked, spout.status.emitted, bolt.status.executed = 50, 60, 60
+    world.rounds(2)
+    before = world.status()
+    machine = world.machine
+    heir = TopologyMaster(
+        world.settings,
+        world.epoch + 1,
+        topology=world.store[Node.TOPOLOGY],
+        packing=world.store[Node.PACKING_PLAN],
+        previous=world.store[Node.PHYSICAL_PLAN],
+        totals=machine.desk.registry.totals.ledger(world.topology.id),
+    )
+    heir.begin(world.now)
+    after = heir.status(world.now)
+    assert [task.emitted for task in after.tasks] == [task.emitted for task in before.tasks]
+    assert [task.executed for task in after.tasks] == [task.executed for task in before.tasks]
+    assert after.totals.acked == before.totals.acked == 50
+    assert after.totals.at_least and all(task.at_least for task in after.tasks)
+    assert not before.totals.at_least
+    assert "did not start" not in after.cause
+
+
+def test_a_task_that_failed_for_good_may_have_left_more_dead_letters() -> None:
+    totals = Totals()
+    totals.take_task(status(3, 1, [0] * 7), spout=False)
+    assert not totals.summed().letters_at_least
+    failed = control_pb2.ProcessRecord(task_id=3, kind=control_pb2.PROCESS_TASK, state=control_pb2.PROC_FAILED)
+    totals.take_process(failed)
+    assert totals.summed().letters_at_least
+    totals.take_task(status(3, 2, [0] * 7), spout=False)
+    assert not totals.summed().letters_at_least, "its successor has told how many there are"

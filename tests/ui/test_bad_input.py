@@ -1,0 +1,124 @@
+"""What can go wrong while somebody looks: one sentence each, and the page goes on."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from heronpy.tracker.feeds import STREAMS_MAX
+from tests.ui.conftest import Site, Tab
+
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
+
+
+@pytest.fixture(autouse=True)
+def requests_may_fail(tab: Tab) -> None:
+    """They are what these tests are about."""
+    tab.broken = True
+
+
+def test_what_is_not_there_is_said(site: Site, tab: Tab) -> None:
+    page, role = tab.page, site.page().split("/")[-3]
+    for address, said in (
+        (f"{site.address}/#/t/local/{role}/default/markd", "has no topology 'markd'; the nearest name is marked"),
+        (f"{site.address}/#/t/local/other/default/marked", "topology 'marked' is not in local/other/default"),
+        (f"{site.address}/#/t/locl/{role}/default/marked", "there is no cluster 'locl'; the nearest name is local"),
+        (f"{site.address}/#/t/%zz/%E0%A4%A/default/x", "there is no cluster '%zz'"),
+        (site.page("task", "container_9_zz_99"), "The topology has no task container_9_zz_99 now."),
+        (site.page("component", "zz"), "marked has no component zz"),
+        (site.page("checkpoints", "99"), "'marked' has no checkpoint 99"),
+        (site.page("logs", "..%2f..%2flaunch"), "there is nothing at"),
+        (site.page("nothing"), "There is no such page"),
+    ):
+        page.goto("about:blank")
+        page.goto(address)
+        page.get_by_text(said).first.wait_for()
+
+
+def test_a_topology_master_that_hangs_is_said_and_forgotten(site: Site, tab: Tab) -> None:
+    page, master = tab.page, site.heron.pid("marked", "tmaster")
+    page.goto(site.page())
+    page.locator("[data-node=count]", has_text="/s").wait_for()
+    silent = page.get_by_text("The topology master has not answered for")
+    os.kill(master, signal.SIGSTOP)
+    try:
+        silent.wait_for()
+        assert page.locator("[data-node]").count() == 3, "what is known stays"
+    finally:
+        os.kill(master, signal.SIGCONT)
+    silent.wait_for(state="hidden")
+
+
+def test_a_long_line_and_half_a_log_are_shown(site: Site, tab: Tab) -> None:
+    logs = site.heron.log_dir("marked")
+    process = next(path.stem for path in sorted(logs.glob("container_1_count_*.log")))
+    with open(logs / f"{process}.log", "ab") as file:
+        file.write(
+            b"2026-01-01T00:00:00.000+0000 WARN  x [user] " + b"y" * 65_536 + b"\nnot a record \xff\xfe \x1b[2J\n"
+        )
+    tab.page.goto(site.page("task", process))
+    tab.page.locator(".log .line", has_text="not a record").first.wait_for()
+    # It is longer than what is read at first.
+    tab.page.get_by_role("button", name="earlier lines").click()
+    tab.page.locator(".log .line", has_text="y" * 1000).first.wait_for()
+
+
+def test_a_token_says_what_it_lacks_and_one_that_is_gone_asks_for_another(site: Site, tab: Tab) -> None:
+    page = tab.page
+    secret = site.heron("ui", "token", "create", "viewer", "--scope", "view").ok().out.split()[0]
+    page.goto(site.address)
+    page.evaluate("(secret) => sessionStorage.setItem('heron-token', secret)", secret)
+    page.goto(site.page("logs"))
+    page.reload()
+    page.get_by_text("token viewer lacks the scope data").first.wait_for()
+    page.locator("h1", has_text="marked").wait_for()
+    site.heron("ui", "token", "remove", "viewer").ok()
+    page.reload()
+    page.get_by_role("heading", name="Who asks?").wait_for()
+    page.get_by_text("this token is unknown or has expired").wait_for()
+
+
+def test_an_update_of_a_plan_that_has_changed_is_refused(site: Site, tab: Tab) -> None:
+    page = tab.page
+    page.goto(site.page())
+    page.get_by_role("button", name="update").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("count").fill("3")
+    site.heron("update", "local", "marked", "--component-parallelism", "parse:2").ok()
+    dialog.get_by_role("button", name="show what would happen").click()
+    dialog.get_by_text("look at what has changed, and ask again").wait_for()
+
+
+def test_a_plan_that_cannot_be_read_is_said_by_a_tracker_that_has_not_seen_it(site: Site, tab: Tab) -> None:
+    [plan] = (site.heron.home / "state").rglob("packingplans/marked.node")
+    whole = Path(plan).read_bytes()
+    site.heron("ui", "stop").ok()
+    plan.write_bytes(whole[:10])
+    try:
+        assert site.heron("ui").ok().out.split()[-1] == site.address
+        tab.page.goto(site.page())
+        tab.page.get_by_text("marked.node is damaged").wait_for()
+        tab.page.locator(".state", has_text="RUNNING").first.wait_for()
+    finally:
+        plan.write_bytes(whole)
+    tab.page.locator("[data-node=count]").wait_for()
+
+
+def test_too_many_pages_at_once_are_told_to_wait(site: Site, tab: Tab) -> None:
+    page, address = tab.page, urlsplit(site.address)
+    streams = [http.client.HTTPConnection(address.hostname or "", address.port) for _ in range(STREAMS_MAX)]
+    try:
+        for one in streams:
+            one.request("GET", "/api/v1/live")
+            assert one.getresponse().status == 200
+        page.goto(site.page())
+        page.get_by_text(f"{STREAMS_MAX} pages are watching already").wait_for()
+    finally:
+        for one in streams:
+            one.close()
+    page.locator("[data-node=count]").wait_for()
