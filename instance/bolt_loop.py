@@ -113,6 +113,7 @@ class BoltTask(Task):
             self.progress,
             self.metrics.count,
             self.report_exception,
+            lambda component, stream, task: self.poison.watch_decoding(component, stream, task),
             # Where checkpoints are taken the tasks of an attempt all start with its plan.
             may_wait=self.checkpoints is None,
             deserialize=self.user.deserialize,

@@ -58,6 +58,7 @@ class FrameOpener:
         progress: Progress,
         count: Callable[[str, str, float], None],
         report_exception: Callable[[Exception], None],
+        watch_decoding: Callable[[str, str, int], codec.Watch | None],
         *,
         may_wait: bool,
         deserialize: Callable[[bytes], Any] | None,
@@ -68,6 +69,7 @@ class FrameOpener:
         self._progress = progress
         self._count = count
         self._report_exception = report_exception
+        self._watch_decoding = watch_decoding
         self._may_wait = may_wait
         self._decode = codec.decoder(deserialize, allow_pickle)
         self._salvage = codec.salvager(deserialize, allow_pickle)
@@ -155,12 +157,17 @@ class FrameOpener:
             raise WireError(f"frame of task {frame.source_task} has unknown stream number {frame.stream}")
         name, fields = streams[frame.stream]
         self.damaged = False
-        try:
-            flat = self._decode(frame.payload, frame.codec)
-        except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit):
-            self.damaged = True
-        if self.damaged:  # not in the handler: what is raised now is shown without the runtime's first attempt
-            flat = self._salvage(frame.payload, frame.codec)
+        watch = self._watch_decoding(component, name, frame.source_task)
+        if watch is not None:
+            flat = self._salvage(frame.payload, frame.codec, watch)
+            self.damaged = any(type(value) is codec.Undecodable for value in flat)
+        else:
+            try:
+                flat = self._decode(frame.payload, frame.codec)
+            except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit):
+                self.damaged = True
+            if self.damaged:  # not in the handler: what is raised now is shown without the runtime's first attempt
+                flat = self._salvage(frame.payload, frame.codec, None)
         expected = (len(fields) or 1) * frame.count
         if kinds is not None:
             expected = sum(len(streams[kind][1]) or 1 for kind in kinds)

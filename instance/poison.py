@@ -24,21 +24,34 @@ from typing import Any
 
 from heronpy.api.user_code import user_traceback
 from heronpy.procs.exit_reason import ExitReason
+from heronpy.wire.codec import Undecodable, Watch
 
 from .dead_letters import DeadLetters
 from .in_batch import InBatch, Part
 from .memory import release_reserve
 from .poison_charges import Charge, may_blame
-from .poison_journal import Journal, Mark, key_of
+from .poison_journal import Journal, Mark, key_of, key_of_value
 from .task_name import TaskName
 from .tuples import DamagedValues, HeronTuple
 from .user_code import UserCode
 
 log = logging.getLogger("heron.instance")
 
+#: What a process did when it ended.
+PROCESSED = "processed this tuple"
+DECODED = "decoded a value of this tuple"
+
 #: Careful work ends when both have passed.
 CAREFUL_TUPLES = 50_000
 CAREFUL_S = 60.0
+
+
+class EndsProcessError(Exception):
+    """Decoding this value has ended as many processes as there are tries."""
+
+    def __init__(self, charge: Charge) -> None:
+        super().__init__(charge.why)
+        self.tries = charge.tries
 
 
 class PoisonGuard:
@@ -108,7 +121,8 @@ class PoisonGuard:
             self._journal.save()
 
     def _charge_marked(self, mark: dict[str, Any], after: ExitReason) -> None:
-        why = f"the process ended while it processed this tuple: {after.value.replace('_', ' ')}"
+        doing = str(mark.get("doing", PROCESSED))
+        why = f"the process ended while it {doing}: {after.value.replace('_', ' ')}"
         if self._mode == "ATMOST_ONCE":
             self._letters.bury_unseen(mark, why, 1)
             return
@@ -192,13 +206,16 @@ class PoisonGuard:
                 self._journal.save()
         return True
 
-    def _give_up(self, tup: HeronTuple, charge: Charge, key: str, why: str = "") -> None:
-        """Bury a tuple of the content that `charge` is of, and let it count as processed."""
+    def _give_up(self, tup: HeronTuple, charge: Charge, key: str, why: str = "", tries: int = 0) -> None:
+        """Bury a tuple of the content that `charge` is of, and let it count as processed.
+
+        `why` and `tries`, when given, say more than the charge.
+        """
         self._given_up[key] += 1
         # After a rewind the tuple comes again. At least once another one of this content does, or the same
         # because its spout has not heard; two letters of one tuple are better than none of another.
         known = self._mode == "EFFECTIVELY_ONCE" and self._given_up[key] <= charge.letters
-        self._letters.bury(tup, why or charge.why, max(1, charge.tries), known)
+        self._letters.bury(tup, why or charge.why, max(1, tries or charge.tries), known)
         if not known:
             charge.letters += 1
             self._journal.save()
@@ -229,7 +246,28 @@ class PoisonGuard:
         key = key_of(self._name.component, tup)
         charge = self._journal.charges.by_key.pop(key, None) or Charge(at=time.monotonic())
         self._journal.charges.keep(key, charge)
-        self._give_up(tup, charge, key, why)
+        self._give_up(tup, charge, key, why, error.tries if isinstance(error, EndsProcessError) else 0)
+
+    def watch_decoding(self, component: str, stream: str, task: int) -> Watch | None:
+        """How to decode the values of a frame of this source while a tuple is looked for that ends the process."""
+        if self.careful is None or not self._mark.is_open:
+            return None
+
+        def watched(content: bytes, decode: Callable[[], Any]) -> Any:
+            key = key_of_value(self._name.component, component, stream, content)
+            charge = self._journal.charges.leaves_out(key, self._given_up[key], time.monotonic())
+            if charge is not None:
+                self._given_up[key] += 1
+                return Undecodable(content, EndsProcessError(charge))
+            self._mark.set(key, component, stream, task, content, DECODED)
+            try:
+                return decode()
+            finally:  # whatever it raises: the process goes on
+                self._mark.clear()
+                if self._journal.charges.acquit(key):
+                    self._journal.save()
+
+        return watched
 
     # ---- careful work -------------------------------------------------------------------------
 
@@ -253,7 +291,7 @@ class PoisonGuard:
         if charge is not None:
             self._give_up(tup, charge, key)
             return ""
-        self._mark.set(key, tup)
+        self._mark.set(key, tup.component, tup.stream, tup.task, tup.values, PROCESSED)
         return key
 
     def passed(self, key: str) -> None:

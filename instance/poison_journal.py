@@ -38,6 +38,12 @@ def key_of(component: str, tup: HeronTuple) -> str:
     return blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
 
 
+def key_of_value(component: str, source: str, stream: str, content: bytes) -> str:
+    """The same for one value that is not decoded yet."""
+    text = "\0".join((component, source, stream)).encode(errors="backslashreplace")
+    return blake2b(text + b"\0\0" + content, digest_size=8).hexdigest()
+
+
 class Journal:
     """The charges of one task, and what else its next process must know."""
 
@@ -111,11 +117,16 @@ class Mark:
         finally:
             os.close(descriptor)
 
-    def set(self, key: str, tup: HeronTuple) -> None:
+    @property
+    def is_open(self) -> bool:
+        return self._memory is not None
+
+    def set(self, key: str, component: str, stream: str, task: int, values: Any, doing: str) -> None:
+        """The process is about to do something with these values of a task; `doing` ends with "this tuple"."""
         if self._memory is None:
             return
-        place = {"key": key, "component": tup.component, "stream": tup.stream, "task": tup.task}
-        data = json.dumps({**place, "payload": _shown(tup.values)}).encode()
+        place = {"key": key, "component": component, "stream": stream, "task": task, "doing": doing}
+        data = json.dumps({**place, "payload": _shown(values)}).encode()
         if len(data) > _MARK_BYTES - 4:
             data = json.dumps({**place, "payload": "too large to be shown"}).encode()[: _MARK_BYTES - 4]
         self._memory[4 : 4 + len(data)] = data
@@ -132,7 +143,7 @@ class Mark:
         self._path.unlink(missing_ok=True)
 
 
-def _shown(values: list[Any]) -> str:
+def _shown(values: Any) -> str:
     try:
         return repr(values)[:1500]
     except Exception as error:

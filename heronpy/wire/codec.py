@@ -165,34 +165,52 @@ class Undecodable:
         return f"<undecodable value of {len(self.data)} bytes, {type(self.error).__name__}>"
 
 
+#: Decodes a value by users' code: (its content, the function that decodes it) -> the value, or what stands for it.
+Watch = Callable[[bytes, Callable[[], Any]], Any]
+
+
 def salvager(
     deserialize: Callable[[bytes], Any] | None = None, allow_pickle: bool = True
-) -> Callable[[bytes, int], list[Any]]:
-    """The function (payload, codec) -> flat list with an Undecodable for each value that cannot be decoded.
+) -> Callable[[bytes, int, Watch | None], list[Any]]:
+    """The function (payload, codec, watch) -> flat list with an Undecodable for each value that cannot be decoded.
 
-    Slower; for a payload that `decoder` has refused. It raises RemoteWireError if the payload is not a list
+    Slower; for a payload that `decoder` has refused, or whose decoding may end the process: `watch`, if there is one,
+    decodes each value that users' code has a part in. It raises RemoteWireError if the payload is not a list
     of values at all, so that the boundaries of values are unknown.
     """
     unpack = _decode_pickle if allow_pickle else _decode_one
 
-    def value_of(data: msgspec.Raw, codec: int) -> Any:
-        try:
+    def value_of(data: msgspec.Raw, codec: int, watch: Watch | None) -> Any:
+        def decode() -> Any:
             value = unpack(data)
             return deserialize(value) if codec == USER and deserialize is not None else value
+
+        try:
+            if watch is None or (codec != USER and not _is_pickled(data)):
+                return decode()
+            return watch(_content(bytes(data)), decode)
         except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             # The code of users' types and serializers runs here, and may raise anything.
             return Undecodable(_content(bytes(data)), error)
 
-    def salvage(payload: bytes, codec: int) -> list[Any]:
+    def salvage(payload: bytes, codec: int, watch: Watch | None = None) -> list[Any]:
         if codec != MSGPACK and (codec != USER or deserialize is None):
             raise RemoteWireError(f"payload has codec {codec}, which this task does not know")
         try:
             parts = _split(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RemoteWireError(f"payload of {len(payload)} bytes is not MessagePack: {error}") from error
-        return [value_of(part, codec) for part in parts]
+        return [value_of(part, codec, watch) for part in parts]
 
     return salvage
+
+
+def _is_pickled(data: msgspec.Raw) -> bool:
+    try:
+        value = _plain_parts(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(value, Ext) and value.code == PICKLE_EXTENSION
 
 
 def _content(data: bytes) -> bytes:

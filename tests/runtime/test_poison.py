@@ -120,6 +120,23 @@ def test_effectively_once_every_kind_becomes_one_dead_letter(heron: Heron, out: 
     assert all(letter["tries"] == 3 for letter in found)
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize("words", [["ATLEAST_ONCE"], ["ATLEAST_ONCE", "--batches"], ["EFFECTIVELY_ONCE"]])
+def test_a_value_whose_decoding_ends_the_process_is_one_dead_letter(heron: Heron, out: Path, words: list[str]) -> None:
+    """It is found although no tuple of its frame was made; the others arrive, and the topology goes on."""
+    poison = {20: "decode-exit", 150: "decode-segfault"}
+    submit(heron, out, poison, "--config-property", "heron.checkpoint.interval_s=0.2", "--mode", *words)
+    heron.when_state("poison", "FINISHED", 120)
+    assert set(numbers(out / "stored")) == set(range(COUNT)) - set(poison)
+    found = letters(heron)
+    pickles = [base64.b64decode(letter["payload"][0]["base64"]) for letter in found]
+    assert {data[-6] for data in pickles} == set(poison), "the bytes that came are kept"
+    assert len(found) == 2 or words[0] == "ATLEAST_ONCE"
+    for letter in found:
+        assert "ended while it decoded a value of this tuple: crashed" in letter["traceback"]
+        assert letter["tries"] == 3
+
+
 @pytest.mark.parametrize(
     ("mode", "asynchronous"),
     [

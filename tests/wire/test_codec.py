@@ -6,7 +6,10 @@ import datetime
 import decimal
 import enum
 import itertools
+import pickle
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -166,6 +169,22 @@ def test_values_of_a_users_serializer_and_texts_that_are_none_are_salvaged() -> 
     assert type(text) is codec.Undecodable and number == 5
     refused = codec.salvager(allow_pickle=False)(codec.encode([codec.freeze([1])]), codec.MSGPACK)
     assert isinstance(refused[0].error, RemoteWireError)
+
+
+def test_a_watch_decodes_what_users_code_has_a_part_in_and_nothing_else() -> None:
+    seen = []
+
+    def watch(content: bytes, decode: Callable[[], Any]) -> Any:
+        seen.append(content)
+        return decode() if len(seen) == 1 else codec.Undecodable(content, KeyError("left out"))
+
+    given_values = [1, (2, 3), "four", {5}, 1 << 70, b"six"]
+    found = codec.salvager()(codec.encode([codec.freeze(value) for value in given_values]), codec.MSGPACK, watch)
+    assert [pickle.loads(content) for content in seen] == [(2, 3), {5}]
+    assert type(found[3]) is codec.Undecodable and found[3].data == seen[1]
+    assert found[:3] == given_values[:3] and found[4:] == given_values[4:]
+    seen.clear()
+    assert codec.salvager(int)(codec.encode([b"7"]), codec.USER, watch) == [7] and seen == [b"7"]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x93\x01", b"\x81\x01\x02", b"\x91\x01\x01"])

@@ -27,11 +27,24 @@ def explode(number):
 class Undecodable:
     """It can be pickled and not unpickled."""
 
-    def __init__(self, number):
+    def __init__(self, number, decode=explode):
         self.number = number
+        self.decode = decode
 
     def __reduce__(self):
-        return explode, (self.number,)
+        return self.decode, (self.number,)
+
+
+def leave(number):
+    os._exit(13)
+
+
+def segfault(number):
+    ctypes.string_at(0)
+
+
+#: What becomes of a value, by the kind of its poison.
+DECODING = {"undecodable": explode, "decode-exit": leave, "decode-segfault": segfault}
 
 
 class Source(Spout):
@@ -40,14 +53,14 @@ class Source(Spout):
     def initialize(self, config, context):
         self.todo = list(range(config["count"] - 1, -1, -1))
         self.reliable = config["topology.reliability.mode"] == "ATLEAST_ONCE"
-        self.undecodable = {int(n) for n, kind in config["poison"].items() if kind == "undecodable"}
+        self.undecodable = {int(n): DECODING[kind] for n, kind in config["poison"].items() if kind in DECODING}
         self.pending: set[int] = set()
         self.acked = os.open(Path(config["out"]) / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def next_tuple(self):
         if self.todo:
             number = self.todo.pop()
-            value = Undecodable(number) if number in self.undecodable else number
+            value = Undecodable(number, self.undecodable[number]) if number in self.undecodable else number
             if self.reliable:
                 self.pending.add(number)
                 self.emit([value], tup_id=number)
