@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import psutil
 import pytest
 import yaml
 
+from tests.support import fish
 from tests.support.command import REPO
 from tests.support.hosts import needs_hosts
 from tests.support.kubernetes import Cluster, kubernetes
@@ -28,29 +30,6 @@ heavy = pytest.mark.heavy
 PATIENCE_S = 90.0
 SMALL = {"packing": "instance_ram_bytes: 100MB\ninstance_cpu: 0.1\n"}
 SOON = "renew_s: 1\nfence_s: 6\nlost_s: 12\npermit_s: 30\npoll_s: 0.5\n"
-PROGRAM = """
-import itertools, time
-from heronpy import Bolt, Grouping, Spout, TopologyBuilder
-
-class Words(Spout):
-    outputs = ["word"]
-    def initialize(self, config, context):
-        self.words = itertools.cycle(["one", "fish", "two"])
-    def next_tuple(self):
-        time.sleep(0.01)
-        self.emit([next(self.words)])
-
-class Count(Bolt):
-    def process(self, tup):
-        self.ack(tup)
-
-if __name__ == "__main__":
-    builder = TopologyBuilder("fish")
-    words = builder.add_spout("words", Words, par=1)
-    builder.add_bolt("count", Count, par=3, inputs={words: Grouping.fields("word")})
-    builder.set_config({"topology.stmgrs": 2, "topology.reliability.mode": "ATLEAST_ONCE"})
-    builder.build_and_submit()
-"""
 
 
 class Client:
@@ -64,7 +43,7 @@ class Client:
         self.env |= {"HERON_CONFIG_HOME": str(folder / "client"), "PYTHONPATH": str(REPO), "COLUMNS": "200"}
         self.env.pop("HERON_CONF", None)
         self.program = folder / "fish.py"
-        self.program.write_text(PROGRAM)
+        shutil.copy(fish.__file__, self.program)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         argv = [sys.executable, "-m", "heronpy.cli", *words]

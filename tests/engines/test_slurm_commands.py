@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import fish
 from tests.support.command import REPO
 from tests.support.pages import DOCS, PageRun
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
@@ -20,29 +22,6 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(240)]
 SMALL = {"packing": "instance_ram_bytes: 100MB\ninstance_cpu: 0.1\n"}
 PATIENCE_S = 60.0
-PROGRAM = """
-import itertools, time
-from heronpy import Bolt, Grouping, Spout, TopologyBuilder
-
-class Words(Spout):
-    outputs = ["word"]
-    def initialize(self, config, context):
-        self.words = itertools.cycle(["one", "fish", "two"])
-    def next_tuple(self):
-        time.sleep(0.01)
-        self.emit([next(self.words)])
-
-class Count(Bolt):
-    def process(self, tup):
-        self.ack(tup)
-
-if __name__ == "__main__":
-    builder = TopologyBuilder("fish")
-    words = builder.add_spout("words", Words, par=1)
-    builder.add_bolt("count", Count, par=3, inputs={words: Grouping.fields("word")})
-    builder.set_config({"topology.stmgrs": 2})
-    builder.build_and_submit()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +45,7 @@ class Hpc:
         self.env |= {"PYTHONPATH": str(REPO), "COLUMNS": "150"}
         self.env.pop("HERON_CONF", None)
         self.program = folder / "fish.py"
-        self.program.write_text(PROGRAM)
+        shutil.copy(fish.__file__, self.program)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         argv = [sys.executable, "-m", "heronpy.cli", *words]
