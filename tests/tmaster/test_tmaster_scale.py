@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster import events
@@ -16,7 +14,6 @@ def test_registration_storm_of_1000_containers() -> None:
     topology = make_topology({"word": 5000}, {"count": 5000})
     packing = make_packing(topology, 1000)
     machine = TopologyMaster(TmasterSettings(), 1, topology=topology, packing=packing)
-    started = time.perf_counter()
     machine.begin(0.0)
     sent = persisted = 0
     for container in packing.containers:
@@ -27,16 +24,11 @@ def test_registration_storm_of_1000_containers() -> None:
         for effect in machine.handle(events.StmgrRegistered(b"%d" % container.id, container.id, message), 0.1):
             persisted += isinstance(effect, Persist)
             sent += len(effect.peers) if isinstance(effect, Send) else 0
-    planned_s = time.perf_counter() - started
     assert (persisted, sent) == (1, 1000)
-    started = time.perf_counter()
     for container in packing.containers:
         beat = control_pb2.StmgrHeartbeat(stmgr_id=f"stmgr-{container.id}", epoch=1, plan_version=1)
         for instance in container.instances:
             beat.tasks.add(task_id=instance.task_id, epoch=1, plan_version=1, state=control_pb2.TASK_RUNNING)
         machine.handle(events.StmgrBeat(b"%d" % container.id, beat), 0.2)
-    beats_s = time.perf_counter() - started
     assert machine.lifecycle == control_pb2.LIFE_RUNNING
     machine.validate()
-    print(f"plan of 10,000 tasks after {planned_s:.2f} s, one round of heartbeats {beats_s:.2f} s")
-    assert planned_s < 30 and beats_s < 30
