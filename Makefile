@@ -23,7 +23,7 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml
 
 # Only for the demo: it takes a minute, and tests start Spark rarely.
 $(VENV)/.archive: $(VENV)/.demo
-	@if command -v java >/dev/null; then echo "recording Spark's classes, so that it starts faster: half a minute, and given up after four"; \
+	@if command -v java >/dev/null; then echo "recording Spark's classes, so that it starts faster: half a minute, on a busy machine some more"; \
 	  $(BIN)/python -m heronpy.spark.archive || echo "Spark starts without them"; fi
 	@touch $@
 
