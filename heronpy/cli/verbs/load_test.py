@@ -166,6 +166,51 @@ def rates_command(**flags: Any) -> int:
     return rates(**flags)  # fmt: skip
 
 
+@load_test_command.command("units")
+@click.argument("names", nargs=-1, metavar="[PROFILE]...")
+@click.option(
+    "--bytes", "size", default="64MB", show_default=True, metavar="BYTES", help="Size of the logs of 'throughput'."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.5, max=3600),
+    default=15.0,
+    show_default=True,
+    metavar="S",
+    help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure.",
+)
+@click.option(
+    "--files", type=click.IntRange(1, 100_000), default=10_000, show_default=True, metavar="N", help="Files of 'quiet'."
+)
+@click.option(
+    "--lines",
+    type=click.IntRange(10, 100_000_000),
+    metavar="N",
+    default=1_000_000,
+    show_default=True,
+    help="Lines of 'bad'.",
+)
+@click.option(
+    "--units",
+    "number",
+    type=click.IntRange(11, 1_000_000),
+    metavar="N",
+    default=10_000,
+    show_default=True,
+    help="Units of 'rebuild'.",
+)
+@_output_flags
+def units_command(**flags: Any) -> int:
+    """Measure work units: throughput, latency, straggler, ledger, quiet, bad, rebuild; without a PROFILE, all.
+
+    Every profile compares its rows with what was written, and fails when they differ. What was aimed at is shown beside
+    what was reached.
+    """
+    from heronpy.cli.measure.load_test import units
+
+    return units(**flags)
+
+
 def _profile_command(load: profiles.Load) -> click.Command:
     """The command of one profile: its defaults are those of the YAML file."""
 
