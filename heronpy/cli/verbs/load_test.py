@@ -88,7 +88,8 @@ def startup_command(**flags: Any) -> int:
 
 
 @load_test_command.command("checkpoint")
-@click.option("--keys", type=click.IntRange(100, 100_000_000), default=1_000_000, show_default=True)
+@click.option("--keys", type=click.IntRange(100, 100_000_000), default=1_000_000, show_default=True,
+              help="Keys of the state.")  # fmt: skip
 @click.option("--value-bytes", type=click.IntRange(1, 10_000_000), default=8, show_default=True, metavar="BYTES",
               help="Size of a value; 10,000 keys of 100,000 bytes are 1 GB.")  # fmt: skip
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
@@ -102,8 +103,10 @@ def checkpoint_command(**flags: Any) -> int:
 
 
 @load_test_command.command("control-plane")
-@click.option("--containers", type=click.IntRange(1, 100_000), default=1000, show_default=True)
-@click.option("--tasks", type=click.IntRange(2, 1_000_000), default=10_000, show_default=True)
+@click.option("--containers", type=click.IntRange(1, 100_000), default=1000, show_default=True,
+              help="Containers to register.")  # fmt: skip
+@click.option("--tasks", type=click.IntRange(2, 1_000_000), default=10_000, show_default=True,
+              help="Tasks in all of them.")  # fmt: skip
 @_output_flags
 def control_plane_command(**flags: Any) -> int:
     """Pack and register a topology too large for one machine, simulated."""
@@ -113,7 +116,8 @@ def control_plane_command(**flags: Any) -> int:
 
 
 @load_test_command.command("costs")
-@click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True,
+              help="Containers of the word count.")  # fmt: skip
 @click.option("--duration", "duration_s", type=click.FloatRange(min=1), default=8.0, show_default=True, metavar="S",
               help="Seconds to emit, for each variant.")  # fmt: skip
 @_output_flags
