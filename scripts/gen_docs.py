@@ -149,7 +149,7 @@ def _command(command: click.Command, parent: click.Context, name: str, level: in
         return
     names = command.list_commands(context)
     # The profiles of the load test take the same flags; one of them stands for all.
-    profiles = [n for n in names if name == "load-test" and n not in ("list", "startup")]
+    profiles = [n for n in names if name == "load-test" and n not in command.commands]
     if profiles:
         yield "Profiles: " + ", ".join(f"`{n}`" for n in profiles) + ". They take the same flags:\n"
     for child in names:

@@ -73,10 +73,14 @@ class Measured(NamedTuple):
 
 
 class Pace:
-    """When to look next. Times are of a monotonic clock."""
+    """When to look next. Times are of a monotonic clock.
 
-    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+    `lookers`: so many look at the same files, and share the time that it may cost.
+    """
+
+    def __init__(self, interval_s: float = INTERVAL_S, lookers: int = 1) -> None:
         self._interval_s = interval_s
+        self._factor = COST_FACTOR * lookers
         self._took_s = 0.0
         self.due = float("-inf")
 
@@ -86,7 +90,7 @@ class Pace:
         The shorter of the last two counts: many new files at once make one look long, and not the next one late.
         """
         usual_s, self._took_s = min(took_s, self._took_s), took_s
-        self.due = now + max(self._interval_s, COST_FACTOR * usual_s)
+        self.due = now + max(self._interval_s, self._factor * usual_s)
 
     def sooner(self, now: float, within_s: float) -> None:
         """Something has been seen to change. Half of the time at most goes into looks, even if it does not stop."""

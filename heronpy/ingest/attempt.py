@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from heronpy.ingest.ledger.requests import Commit, Line, Work
@@ -13,6 +14,9 @@ from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.unit import LogUnit, MovedError
+
+#: Rows that are taken at once, at most, and the time that they should take.
+MANY_MAX, MANY_S = 512, 0.005
 
 
 class RowError(Exception):
@@ -31,14 +35,16 @@ class Attempt:
         self._options = options
         self._stages = stages
         self._rows_of = rows
-        self._unit = LogUnit(
-            work, options.pattern.root, options.decoder(), options.line_bytes_max, page if work.tries else None
-        )
+        self._page = page
         self._began = time.monotonic()
         self._stage: Path | None = None
         self._writer: Writer | None = None
         self._rows: Iterator[object] | None = None
         self._count = 0
+        #: Rows are taken one by one, so that an error is that of the line which was given out last.
+        self._exact = work.tries > 0
+        self._many = 1
+        self._unit = self._unit_of()
 
     def go_on(self, until: float) -> Commit | None:
         """Work until that time (monotonic) or the end; then the commit to ask for.
@@ -51,11 +57,25 @@ class Attempt:
                 self._writer = self._options.output.open(self._stage, self._lineage(()).to_json())
                 self._rows = iter(_iterable(self._rows_of(self._unit)))
             assert self._rows is not None
-            for row in self._rows:
-                self._count += self._writer.write(row)
-                if time.monotonic() >= until:
+            while True:
+                began = time.monotonic()
+                rows = list(islice(self._rows, self._many))
+                try:
+                    if not rows:
+                        return self._finish(self._writer)
+                    self._count += self._writer.write(rows[0]) if self._exact else self._writer.write_many(rows)
+                except (OSError, MovedError, MemoryError):
+                    raise
+                except Exception:
+                    if self._exact:
+                        raise
+                    self._begin_anew()
                     return None
-            return self._finish(self._writer)
+                now = time.monotonic()
+                if not self._exact:
+                    self._many = _next_many(self._many, now - began)
+                if now >= until:
+                    return None
         except (MovedError, MemoryError):
             raise
         except OSError as error:
@@ -74,6 +94,18 @@ class Attempt:
                 pass
         if self._stage is not None:
             self._stages.discard(self._stage)
+
+    def _unit_of(self) -> LogUnit:
+        options, work = self._options, self.work
+        page = self._page if work.tries else None
+        return LogUnit(work, options.pattern.root, options.decoder(), options.line_bytes_max, page)
+
+    def _begin_anew(self) -> None:
+        """One of several rows cannot be written: find out which."""
+        self.discard()
+        self._writer = self._rows = None
+        self._count, self._exact, self._many = 0, True, 1
+        self._unit = self._unit_of()
 
     def _finish(self, writer: Writer) -> Commit:
         assert self._stage is not None
@@ -95,6 +127,13 @@ class Attempt:
         """Whether an error is one of the table's disk, and not of the user's function."""
         named = error.filename if isinstance(error.filename, str) else ""
         return self._stage is None or not named or named.startswith(str(self._stages.home))
+
+
+def _next_many(many: int, took_s: float) -> int:
+    """How many rows to take at once: few enough to stay reachable, and bounded."""
+    if took_s > MANY_S * 4:
+        return max(1, many // 4)
+    return min(many * 2, MANY_MAX) if took_s < MANY_S else many
 
 
 def _iterable(rows: object) -> Iterable[object]:

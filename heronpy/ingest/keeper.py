@@ -51,6 +51,7 @@ class LogKeeper(Spout):
         """Joins the pipeline."""
         self._options: UnitOptions = config[OPTIONS_KEY]
         self._run = context.get_topology_id()
+        self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))
         self._stages = Stages(self._options.output.table)
         self._asking = Asking(self._options.ledger, self._options.pipeline, Kind.KEEPER, context)
         self._watch: Watch | None = None
@@ -106,7 +107,7 @@ class LogKeeper(Spout):
             page = self._asking.ask(ListFiles(known[-1].file.id if known else 0))
             known += page.files
             more = page.more
-        return Watch(self._options.pattern, opened.config.days, known, self._asking.who.site)
+        return Watch(self._options.pattern, opened.config.days, known, self._asking.who.site, self._keepers)
 
     def _look(self, watch: Watch, now: float) -> None:
         watch.look(now)

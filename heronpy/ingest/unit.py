@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from operator import length_hint
 from typing import NamedTuple
 
 from heronpy.common.errors import HeronError
@@ -61,11 +62,14 @@ class LogUnit:
         self._line_bytes_max = line_bytes_max
         self._blocks = self._read()
         self._digests: list[str] = []
-        # The lines of the block that is given out: their offsets, and which was the last.
+        # The block whose lines are given out, their offsets as soon as somebody asks, and which was the last: by its
+        # index, or by what is left of so many.
         self._chunk: Chunk | None = None
-        self._offsets: list[int] = []
+        self._block: Block | None = None
+        self._offsets: list[int] | None = None
         self._index = -1
-        self._end = 0
+        self._left: Iterator[str] | None = None
+        self._count = 0
 
     def __repr__(self) -> str:
         return f"LogUnit({self.id}, attempt {self.attempt}, {self.bytes} bytes)"
@@ -74,41 +78,45 @@ class LogUnit:
         """The lines, without their ends, in the order of each file."""
         for block in self._blocks:
             path, offset, data = block
-            raw = data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
-            self._offsets, at = [], offset
-            for one in raw:
-                self._offsets.append(at)
-                at += len(one) + 1
-            self._end = at
-            try:
-                texts, _ = self._decoder.split(path, offset, data)
-            except HeronError:
-                texts = None
-            if texts is not None and self._page is None:
-                for self._index, text in enumerate(texts):
-                    yield text
-                continue
+            self._block, self._offsets, self._index, self._left = block, None, -1, None
+            if self._page is None:
+                try:
+                    texts = self._decoder.texts(path, offset, data)
+                except HeronError:
+                    pass
+                else:
+                    self._count, self._left = len(texts), iter(texts)
+                    yield from self._left
+                    continue
             # One by one: the error is that of its line.
-            for self._index, one in enumerate(raw):
+            self._offsets = offsets = _offsets(block)
+            for self._index, one in enumerate(_raw(data)):
                 if self._page is not None:
                     self._note(self._page)
-                yield self._decoder.line(path, self._offsets[self._index], one)
+                yield self._decoder.line(path, offsets[self._index], one)
 
     def blocks(self) -> Iterator[Block]:
         """Whole lines as bytes, in blocks of about 256 KiB; an error cannot be blamed on a line then."""
         for block in self._blocks:
-            self._offsets = []
+            self._block = None
             yield block
 
     # ---- for the worker ---------------------------------------------------------------------
     @property
     def suspect(self) -> Line | None:
         """The line that was given out last, as far as it lies in the unit; None when blocks were given out."""
-        if self._chunk is None or not 0 <= self._index < len(self._offsets):
+        if self._chunk is None or self._block is None:
             return None
-        following = self._index + 1
-        end = self._offsets[following] if following < len(self._offsets) else self._end
-        return Line(self._chunk.file, self._offsets[self._index], min(end, self._chunk.end))
+        index = self._index if self._left is None else self._count - length_hint(self._left) - 1
+        if self._offsets is None:
+            self._offsets = _offsets(self._block)
+        if not 0 <= index < len(self._offsets):
+            return None
+        following = index + 1
+        end = self._block.offset + len(self._block.data)
+        if following < len(self._offsets):
+            end = self._offsets[following]
+        return Line(self._chunk.file, self._offsets[index], min(end, self._chunk.end))
 
     def _note(self, page: SuspectPage) -> None:
         """Say at which line the attempt is, in case that its process dies of it."""
@@ -132,6 +140,20 @@ class LogUnit:
                     digest.update(lines.data)
                     yield Block(name, lines.offset, lines.data)
             self._digests.append(digest.hexdigest())
+
+
+def _raw(data: bytes) -> list[bytes]:
+    """Lines without their ends."""
+    return data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
+
+
+def _offsets(block: Block) -> list[int]:
+    """Where the lines of a block begin."""
+    found, at = [], block.offset
+    for line in _raw(block.data):
+        found.append(at)
+        at += len(line) + 1
+    return found
 
 
 @contextmanager

@@ -153,7 +153,13 @@ def _checks(result: dict[str, Any]) -> str:
         for run in result["runs"]
         for check in run["checks"]
     )
-    return f"<section><h2>Checks</h2><ul class='checks'>{items}</ul></section>"
+    goals = "".join(
+        f"<li><b class='{'ok' if goal['met'] else 'noisy'}'>{'met' if goal['met'] else 'missed'}</b>"
+        f" {escape(goal['text'])}</li>"
+        for goal in result.get("goals", ())
+    )
+    aimed = f"<h2>Aimed at</h2><ul class='checks'>{goals}</ul>" if goals else ""
+    return f"<section><h2>Checks</h2><ul class='checks'>{items}</ul>{aimed}</section>"
 
 
 def _figures(result: dict[str, Any], before: dict[str, Any] | None) -> str:

@@ -28,6 +28,9 @@ def print_result(console: Console, result: dict[str, Any], before: dict[str, Any
     for check in [check for run in result["runs"] for check in run["checks"]]:
         mark = Text("ok    " if check["ok"] else "FAILED", style="green" if check["ok"] else "bold red")
         console.print(Text.assemble("  ", mark, f"  {check['name']}: {check['text']}"))
+    for goal in result.get("goals", ()):
+        mark = Text("met   ", style="green") if goal["met"] else Text("missed", style="yellow")
+        console.print(Text.assemble("  ", mark, f"  {goal['text']}"))
     calibration = result["calibration"]
     console.print(
         Text(

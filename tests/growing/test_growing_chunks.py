@@ -161,3 +161,13 @@ def test_looking_costs_a_twentieth_at_most() -> None:
     pace.sooner(12.0, 0.05)
     assert pace.due == 12.1
     assert scan.COST_FACTOR == 20
+
+
+def test_who_look_at_the_same_files_share_what_it_may_cost() -> None:
+    pace = Pace(0.5, lookers=3)
+    for now in (1.0, 2.0):
+        pace.looked(now, 0.1)
+    assert pace.due == 2.0 + 3 * 20 * 0.1
+    for now in (3.0, 4.0):
+        pace.looked(now, 0.0001)
+    assert pace.due == 4.5

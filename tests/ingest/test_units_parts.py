@@ -316,6 +316,26 @@ def test_files_keep_their_names_in_the_ledger_through_rotation_and_another_keepe
     assert looked(watch, ledger, 7.0)["a.log", 3] == ("a.log", 8)
 
 
+def test_what_is_settled_is_reported_again_when_it_grows_moves_or_goes(tmp_path: Path) -> None:
+    _, ledger, watch = pipeline(tmp_path)
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.log").write_text(f"{name}\n")
+    for now in (1.0, 2.0, 3.0):
+        looked(watch, ledger, now)
+        assert watch.changes(1000) == ((), ())
+    with (tmp_path / "a.log").open("a") as file:
+        file.write("more\n")
+    (tmp_path / "b.log").rename(tmp_path / "b.log.1")
+    (tmp_path / "c.log").unlink()
+    for now in (4.0, 5.0, 6.0):
+        found = looked(watch, ledger, now)
+    assert found == {("a.log", 1): ("a.log", 7), ("b.log", 1): ("b.log.1", 2), ("c.log", 1): ("", 2)}
+    (tmp_path / "c.log").write_text("c\n")
+    for now in (7.0, 8.0):
+        found = looked(watch, ledger, now)
+    assert [path for _, (path, _) in sorted(found.items())].count("c.log") == 1
+
+
 def processed(store: MemoryStore, ledger: Ledger) -> list[Lineage]:
     """Cut, lease, commit and publish all; the lineage of what is published."""
     ledger.ask(Cut())

@@ -12,7 +12,9 @@ from heronpy.cli import exits
 from heronpy.cli.interrupts import interruptible
 from heronpy.cli.output import console, print_table, say
 from heronpy.clusters.target import Target
+from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_output
+from heronpy.common.units import parse_bytes
 from heronpy.loadtest import page, profiles, results, tables
 from heronpy.loadtest.checkpoint_state import run_checkpoint_state
 from heronpy.loadtest.cluster import cluster
@@ -23,6 +25,8 @@ from heronpy.loadtest.rates import run_rates
 from heronpy.loadtest.run import run_profile
 from heronpy.loadtest.startup import run_startup
 from heronpy.loadtest.steps import rates_of
+from heronpy.loadtest.units.plan import Sizes, chosen
+from heronpy.loadtest.units.run import run_units
 
 
 def list_profiles() -> None:
@@ -40,6 +44,9 @@ def list_profiles() -> None:
         ("rates", "what a tuple costs at every rate: cores, frames, wake-ups, latency", "several", 1, None, None)
     )
     rows.append(("startup", "submit, restart and kill; what idle tasks cost", "ATMOST_ONCE", 1, None, None))
+    rows.append(
+        ("units", "work units: CPU per GB, latency, ledger, quiet files, bad lines, rebuild", None, 1, None, None)
+    )
     print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
 
@@ -81,6 +88,26 @@ def rates(
     return _measure(
         lambda where: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), against, out, target
     )
+
+
+def units(
+    names: tuple[str, ...],
+    size: str,
+    seconds: float,
+    files: int,
+    lines: int,
+    number: int,
+    repeat: int,
+    against: Path | None,
+    out: Path,
+    target: Target,
+) -> int:
+    """What work units cost, how late their rows are, and whether these are exact."""
+    wanted = chosen(names)
+    sizes = Sizes(parse_bytes(size), seconds, files, lines, number)
+    if sizes.bytes < 1:
+        raise ConfigError(f"--bytes is {size!r}; give an amount above 0, such as 64MB")
+    return _measure(lambda where: run_units(where, wanted, sizes, repeat, say), against, out, target)
 
 
 def profile(

@@ -88,7 +88,8 @@ def startup_command(**flags: Any) -> int:
 
 
 @load_test_command.command("checkpoint")
-@click.option("--keys", type=click.IntRange(100, 100_000_000), default=1_000_000, show_default=True)
+@click.option("--keys", type=click.IntRange(100, 100_000_000), default=1_000_000, show_default=True,
+              help="Keys of the state.")  # fmt: skip
 @click.option("--value-bytes", type=click.IntRange(1, 10_000_000), default=8, show_default=True, metavar="BYTES",
               help="Size of a value; 10,000 keys of 100,000 bytes are 1 GB.")  # fmt: skip
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
@@ -102,8 +103,10 @@ def checkpoint_command(**flags: Any) -> int:
 
 
 @load_test_command.command("control-plane")
-@click.option("--containers", type=click.IntRange(1, 100_000), default=1000, show_default=True)
-@click.option("--tasks", type=click.IntRange(2, 1_000_000), default=10_000, show_default=True)
+@click.option("--containers", type=click.IntRange(1, 100_000), default=1000, show_default=True,
+              help="Containers to register.")  # fmt: skip
+@click.option("--tasks", type=click.IntRange(2, 1_000_000), default=10_000, show_default=True,
+              help="Tasks in all of them.")  # fmt: skip
 @_output_flags
 def control_plane_command(**flags: Any) -> int:
     """Pack and register a topology too large for one machine, simulated."""
@@ -113,7 +116,8 @@ def control_plane_command(**flags: Any) -> int:
 
 
 @load_test_command.command("costs")
-@click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True,
+              help="Containers of the word count.")  # fmt: skip
 @click.option("--duration", "duration_s", type=click.FloatRange(min=1), default=8.0, show_default=True, metavar="S",
               help="Seconds to emit, for each variant.")  # fmt: skip
 @_output_flags
@@ -164,6 +168,51 @@ def rates_command(**flags: Any) -> int:
     from heronpy.cli.measure.load_test import rates
 
     return rates(**flags)  # fmt: skip
+
+
+@load_test_command.command("units")
+@click.argument("names", nargs=-1, metavar="[PROFILE]...")
+@click.option(
+    "--bytes", "size", default="64MB", show_default=True, metavar="BYTES", help="Size of the logs of 'throughput'."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.5, max=3600),
+    default=15.0,
+    show_default=True,
+    metavar="S",
+    help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure.",
+)
+@click.option(
+    "--files", type=click.IntRange(1, 100_000), default=10_000, show_default=True, metavar="N", help="Files of 'quiet'."
+)
+@click.option(
+    "--lines",
+    type=click.IntRange(10, 100_000_000),
+    metavar="N",
+    default=1_000_000,
+    show_default=True,
+    help="Lines of 'bad'.",
+)
+@click.option(
+    "--units",
+    "number",
+    type=click.IntRange(11, 1_000_000),
+    metavar="N",
+    default=10_000,
+    show_default=True,
+    help="Units of 'rebuild'.",
+)
+@_output_flags
+def units_command(**flags: Any) -> int:
+    """Measure work units: throughput, latency, straggler, ledger, quiet, bad, rebuild; without a PROFILE, all.
+
+    Every profile compares its rows with what was written, and fails when they differ. What was aimed at is shown beside
+    what was reached.
+    """
+    from heronpy.cli.measure.load_test import units
+
+    return units(**flags)
 
 
 def _profile_command(load: profiles.Load) -> click.Command:

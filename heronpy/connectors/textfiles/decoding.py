@@ -28,17 +28,26 @@ class LineDecoder:
         for line in raw:
             offsets.append(offset)
             offset += len(line) + 1
+        return self.texts(path, start, data), offsets
+
+    def texts(self, path: str, start: int, data: bytes) -> list[str]:
+        """The lines of `split` without their offsets, which cost more than the lines."""
         lines = self._decode(path, start, data).split("\n")
-        if data.endswith(b"\n"):
+        unfinished = not data.endswith(b"\n")
+        if not unfinished:
             lines.pop()
-        if len(lines) != len(raw):
+        if len(lines) != data.count(b"\n") + unfinished:
             # A lenient decoder took a line end as part of a broken character.
-            lines = [self._decode(path, at, line) for at, line in zip(offsets, raw, strict=True)]
+            raw, at = data.split(b"\n")[: None if unfinished else -1], start
+            lines = []
+            for line in raw:
+                lines.append(self._decode(path, at, line))
+                at += len(line) + 1
         if b"\r" in data:
             lines = [line.removesuffix("\r") for line in lines]
         if start == 0 and self._strip_bom:
             lines[0] = lines[0].removeprefix("\ufeff")
-        return lines, offsets
+        return lines
 
     def line(self, path: str, offset: int, data: bytes) -> str:
         """One line, without its end."""

@@ -20,6 +20,11 @@ class Writer(ABC):
     def write(self, row: Any) -> int:
         """Add what `rows(unit)` has given; the number of rows in it. An error is one of the row, and is a try."""
 
+    def write_many(self, rows: list[Any]) -> int:
+        """Add several of them, as `write` would one by one. After an error the attempt begins anew with `write`, which
+        tells at which row it is; so a writer may check rows later than here, but not later than in `prepare`."""
+        return sum(map(self.write, rows))
+
     @abstractmethod
     def prepare(self) -> None:
         """All rows are written: finish the files, so that only their `fsync` is missing."""

@@ -59,10 +59,11 @@ def published(table: str) -> Iterator[tuple[Path, Lineage]]:
     except FileNotFoundError:
         return
     for folder in folders:
-        yield folder, _read(folder)
+        yield folder, record_of(folder)
 
 
-def _read(folder: Path) -> Lineage:
+def record_of(folder: Path) -> Lineage:
+    """The record of a published unit; LedgerError when it cannot be read."""
     try:
         found = msgspec.json.decode(read_own(folder / FILE, _MAX_BYTES), type=Lineage)
     except (OSError, msgspec.MsgspecError, json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -31,6 +31,15 @@ class _LineWriter(Writer):
         self._file.write(data + b"\n")
         return 1
 
+    def write_many(self, rows: list[Any]) -> int:
+        if set(map(type, rows)) != {str}:
+            return super().write_many(rows)
+        text = "\n".join(rows) + "\n"
+        if text.count("\n") != len(rows):
+            raise ValueError("a row of LineFiles is one line, but one of these has a line end")
+        self._file.write(text.encode())
+        return len(rows)
+
     def prepare(self) -> None:
         self._file.close()
 

@@ -1,0 +1,111 @@
+"""A pipeline of work units, whose function is one of those below.
+
+    heron submit local log_units.py - --spec spec.json
+
+`click`: a line becomes a row of two columns. `line`: it stays as it is. `slow`: each unit takes `unit_s`, and ten
+times as long in the first process that gets one. `bad`: the line `bad_line` raises, and `deadly` kills its process.
+The last two write down each attempt.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from heronpy.ingest import LineFiles, LogUnit, LogUnits, Output, ParquetTable
+from heronpy.loadtest.topologies.parts import builder, read_spec
+from heronpy.loadtest.unit_lines import COLUMNS, attempt_line, click
+
+ATTEMPTS, SLOW = "attempts", "slow"
+SLOWER = 10
+#: A slow unit rests so often.
+_RESTS = 20
+
+
+def click_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[list[Any]]:
+    """A row per line."""
+    for line in unit.lines():
+        user, ms = click(line)
+        yield [user, ms]
+
+
+def line_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
+    """The lines."""
+    yield from unit.lines()
+
+
+def slow_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
+    """The lines, in a given time."""
+    _write_attempt(unit, parameters)
+    unit_s = parameters["unit_s"] * (SLOWER if _is_slow(Path(parameters["facts"]) / SLOW) else 1)
+    lines = list(unit.lines())
+    each = max(1, len(lines) // _RESTS)
+    for number, line in enumerate(lines):
+        if number % each == 0:
+            time.sleep(unit_s * each / max(len(lines), 1))
+        yield line
+
+
+def bad_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
+    """The lines, but for one."""
+    _write_attempt(unit, parameters)
+    bad, deadly = parameters["bad_line"], parameters["deadly"]
+    for line in unit.lines():
+        if line == bad:
+            if deadly:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            raise ValueError("a bad line")
+        yield line
+
+
+def _is_slow(path: Path) -> bool:
+    """Whether this process is the first that asks."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return path.read_text("ascii") == str(os.getpid())
+    os.write(descriptor, str(os.getpid()).encode())
+    os.close(descriptor)
+    return True
+
+
+def _write_attempt(unit: LogUnit, parameters: dict[str, Any]) -> None:
+    line = attempt_line(unit.id, unit.attempt, os.getpid(), time.monotonic_ns())
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    descriptor = os.open(Path(parameters["facts"]) / ATTEMPTS, flags, 0o600)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+FUNCTIONS = {"click": click_rows, "line": line_rows, "slow": slow_rows, "bad": bad_rows}
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    spec = read_spec(__doc__)
+    p = spec["parameters"]
+    output: Output = ParquetTable(p["table"], schema=COLUMNS) if p["parquet"] else LineFiles(p["table"])
+    made = builder(spec)
+    made.add_spec(
+        *LogUnits.specs(
+            "units",
+            logs=p["logs"],
+            rows=functools.partial(FUNCTIONS[p["function"]], parameters=p),
+            output=output,
+            workers=p["workers"],
+            ledger=p["ledger"],
+            until="now" if p["bounded"] else "forever",
+            unit_bytes=p["unit_bytes"],
+            unit_wait_s=p["unit_wait_s"],
+        )
+    )
+    made.build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The profiles of work units, their sizes, and the figures that were aimed at (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.nearest import suggestion
+from heronpy.loadtest.results import label_of, shown
+
+#: Name to what it measures, in the order in which they run.
+PROFILES: dict[str, str] = {
+    "throughput": "CPU per GB, against a loop by hand, TextFileSpout to FileSink, and PySpark",
+    "latency": "from append to visible, at 1 MB/s",
+    "straggler": "one of three workers is 10 times as slow",
+    "ledger": "transactions of 8 processes in one SQLite ledger",
+    "quiet": "many files that do not grow: CPU, and bytes of ledger",
+    "bad": "one bad line in many, raising and killing its worker",
+    "rebuild": "the ledger made anew from its table",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much the profiles do."""
+
+    #: Of the logs of `throughput`.
+    bytes: int = 64 << 20
+    #: How long `latency`, `straggler`, `ledger` and `quiet` measure.
+    seconds: float = 15.0
+    #: Of `quiet`.
+    files: int = 10_000
+    #: Of `bad`.
+    lines: int = 1_000_000
+    #: Of `rebuild`.
+    units: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a figure should be at most, or at least."""
+
+    figure: str
+    limit: float
+    at_least: bool = False
+
+    def is_met(self, value: float) -> bool:
+        """Whether the value is as good as it should be."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+def chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """The profiles of these names in the order in which they run; all when none is named. ConfigError for others."""
+    for name in names:
+        if name not in PROFILES:
+            hint = suggestion(name, PROFILES, f"; known are {', '.join(PROFILES)}")
+            raise ConfigError(f"there is no profile '{name}' of work units{hint}")
+    return tuple(name for name in PROFILES if name in names or not names)
+
+
+def goals(sizes: Sizes) -> tuple[Goal, ...]:
+    """What was aimed at; `crash_attempts` depends on the number of lines."""
+    return (
+        Goal("units_vs_hand", 1.25),
+        Goal("units_vs_lines", 0.6),
+        Goal("units_vs_spark", 0.7),
+        Goal("visible_p50_s", 2.2),
+        Goal("visible_p99_s", 3.5),
+        Goal("straggler_p99_share", 1.0),
+        Goal("ledger_rate", 200.0, at_least=True),
+        Goal("ledger_p99_ms", 25.0),
+        Goal("quiet_cpu_percent", 5.0),
+        Goal("quiet_file_bytes", 1024.0),
+        Goal("bad_attempts", 3.0),
+        Goal("crash_attempts", 3.0 + math.ceil(math.log2(max(sizes.lines, 1)))),
+        Goal("rebuild_s", 10.0),
+    )
+
+
+def judged(summary: Mapping[str, Mapping[str, float]], sizes: Sizes) -> list[dict[str, Any]]:
+    """Which goals the medians of a summary meet, and which they miss."""
+    found = []
+    for goal in goals(sizes):
+        row = summary.get(goal.figure)
+        if row is None:
+            continue
+        value, word = row["median"], "at least" if goal.at_least else "at most"
+        text = f"{label_of(goal.figure)}: {shown(goal.figure, value)}, aimed at {word} {shown(goal.figure, goal.limit)}"
+        found.append({"name": goal.figure, "met": goal.is_met(value), "text": text})
+    return found

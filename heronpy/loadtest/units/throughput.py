@@ -1,0 +1,153 @@
+"""CPU per GB: work units, a loop by hand, tuples, and PySpark, one after the other over the same logs.
+
+Each contender does `unit_lines.click` with every line; all but the tuples write Parquet. What starts up before the
+first byte (processes, JVM, imports) is not counted. The order turns around with each run, so that pairs alternate.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heronpy.common.errors import ConfigError
+from heronpy.loadtest import unit_lines
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.cluster import Cluster
+from heronpy.loadtest.run import Say
+from heronpy.loadtest.units import judge
+from heronpy.loadtest.units.measured import measured
+from heronpy.loadtest.units.pipeline import Pipeline
+from heronpy.loadtest.units.plan import Sizes
+from heronpy.loadtest.watch import watch
+
+LOGS = 4
+#: The slowest that a contender may be, and the extra time of its start.
+SLOWEST_BYTES_S, PATIENCE_S = 200_000, 90.0
+_PIECE = 20_000
+
+
+def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[str, float], list[Check]]:
+    """The figures of one run."""
+    if find_spec("pyarrow") is None:
+        raise ConfigError("the profile 'throughput' needs pyarrow; run: pip install 'heronpy[parquet]'")
+    logs = Pipeline(where, f"throughput-{number}").logs
+    lines, size = _write(logs, sizes.bytes)
+    deadline_s = PATIENCE_S + size / SLOWEST_BYTES_S
+    gb = size / 1e9
+    values: dict[str, float] = {}
+    checks: list[Check] = []
+
+    def units() -> None:
+        made = Pipeline(where, f"throughput-{number}-units")
+        with made.running(
+            "click", "--deploy-deactivated", logs=str(logs / "*.log"), parquet=True, bounded=True, unit_wait_s=0.5
+        ) as topology:
+            by_role = _until_finished(topology, deadline_s)
+        values["units_cpu_s_per_gb"] = sum(by_role.values()) / gb
+        values["units_worker_cpu_s_per_gb"] = by_role.get("task units-worker", 0.0) / gb
+        checks.append(judge.rows_check("units", _wrong_parquet(made.table, "unit=*/*.parquet", lines), lines))
+
+    def by_hand() -> None:
+        table = Pipeline(where, f"throughput-{number}-hand").table
+        values["hand_cpu_s_per_gb"] = _contender("hand", logs, table, deadline_s) / gb
+        checks.append(judge.rows_check("by hand", _wrong_parquet(table, "*.parquet", lines), lines))
+
+    def tuples() -> None:
+        made = Pipeline(where, f"throughput-{number}-lines")
+        with made.running(
+            "",
+            "--deploy-deactivated",
+            program="log_lines",
+            logs=str(logs / "*.log"),
+            mode="EFFECTIVELY_ONCE",
+            settings={"heron.checkpoint.interval_s": 2.0},
+        ) as topology:
+            by_role = _until_finished(topology, deadline_s)
+        values["lines_cpu_s_per_gb"] = sum(by_role.values()) / gb
+        checks.append(judge.rows_check("TextFileSpout", _wrong_text(made.table, lines), lines))
+
+    def spark(kind: str, name: str) -> Callable[[], None]:
+        def run() -> None:
+            table = Pipeline(where, f"throughput-{number}-{kind}").table
+            values[f"{name}_cpu_s_per_gb"] = _contender(kind, logs, table, deadline_s) / gb
+            checks.append(judge.rows_check(name, _wrong_parquet(table, "*.parquet", lines), lines))
+
+        return run
+
+    contenders: list[Callable[[], None]] = [units, by_hand, tuples]
+    missing = _no_spark()
+    if missing:
+        say(f"throughput: PySpark is left out: {missing}")
+    else:
+        contenders += [spark("spark", "spark"), spark("spark-plain", "spark_plain")]
+    for run in contenders if number % 2 else reversed(contenders):
+        run()
+    for other in ("hand", "lines", "spark", "spark_plain"):
+        cost = values.get(f"{other}_cpu_s_per_gb")
+        if cost:
+            values[f"units_vs_{other}"] = values["units_cpu_s_per_gb"] / cost
+    say(f"throughput: {values['units_cpu_s_per_gb']:.1f} CPU-s per GB, {values['units_vs_hand']:.2f}x the loop by hand")
+    return values, checks
+
+
+def _write(logs: Path, size: int) -> tuple[int, int]:
+    """Write the logs; how many lines and bytes they have."""
+    written = number = 0
+    for place in range(LOGS):
+        with open(logs / f"{place}.log", "w", encoding="ascii") as out:
+            while written < size * (place + 1) // LOGS:
+                text = unit_lines.click_lines(number, number + _PIECE)
+                number, written = number + _PIECE, written + len(text)
+                out.write(text)
+    return number, written
+
+
+def _until_finished(topology: Any, deadline_s: float) -> dict[str, float]:
+    """CPU seconds by role from activation to the end of a bounded topology."""
+    seen = watch(topology)
+    seen.look_cpu()
+    topology.activate()
+    seen.until_finished(deadline_s)
+    before, after = seen.cpu[0].by_role, seen.cpu[-1].by_role
+    return {role: after[role] - before.get(role, 0.0) for role in after}
+
+
+def _contender(kind: str, logs: Path, table: Path, deadline_s: float) -> float:
+    command = [sys.executable, "-m", "heronpy.loadtest.units.contenders", kind, str(logs), str(table)]
+    return measured(command, kind, deadline_s)
+
+
+def _no_spark() -> str:
+    """Why Spark cannot be measured here; "" when it can."""
+    if find_spec("pyspark") is None:
+        return "it is not installed (pip install 'heronpy[spark]')"
+    return "" if shutil.which("java") else "there is no Java"
+
+
+# ---- judging ------------------------------------------------------------------------------------
+def _wrong_parquet(table: Path, pattern: str, lines: int) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = [pq.ParquetFile(path).read(columns=list(unit_lines.COLUMNS)) for path in sorted(table.glob(pattern))]
+    if not parts:
+        return "there is no row"
+    found = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
+    return judge.wrong_clicks(found["user"].to_pylist(), found["ms"].to_numpy(), lines)
+
+
+def _wrong_text(table: Path, lines: int) -> str:
+    users: list[str] = []
+    times: list[int] = []
+    for path in sorted(table.glob("part-*")):
+        for line in path.read_text("ascii").splitlines():
+            user, ms = unit_lines.click(line)
+            users.append(user)
+            times.append(ms)
+    return judge.wrong_clicks(users, np.asarray(times, dtype=np.int64), lines)
