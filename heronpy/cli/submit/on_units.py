@@ -24,27 +24,27 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
     if given and (wrong := site_problem(given)):
         raise ConfigError(f"heron.ingest.{wrong}")
     problems = []
-    for name, part in parts.items():
+    for part in parts.values():
         config = config_of(part)
         own = str(config.get(SITE_KEY, ""))
-        problems += site_problems(name, own, given, str(config.get(LOGS_KEY, "")))
+        problems += site_problems(str(config[PIPELINE_KEY]), own, given, str(config.get(LOGS_KEY, "")))
         if given:
             set_key(part.comp.config, SITE_KEY, given)
-    problems += dict.fromkeys(_circles(config_of(part) for part in parts.values()))
+    problems += _circles(config_of(part) for part in parts.values())
     if problems:
-        raise TopologyError("\n".join(problems))
+        raise TopologyError("\n".join(dict.fromkeys(problems)))
 
 
-def site_problems(component: str, own: str, given: str, logs: str) -> Iterator[str]:
-    """What is wrong with the site that a component names itself, and the one of the settings (pure)."""
+def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[str]:
+    """What is wrong with the site that a program names, and the one of the settings (pure)."""
     if own and given and own != given:
         yield (
-            f"component '{component}' has the site {own} by its program and {given} by heron.ingest.site; leave site="
+            f"pipeline '{pipeline}' has the site {own} by its program and {given} by heron.ingest.site; leave site="
             " out of the program to submit it on several sites"
         )
     if SITE_MARK in logs and not own and not given:
         yield (
-            f"component '{component}' reads {logs}, and nothing says which site this is; submit it with"
+            f"pipeline '{pipeline}' reads {logs}, and nothing says which site this is; submit it with"
             " --config-property heron.ingest.site=NAME"
         )
 
