@@ -144,7 +144,7 @@ def test_a_site_that_is_killed_whole_and_taken_down_by_a_user(sites: dict[str, H
 def test_a_site_that_falls_silent_loses_its_units(
     sites: dict[str, Heron], root: Path, postgres: PostgresServer
 ) -> None:
-    """Nobody says so; the stages are also in another folder, and those of the table are lost once."""
+    """Nobody says so. Rows are also copied into another folder before they count."""
     ledger, replica = postgres.url, ("--replica", root / "replica")
     east, west = sites["east"], sites["west"]
     an_outage(sites, root, ledger, *replica)
