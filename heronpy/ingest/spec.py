@@ -127,7 +127,7 @@ class LogUnits:
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise ConfigError(f"pipeline {name!r}: {what} is {number!r}; it must be a whole number of 1 or more")
         try:
-            text = reaching.text_of(ledger or default_ledger())
+            text = reaching.text_of(default_ledger() if ledger == "" else ledger)
         except LedgerError as error:
             raise ConfigError(f"pipeline {name!r}: {error}") from None
         after = _after(name, after, text)

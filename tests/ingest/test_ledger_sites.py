@@ -204,6 +204,41 @@ def test_stores_know_which_ready_units_a_site_can_take(store: Store, request: py
     assert sites == ["east", "west"]
 
 
+def test_files_of_a_lost_site_do_not_fill_the_page_of_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "CUT_FILES_MAX", 2)
+    world = _world()
+    for name in ("a", "b", "c"):
+        _see(world, name, 100, EAST)
+    world.now += 31.0
+    _see(world, "z", 100, WEST)
+    _alive(world, WEST)
+    assert len(_cut(world, WEST)) == 1
+
+
+def test_stores_know_what_waits_on_which_sites(store: Store, request: pytest.FixtureRequest) -> None:
+    world = _world(pipeline=request.node.name, store=store)
+    _see(world, "a", 100, EAST)
+    _see(world, "b", 50, WEST)
+    _see(world, "c", 70, EAST)
+    _see(world, "c", 30, WEST)
+
+    def found(*sites: str) -> tuple[list[str], list[tuple[int, str]]]:
+        return store.transact(
+            world.pipeline,
+            lambda view, now: (
+                _nothing(),
+                (
+                    [file.key for file in view.waiting(9, frozenset(sites))],
+                    [(copy.file, copy.site) for copy in view.copies_of_waiting(9, frozenset(sites))],
+                ),
+            ),
+        )
+
+    assert found() == (["a", "b", "c"], [(1, "east"), (2, "west"), (3, "east"), (3, "west")])
+    assert found("west") == (["b", "c"], [(2, "west"), (3, "east"), (3, "west")])
+    assert found("east", "north") == (["a", "c"], [(1, "east"), (3, "east"), (3, "west")])
+
+
 # ---- what a unit waits for ------------------------------------------------------------------
 def test_it_is_said_what_a_unit_waits_for() -> None:
     world = _world()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from copy import copy
 from typing import Any, TypeVar, cast
 
@@ -117,8 +117,13 @@ class Tables:
     def files_of(self, key: str) -> list[File]:
         return sorted((one for one in self._all(File) if one.key == key), key=lambda one: one.generation)
 
-    def waiting(self, limit: int) -> list[File]:
-        found = [(one.since, one.id) for one in self._all(File) if one.since is not None]
+    def waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[File]:
+        found = [
+            (one.since, one.id)
+            for one in self._all(File)
+            if one.since is not None
+            and (not sites or any(copy.site in sites and copy.size > one.cut for copy in self.copies(one.id)))
+        ]
         return [self._rows[File][(number,)] for _, number in sorted(found)[:limit]]
 
     def gone(self, before: float, limit: int) -> list[File]:
@@ -136,8 +141,8 @@ class Tables:
     def copies(self, file: int) -> list[Copy]:
         return sorted((one for one in self._all(Copy) if one.file == file), key=key_of)
 
-    def copies_of_waiting(self, limit: int) -> list[Copy]:
-        files = {one.id for one in self.waiting(limit)}
+    def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[Copy]:
+        files = {one.id for one in self.waiting(limit, sites)}
         return sorted((one for one in self._all(Copy) if one.file in files), key=key_of)
 
     # ---- spans ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ have parameters only; a dialect says how types and parameters are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from types import NoneType, UnionType
@@ -151,6 +151,15 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
+    """A condition that one of these sites has uncut bytes of a file, with its parameters; none for no site."""
+    if not sites:
+        return "", []
+    marks = ", ".join("?" for _ in sites)
+    copy = "SELECT 1 FROM copies WHERE copies.pipeline = files.pipeline AND copies.file = files.id"
+    return f" AND EXISTS ({copy} AND copies.site IN ({marks}) AND copies.size > files.cut)", sorted(sites)
+
+
 class SqlView:
     """See `View`."""
 
@@ -177,12 +186,14 @@ class SqlView:
     def files_of(self, key: str) -> list[File]:
         return self._rows(File, ' AND "key" = ? ORDER BY generation', key)
 
-    def waiting(self, limit: int) -> list[File]:
-        return self._rows(File, " AND since IS NOT NULL ORDER BY since, id LIMIT ?", limit)
+    def waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[File]:
+        there, names = _on_sites(sites)
+        return self._rows(File, f" AND since IS NOT NULL{there} ORDER BY since, id LIMIT ?", *names, limit)
 
-    def copies_of_waiting(self, limit: int) -> list[Copy]:
-        first = "SELECT id FROM files WHERE pipeline = ? AND since IS NOT NULL ORDER BY since, id LIMIT ?"
-        return self._rows(Copy, f" AND file IN ({first}) ORDER BY file, site", self.name, limit)
+    def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[Copy]:
+        there, names = _on_sites(sites)
+        first = f"SELECT id FROM files WHERE pipeline = ? AND since IS NOT NULL{there} ORDER BY since, id LIMIT ?"
+        return self._rows(Copy, f" AND file IN ({first}) ORDER BY file, site", self.name, *names, limit)
 
     def gone(self, before: float, limit: int) -> list[File]:
         return self._rows(File, " AND gone IS NOT NULL AND gone <= ? ORDER BY id LIMIT ?", before, limit)

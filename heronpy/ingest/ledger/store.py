@@ -7,7 +7,7 @@ only the rows that are asked for, as they were before the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -46,8 +46,8 @@ class View(Protocol):
     def files_of(self, key: str) -> Sequence[File]:
         """All generations of a key, by generation."""
 
-    def waiting(self, limit: int) -> Sequence[File]:
-        """Files whose bytes wait to be cut, by `since` and id."""
+    def waiting(self, limit: int, sites: Set[str] = frozenset()) -> Sequence[File]:
+        """Files whose bytes wait to be cut, by `since` and id; `sites`: those of which one of these has such bytes."""
 
     def gone(self, before: float, limit: int) -> Sequence[File]:
         """Files that have been gone since that time or longer, by id."""
@@ -58,7 +58,7 @@ class View(Protocol):
     def copies(self, file: int) -> Sequence[Copy]:
         """By site."""
 
-    def copies_of_waiting(self, limit: int) -> Sequence[Copy]:
+    def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> Sequence[Copy]:
         """Those of the files that `waiting` returns first, by file and site."""
 
     # ---- spans ------------------------------------------------------------------------------

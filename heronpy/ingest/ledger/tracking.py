@@ -167,12 +167,14 @@ def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
     room = min(most - ready, policy.CUT_UNITS_MAX)
     if room <= 0:
         return CutUnits((), Brake.READY)
-    files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX)}
+    # What only lost sites have must not fill the page.
+    named = live if live - {""} else frozenset()
+    files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX, named)}
     young = all(now - file.since < config.unit_wait_s for file in files.values() if file.since is not None)
     if young and sum(file.size - file.cut for file in files.values()) < config.unit_bytes:
         return CutUnits((), Brake.YOUNG if files else Brake.NOTHING)
     copies: dict[int, dict[str, int]] = {}
-    for copy in view.copies_of_waiting(policy.CUT_FILES_MAX):
+    for copy in view.copies_of_waiting(policy.CUT_FILES_MAX, named):
         copies.setdefault(copy.file, {})[copy.site] = copy.size
     waiting = []
     for file in files.values():
