@@ -124,6 +124,8 @@ class Stages:
             made = copied(source, stage.parent)
         except FileNotFoundError:
             return False  # removed meanwhile, by a rebuild or because another keeper was faster
+        except OSError as error:
+            raise StageGoneError(f"{source} cannot be copied to {stage.parent} ({error}); it is tried again") from None
         if not source.exists():
             shutil.rmtree(made, ignore_errors=True)
             return target.is_dir()
