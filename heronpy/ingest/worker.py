@@ -67,7 +67,10 @@ class LogWorker(Spout):
         self._stages = Stages(self._options.output.table, self._options.replicas)
         self._asking = Asking(self._options, Kind.WORKER, context)
         after = context.process.after
-        self._page = SuspectPage(self._stages.home / "pages", f"{context.get_component_id()}-{context.get_task_id()}")
+        task = f"{context.get_component_id()}-{context.get_task_id()}"
+        # Sites share the table, and their tasks have equal names.
+        site = f"{self._options.site}." if self._options.site else ""
+        self._page = SuspectPage(self._stages.home / "pages", site + task)
         self._greetings: list[Request[Any]] = [self._farewell(after), Open(self._options.config)]
         self._generation = 0
         self._attempt: Attempt | None = None
