@@ -10,25 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from heronpy.common.ingest_settings import IngestSettings
+from heronpy.common.setting_field import SettingValue as SettingValue
+from heronpy.common.setting_field import setting as _setting
 from heronpy.common.units import GB, KB, MB
-
-#: A value of a setting, as YAML and JSON have it.
-SettingValue: TypeAlias = "bool | int | float | str | dict[str, SettingValue]"
-
-
-def _setting(
-    default: Any,
-    doc: str,
-    *,
-    low: float = 0,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """A field with its documentation and range; no number may be negative."""
-    metadata = {"doc": doc, "low": low, "high": high, "choices": choices}
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,6 +552,7 @@ ROOMS: Final[Mapping[str, type]] = {
     "statemgr": StatemgrSettings,
     "packing": PackingSettings,
     "spark": SparkSettings,
+    "ingest": IngestSettings,
     "checkpoint": CheckpointSettings,
     "metrics": MetricsSettings,
     "trace": TraceSettings,

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heronpy.ingest.ledger.partitioned import birth_of
 from heronpy.ingest.ledger.ranges import Range as Bytes
 from heronpy.ingest.ledger.ranges import subtract
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange
-from heronpy.ingest.ledger.types import File, Row, Span, SpanState, Unit, UnitState
+from heronpy.ingest.ledger.types import File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.outputs.lineage import Lineage
 
@@ -29,10 +30,11 @@ class Owned:
 def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequence[Lineage]) -> list[str]:
     """One sentence for each way in which a ledger and the lineage of its table differ.
 
+    `rows`: of one ledger, or of several one after the other, each beginning with its `Pipeline`.
     `earlier` was read before the rows of the ledger and `later` after them, so that a pipeline may run meanwhile: what
     was published earlier is done in the ledger (or about to be), and what is done is published later.
     """
-    found = list(validate(rows))
+    found = [problem for part in _parts(rows) for problem in validate(part)]
     done, settled = _of_ledger(rows)
     found += _overlaps(later)
     for name, ranges in sorted(_of_lineage(earlier).items()):
@@ -43,6 +45,15 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
         for begin, end in subtract(ranges, there.get(name, ())):
             found.append(f"{_shown(name)} {begin}-{end} is done in the ledger, and not in the table")
     return found
+
+
+def _parts(rows: Sequence[Row]) -> list[list[Row]]:
+    parts: list[list[Row]] = []
+    for row in rows:
+        if isinstance(row, Pipeline) or not parts:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
 
 
 def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -> tuple[FoundFile, ...]:
@@ -67,7 +78,8 @@ def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -
                 FoundRange(first, last, f"record {begin}-{end}", str(record["error"]), int(record["tries"]))
             )
     return tuple(
-        FoundFile(*name, heads[name], tuple(done.get(name, ())), _apart(wrong.get(name, ()))) for name in sorted(heads)
+        FoundFile(*name, heads[name], tuple(done.get(name, ())), _apart(wrong.get(name, ())), birth_of(name[0]))
+        for name in sorted(heads)
     )
 
 

@@ -10,11 +10,10 @@ from typing import TypeVar
 
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import LedgerAwayError, LedgerError
-from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Request, ShowAlive, Who
-from heronpy.ingest.ledger.store import Store
 from heronpy.ingest.ledger.types import Kind
+from heronpy.ingest.options import UnitOptions
 
 log = logging.getLogger("heron.ingest")
 
@@ -28,12 +27,13 @@ AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
 class Asking:
     """The ledger of one task. Requests come from one thread; another one shows that the process lives."""
 
-    def __init__(self, url: str, pipeline: str, kind: Kind, context: TopologyContext) -> None:
+    def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext) -> None:
         task = f"{context.get_topology_name()}/{context.get_component_id()}-{context.get_task_id()}"
-        self.who = Who(task, str(uuid.uuid4()), kind, container=str(context.process.container))
-        self._url, self._pipeline = url, pipeline
-        self._store: Store | None = None
-        self._ledger: Ledger | None = None
+        # Each site runs a topology of that name.
+        task = f"{options.site}/{task}" if options.site else task
+        self.who = Who(task, str(uuid.uuid4()), kind, options.site, str(context.process.container))
+        self._text, self._pipeline = options.ledger, options.pipeline
+        self._ledger: Reached | None = None
         self._pause_s = AGAIN_S
         self._away_since: float | None = None
         self._closed = threading.Event()
@@ -41,8 +41,7 @@ class Asking:
     def ask(self, request: Request[A]) -> A:
         """The answer. LedgerAwayError: ask the same again after `wait_s`."""
         if self._ledger is None:
-            self._store = open_store(self._url)
-            self._ledger = Ledger(self._store, self._pipeline, self.who)
+            self._ledger = Reached(self._text, self._pipeline, self.who)
         try:
             answer = self._ledger.ask(request)
         except LedgerAwayError as error:
@@ -66,8 +65,7 @@ class Asking:
         threading.Thread(target=self._beat, name="ledger-alive", daemon=True).start()
 
     def _beat(self) -> None:
-        store = open_store(self._url)
-        ledger = Ledger(store, self._pipeline, self.who)
+        ledger = Reached(self._text, self._pipeline, self.who)
         while not self._closed.wait(ALIVE_S):
             try:
                 ledger.ask(ShowAlive())
@@ -75,10 +73,10 @@ class Asking:
                 continue
             except LedgerError as error:
                 log.warning("cannot show that this task lives: %s", error)
-        store.close()
+        ledger.close()
 
     def close(self) -> None:
         """Idempotent."""
         self._closed.set()
-        if self._store is not None:
-            self._store.close()
+        if self._ledger is not None:
+            self._ledger.close()

@@ -126,7 +126,7 @@ class Attempt:
     def _is_ours(self, error: OSError) -> bool:
         """Whether an error is one of the table's disk, and not of the user's function."""
         named = error.filename if isinstance(error.filename, str) else ""
-        return self._stage is None or not named or named.startswith(str(self._stages.home))
+        return self._stage is None or not named or any(named.startswith(str(home)) for home in self._stages.homes)
 
 
 def _next_many(many: int, took_s: float) -> int:

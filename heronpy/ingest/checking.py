@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,13 +16,11 @@ import msgspec
 from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.folders import read_own
 from heronpy.growing.chunks import read_chunk
-from heronpy.growing.patterns import parse
 from heronpy.ingest.agreement import disagreements, found_files
-from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Chunk, Rebuild, Rebuilt, Who
-from heronpy.ingest.ledger.store import Store
 from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row
+from heronpy.ingest.options import pattern_at
 from heronpy.ingest.outputs.lineage import Lineage, published
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import MovedError, opened
@@ -42,52 +40,47 @@ class Checked:
     bytes_gone: int
 
 
-def command_of(url: str, pipeline: str) -> tuple[Store, Ledger]:
+def command_of(ledger: str, pipeline: str) -> Reached:
     """A ledger as a command asks it. LedgerError when it has no such pipeline."""
-    store = open_store(url, must_exist=True)
-    names = store.pipelines()
-    if pipeline not in names:
-        store.close()
-        known = f"it has {', '.join(names)}" if names else "it has none yet"
-        raise LedgerError(f"the ledger {url} has no pipeline {pipeline!r}; {known}")
-    who = Who(f"command/{os.getpid()}", os.urandom(8).hex(), Kind.COMMAND)
-    return store, Ledger(store, pipeline, who)
+    return Reached.existing(ledger, pipeline, _command())
 
 
-def check(url: str, pipeline: str, table: str) -> Checked:
+def _command() -> Who:
+    return Who(f"command/{os.getpid()}", os.urandom(8).hex(), Kind.COMMAND)
+
+
+def check(ledger: str, pipeline: str, table: str) -> Checked:
     """Compare table, ledger and bytes; the pipeline may run meanwhile."""
-    store, _ = command_of(url, pipeline)
-    with closing(store):
+    with closing(command_of(ledger, pipeline)) as reached:
         earlier = _lineages(table, pipeline)
-        rows = store.snapshot(pipeline)
+        rows = reached.snapshot()
         later = _lineages(table, pipeline)
     problems = disagreements(rows, earlier, later)
     config = next(msgspec.json.decode(row.config, type=Config) for row in rows if isinstance(row, Pipeline))
-    root = parse(config.pattern).root
-    paths = _paths(rows)
+    places = _places(rows)
     compared = gone = 0
     for folder, lineage in published(table):
         problems += _rows_of(folder, lineage)
         for chunk in lineage.chunks:
             size = chunk.end - chunk.begin
-            path = paths.get((chunk.key, chunk.generation))
-            try:
-                if path is None:
-                    raise MovedError(chunk.key)
+            digest = None
+            for site, path in places.get((chunk.key, chunk.generation), ()):
                 place = Chunk(0, chunk.key, chunk.generation, chunk.begin, chunk.end, chunk.head, path)
-                same = _digest(root, place) == chunk.sha256
-            except (MovedError, OSError):
+                with suppress(MovedError, OSError):
+                    digest = _digest(pattern_at(config.pattern, site).root, place)
+                    break
+            if digest is None:
                 gone += size
                 continue
             compared += size
-            if not same:
+            if digest != chunk.sha256:
                 problems.append(
                     f"{chunk.key} {chunk.begin}-{chunk.end} has other bytes now than {folder.name} was made of"
                 )
     return Checked(problems, len(later), sum(one.rows for one in later), compared, gone)
 
 
-def rebuild(url: str, pipeline: str, table: str) -> Rebuilt:
+def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
     """Make the ledger anew from what the table and its records of bad ranges say; holes are processed again.
 
     LedgerError while workers are seen, when units overlap, or when the table does not say which pipeline it is of.
@@ -98,14 +91,13 @@ def rebuild(url: str, pipeline: str, table: str) -> Rebuilt:
         raise LedgerError(f"{table} is no table of work units: it has no {stages.home.name}/pipeline.json")
     if about.pipeline != pipeline:
         raise LedgerError(f"{table} is the table of pipeline {about.pipeline!r}, not of {pipeline!r}")
-    with closing(open_store(url)) as store:
-        who = Who(f"command/{os.getpid()}", os.urandom(8).hex(), Kind.COMMAND)
+    stages = Stages(table, about.replicas)
+    with closing(Reached(ledger, pipeline, _command())) as reached:
         try:
             files = found_files(_lineages(table, pipeline), _bad_records(stages))
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
-        config = about.config
-        answer = Ledger(store, pipeline, who).ask(Rebuild(config, files, stages.highest() + 1))
+        answer = reached.ask(Rebuild(about.config, files, stages.highest() + 1))
     # What older generations have staged can no longer be published.
     stages.drop_older(answer.generation)
     return answer
@@ -119,9 +111,14 @@ def _lineages(table: str, pipeline: str) -> list[Lineage]:
     return found
 
 
-def _paths(rows: tuple[Row, ...]) -> dict[tuple[str, int], str]:
+def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]]]:
+    """Site and path of each copy, by key and generation."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
-    return {names[row.file]: row.path for row in rows if isinstance(row, Copy) and row.file in names}
+    found: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    for row in rows:
+        if isinstance(row, Copy) and row.file in names:
+            found.setdefault(names[row.file], []).append((row.site, row.path))
+    return found
 
 
 def _digest(root: str, chunk: Chunk) -> str:

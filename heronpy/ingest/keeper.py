@@ -26,7 +26,7 @@ from heronpy.ingest.ledger.requests import (
     WhichLive,
 )
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
-from heronpy.ingest.options import OPTIONS_KEY, UnitOptions
+from heronpy.ingest.options import options_of
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.watch import Watch
 
@@ -49,11 +49,11 @@ class LogKeeper(Spout):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline."""
-        self._options: UnitOptions = config[OPTIONS_KEY]
+        self._options = options_of(config)
         self._run = context.get_topology_id()
         self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))
-        self._stages = Stages(self._options.output.table)
-        self._asking = Asking(self._options.ledger, self._options.pipeline, Kind.KEEPER, context)
+        self._stages = Stages(self._options.output.table, self._options.replicas)
+        self._asking = Asking(self._options, Kind.KEEPER, context)
         self._watch: Watch | None = None
         self._generation = 0
         self._clean_at = self._show_at = 0.0
@@ -100,7 +100,7 @@ class LogKeeper(Spout):
             self._generation = opened.generation
             self._stages.drop_older(opened.generation)
         self._stages.forget_ends(self._run)
-        self._stages.claim(About(self._options.pipeline, opened.config))
+        self._stages.claim(About(self._options.pipeline, opened.config, self._options.replicas))
         known: list[KnownFile] = []
         more = True
         while more:
@@ -135,7 +135,8 @@ class LogKeeper(Spout):
                 self._watch = None
                 break
             try:
-                self._stages.publish(unit.generation, unit.unit, unit.winner)
+                if self._stages.publish(unit.generation, unit.unit, unit.winner):
+                    self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
             except StageGoneError as error:
                 self.report_error(error)
                 continue

@@ -8,13 +8,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heronpy.api.component.component_spec import HeronComponentSpec
-from heronpy.common.errors import ConfigError
+from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.common.topology_keys import NO_OUTPUTS
 from heronpy.common.units import parse_bytes
+from heronpy.growing.patterns import parse
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger import reaching
 from heronpy.ingest.ledger.types import Config
-from heronpy.ingest.options import LEDGER_KEY, LOGS_KEY, OPTIONS_KEY, ROWS_KEY, TABLE_KEY, Rows, UnitOptions
+from heronpy.ingest.options import (
+    AFTER_KEY,
+    LEDGER_KEY,
+    LOGS_KEY,
+    OPTIONS_KEY,
+    PIPELINE_KEY,
+    REPLICAS_KEY,
+    ROWS_KEY,
+    SITE_KEY,
+    SITE_MARK,
+    TABLE_KEY,
+    Rows,
+    UnitOptions,
+    pattern_at,
+    site_problem,
+)
 from heronpy.ingest.outputs.base import Output
 from heronpy.ingest.worker import LogWorker
 
@@ -55,7 +71,7 @@ class LogUnits:
         output: Output,
         workers: int = 1,
         keepers: int = 2,
-        ledger: str = "",
+        ledger: reaching.Setting = "",
         until: str = "forever",
         encoding: str = "utf-8",
         decode_errors: str = "strict",
@@ -67,16 +83,20 @@ class LogUnits:
         bad_max: int = 100,
         days: float = 7.0,
         after: Sequence[str] = (),
+        site: str = "",
+        replicas: Sequence[str] = (),
     ) -> list[HeronComponentSpec]:
         """The components of a pipeline: `<name>-worker` and `<name>-keeper`.
 
         name: of the pipeline, in its ledger and in `heron units`.
-        logs: absolute path with wildcards (`*`, `?`, `[...]`, `**` for folders). Links are not followed.
+        logs: absolute path with wildcards (`*`, `?`, `[...]`, `**` for folders). Links are not followed. `{site}` in
+            its folders before the first wildcard stands for the site.
         rows: function(unit) that gives the rows of a `LogUnit`, as a generator or a list.
         output: `ParquetTable` or `LineFiles`, or your own `Output`.
         workers, keepers: numbers of tasks. Workers run `rows`; keepers look for files and publish. Two keepers, so that
             one may die.
-        ledger: its URL, `sqlite:/folder/file` (the default is in HERON_HOME) or `postgresql://user@host/database`.
+        ledger: its URL, `sqlite:/folder/file` (the default is in HERON_HOME) or `postgresql://user@host/database`; or a
+            list of entries, `[{"until": "2026-12-01T17:00", "urls": [...]}, {"urls": [...]}]`, for several.
         until: "now" processes what is there and ends; "forever" follows the files.
         encoding, decode_errors, line_bytes_max: of `unit.lines()`.
         unit_bytes, unit_wait_s: a unit is cut when so much waits, or the oldest byte has waited so long.
@@ -85,6 +105,10 @@ class LogUnits:
             has failed, because the fault is not in the bytes.
         days: how long files that are gone are remembered; files first seen older than that are refused.
         after: pipelines of the same ledger that must have published what is older than a unit before it is processed.
+        site: where the topology is submitted, when it runs on several sites with one ledger; left out, the setting
+            `heron.ingest.site` says it.
+        replicas: folders on other disks. A unit counts when a copy of its rows is in each of them, too; a copy is used
+            when the rows are gone before they are published.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(f"pipeline {name!r}: the name begins with a letter and has letters, digits, - and _ only")
@@ -102,7 +126,13 @@ class LogUnits:
         ):
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise ConfigError(f"pipeline {name!r}: {what} is {number!r}; it must be a whole number of 1 or more")
-        url = ledger or default_ledger()
+        try:
+            text = reaching.text_of(default_ledger() if ledger == "" else ledger)
+        except LedgerError as error:
+            raise ConfigError(f"pipeline {name!r}: {error}") from None
+        after = _after(name, after, text)
+        if site and (wrong := site_problem(site)):
+            raise ConfigError(f"pipeline {name!r}: {wrong}")
         config = Config(
             pattern=logs,
             unit_bytes=_bytes(name, "unit_bytes", unit_bytes),
@@ -111,21 +141,28 @@ class LogUnits:
             tries_max=tries_max,
             bad_max=bad_max,
             days=float(days),
-            after=tuple(after),
+            after=after,
         )
         options = UnitOptions(
             name,
             logs,
-            url,
+            text,
             output,
             config,
             until == "now",
             encoding,
             decode_errors,
             _bytes(name, "line_bytes_max", line_bytes_max),
+            site,
+            _replicas(name, replicas, output.table),
         )
         try:
-            pattern = options.pattern
+            # Where the site is not known yet, any name does.
+            pattern = pattern_at(logs, site or "site")
+            if SITE_MARK in "/".join(parse(logs).parts):
+                raise ValueError(
+                    f"{logs} has {SITE_MARK} behind its first wildcard; names below it are the same everywhere"
+                )
         except ValueError as error:
             raise ConfigError(f"pipeline {name!r}: logs: {error}") from None
         if Path(output.table).is_relative_to(pattern.root) and pattern.parts[0] == "**":
@@ -133,12 +170,51 @@ class LogUnits:
                 f"pipeline {name!r} would read its own table {output.table}; put it outside {pattern.root}"
             )
         options.decoder()
-        open_store(url).close()  # it connects at its first call only: this checks the URL
-        shared = {OPTIONS_KEY: options, LEDGER_KEY: url, TABLE_KEY: output.table, LOGS_KEY: logs, NO_OUTPUTS: True}
+        shared = {
+            OPTIONS_KEY: options,
+            PIPELINE_KEY: name,
+            LEDGER_KEY: text,
+            TABLE_KEY: output.table,
+            LOGS_KEY: logs,
+            AFTER_KEY: ",".join(after),
+            SITE_KEY: site,
+            REPLICAS_KEY: list(options.replicas),
+            NO_OUTPUTS: True,
+        }
         return [
             LogWorker.spec(name=f"{name}-worker", par=workers, config={**shared, ROWS_KEY: rows}),
             LogKeeper.spec(name=f"{name}-keeper", par=keepers, config=dict(shared)),
         ]
+
+
+def _after(name: str, after: Sequence[str], ledger: str) -> tuple[str, ...]:
+    names = (after,) if isinstance(after, str) else tuple(after)
+    for one in names:
+        if not isinstance(one, str) or not _NAME.fullmatch(one):
+            raise ConfigError(f"pipeline {name!r}: after names {one!r}, which is no name of a pipeline")
+    if name in names:
+        raise ConfigError(f"pipeline {name!r} would wait for itself; leave it out of its `after`")
+    if names and len(reaching.urls_of(ledger)) > 1:
+        raise ConfigError(
+            f"pipeline {name!r} is in several ledgers, so it cannot wait for others; use one ledger for them"
+        )
+    return names
+
+
+def _replicas(name: str, replicas: Sequence[str], table: str) -> tuple[str, ...]:
+    if isinstance(replicas, str):
+        raise ConfigError(f"pipeline {name!r}: replicas is a list of folders, not {replicas!r}")
+    folders = tuple(os.path.normpath(one) for one in replicas)
+    for one in folders:
+        if not one.startswith("/"):
+            raise ConfigError(f"pipeline {name!r}: the replica {one} is not an absolute path")
+    for one in {*folders}:
+        if folders.count(one) > 1 or Path(one) == Path(table) or Path(table).is_relative_to(one):
+            raise ConfigError(
+                f"pipeline {name!r}: the replica {one} is the table, above it, or named twice; give a folder of"
+                " another disk"
+            )
+    return folders
 
 
 def _bytes(name: str, what: str, given: int | str, low: int = 1) -> int:

@@ -20,6 +20,7 @@ from heronpy.growing.chunks import BLOCK_BYTES, safe_size
 from heronpy.growing.identity import HEAD_BYTES, Mark, before, digest
 from heronpy.growing.patterns import Pattern, join, key_of
 from heronpy.growing.scan import COST_FACTOR, Pace, Scanner
+from heronpy.ingest.ledger.partitioned import birth_of
 from heronpy.ingest.ledger.requests import GoneFile, KnownFile, Reported, SeenFile
 from heronpy.ingest.ledger.types import FileState
 from heronpy.ingest.marks import head_text, mark_from, tail_text
@@ -204,6 +205,7 @@ class Watch:
             tail=tail_text(file.mark),
             age_s=self._age_s(file) if not known.id else 0.0,
             mutated=file.mutated,
+            birth=birth_of(known.key),
         )
         same = (known.path, known.size, known.inode, known.mutated or not file.mutated)
         if not known.gone and same == (seen.path, seen.size, seen.inode, True):

@@ -37,7 +37,7 @@ from heronpy.ingest.ledger.requests import (
     Work,
 )
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind
-from heronpy.ingest.options import OPTIONS_KEY, ROWS_KEY, Rows, UnitOptions
+from heronpy.ingest.options import ROWS_KEY, Rows, options_of
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.unit import MovedError, middle
@@ -61,13 +61,16 @@ class LogWorker(Spout):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline, and says how its predecessor ended."""
-        self._options: UnitOptions = config[OPTIONS_KEY]
+        self._options = options_of(config)
         self._rows: Rows = config[ROWS_KEY]
         self._run = context.get_topology_id()
-        self._stages = Stages(self._options.output.table)
-        self._asking = Asking(self._options.ledger, self._options.pipeline, Kind.WORKER, context)
+        self._stages = Stages(self._options.output.table, self._options.replicas)
+        self._asking = Asking(self._options, Kind.WORKER, context)
         after = context.process.after
-        self._page = SuspectPage(self._stages.home / "pages", f"{context.get_component_id()}-{context.get_task_id()}")
+        task = f"{context.get_component_id()}-{context.get_task_id()}"
+        # Sites share the table, and their tasks have equal names.
+        site = f"{self._options.site}." if self._options.site else ""
+        self._page = SuspectPage(self._stages.home / "pages", site + task)
         self._greetings: list[Request[Any]] = [self._farewell(after), Open(self._options.config)]
         self._generation = 0
         self._attempt: Attempt | None = None

@@ -13,8 +13,7 @@ from heronpy.cli.output import clean, print_json, print_table, say
 from heronpy.common.errors import LedgerError
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.ingest.checking import check, command_of, rebuild
-from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of
 from heronpy.ingest.ledger.requests import (
     BadRange,
     Figures,
@@ -22,7 +21,9 @@ from heronpy.ingest.ledger.requests import (
     ListUnits,
     RetryBad,
     RetryFailed,
+    SetSite,
     Show,
+    SiteView,
     UnitView,
 )
 from heronpy.ingest.ledger.types import UnitState
@@ -32,11 +33,13 @@ _LIVE = (UnitState.FAILED, UnitState.LEASED, UnitState.READY, UnitState.COMMITTE
 
 
 @contextmanager
-def _opened(url: str, pipeline: str) -> Iterator[Ledger]:
-    with _named_errors():
-        store, ledger = command_of(url or default_ledger(), pipeline)
-        with closing(store):
-            yield ledger
+def _opened(url: str, pipeline: str) -> Iterator[Reached]:
+    with _named_errors(), closing(command_of(_ledger(url), pipeline)) as reached:
+        yield reached
+
+
+def _ledger(given: str) -> str:
+    return text_of(given or default_ledger())
 
 
 @contextmanager
@@ -49,9 +52,9 @@ def _named_errors() -> Iterator[None]:
 
 def list_pipelines(url: str, as_json: bool) -> None:
     """Print a line for each pipeline of a ledger."""
-    where = url or default_ledger()
-    with _named_errors(), closing(open_store(where, must_exist=True)) as store:
-        names = store.pipelines()
+    with _named_errors():
+        where = _ledger(url)
+        names = pipelines_of(where)
     found: dict[str, Figures] = {}
     for name in names:
         with _opened(where, name) as ledger:
@@ -75,10 +78,32 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
     say(f"{pipeline}  generation {figures.generation}")
     for sentence in _sentences(figures):
         say(f"  {sentence}")
+    if figures.sites:
+        say()
+        heads = ("site", "state", "files", "bytes", "workers", "keepers", "leased", "last seen")
+        print_table(heads, [_site_row(site) for site in figures.sites], right=heads[2:])
     if units:
         say()
-        heads = ("unit", "state", "bytes", "age", "tries", "held by", "begins with", "error")
-        print_table(heads, [_row(unit) for unit in units], right=("unit", "bytes", "age", "tries"))
+        site = ("site",) if figures.sites else ()
+        heads = ("unit", "state", "bytes", "age", "tries", *site, "held by", "begins with", "waits for", "error")
+        rows = [_row(unit, bool(figures.sites)) for unit in units]
+        print_table(heads, rows, right=("unit", "bytes", "age", "tries"))
+
+
+def set_site(pipeline: str, site: str, up: bool, url: str, as_json: bool) -> None:
+    """Take a site down, or up again."""
+    with _opened(url, pipeline) as ledger:
+        known = [one.name for one in ledger.ask(Show()).sites]
+        if site not in known:
+            has = f"its sites are {', '.join(known)}" if known else "it has no sites"
+            raise exits.Failure(f"pipeline '{pipeline}' has no site '{clean(site)}'; {has}", exits.NOT_FOUND)
+        freed = ledger.ask(SetSite(site, up)).freed
+    if as_json:
+        print_json({"pipeline": pipeline, "site": site, "up": up, "freed": freed})
+    elif up:
+        say(f"Site {site} takes units of pipeline '{pipeline}' again")
+    else:
+        say(f"Site {site} takes no units of pipeline '{pipeline}'; {counted(freed, 'unit')} free for others")
 
 
 def show_bad(pipeline: str, url: str, retry: bool, as_json: bool) -> None:
@@ -116,7 +141,7 @@ def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> No
 def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
     """Print whether table, ledger and bytes agree."""
     with _named_errors():
-        found = check(url or default_ledger(), pipeline, table)
+        found = check(_ledger(url), pipeline, table)
     if as_json:
         print_json({"pipeline": pipeline, "agree": not found.problems, **msgspec.to_builtins(found)})
     else:
@@ -135,7 +160,7 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
 def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
     """Make the ledger anew, and print what it has."""
     with _named_errors():
-        answer = rebuild(url or default_ledger(), pipeline, table)
+        answer = rebuild(_ledger(url), pipeline, table)
     if as_json:
         print_json({"pipeline": pipeline, **msgspec.to_builtins(answer)})
         return
@@ -147,7 +172,7 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 
 # ---- parts ----------------------------------------------------------------------------------
-def _all_units(ledger: Ledger, request: RetryBad | RetryFailed) -> list[int]:
+def _all_units(ledger: Reached, request: RetryBad | RetryFailed) -> list[int]:
     units: list[int] = []
     while True:
         answer = ledger.ask(request)
@@ -187,13 +212,25 @@ def _sentences(figures: Figures) -> Iterator[str]:
     failed = figures.units.get(UnitState.FAILED, (0, 0))[0]
     if failed:
         yield f"{counted(failed, 'failed unit')}: mend the cause, then: heron units retry"
+    if figures.sites:
+        yield "sites " + ", ".join(
+            site.name if site.state == "up" else f"{site.name} ({site.state})" for site in figures.sites
+        )
     if figures.paused:
         yield "paused"
 
 
-def _row(unit: UnitView) -> tuple[str, ...]:
+def _site_row(site: SiteView) -> tuple[str, ...]:
+    seen = f"{format_duration(site.seen_s)} ago" if site.seen_s is not None else "never"
+    counts = (str(site.workers), str(site.keepers), str(site.leased))
+    return site.name or "(none)", site.state, str(site.files), format_bytes(site.bytes), *counts, seen
+
+
+def _row(unit: UnitView, with_site: bool) -> tuple[str, ...]:
     first = unit.chunks[0] if unit.chunks else None
     begins = f"{first.key} {first.begin}-{first.end}" if first is not None else ""
     holder = unit.holder.partition("#")[0]
     age, size = format_duration(unit.age_s), format_bytes(unit.bytes)
-    return str(unit.unit), unit.state.value, size, age, str(unit.tries), holder, begins, unit.error[:80]
+    site = (unit.site,) if with_site else ()
+    start = (str(unit.unit), unit.state.value, size, age, str(unit.tries))
+    return *start, *site, holder, begins, "; ".join(unit.waits), unit.error[:80]

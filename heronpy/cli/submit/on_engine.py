@@ -25,7 +25,8 @@ from heronpy.connectors.spark.requirements import check_master, check_packages
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.engines.contract import EngineError, NodeSize
 from heronpy.engines.open import open_engine
-from heronpy.ingest.options import LEDGER_KEY, LOGS_KEY, TABLE_KEY
+from heronpy.ingest.ledger.reaching import urls_of
+from heronpy.ingest.options import LEDGER_KEY, LOGS_KEY, REPLICAS_KEY, TABLE_KEY
 from heronpy.net.addresses import told_at
 from heronpy.packing.requests import ResourceRequest
 from heronpy.plan.component_config import SerializedValue, config_of, reliability_mode
@@ -37,7 +38,13 @@ from heronpy.storage.stores import choose_once, replica_of
 
 _GLOB = frozenset("*?[")
 #: Keys of configurations that name files, and what a component does with them.
-_FILES = ((file_sink.FOLDER, "writes"), (TextFileSpout.PATHS, "reads"), (TABLE_KEY, "writes"), (LOGS_KEY, "reads"))
+_FILES = (
+    (file_sink.FOLDER, "writes"),
+    (TextFileSpout.PATHS, "reads"),
+    (TABLE_KEY, "writes"),
+    (LOGS_KEY, "reads"),
+    (REPLICAS_KEY, "writes"),
+)
 _FIX = "put it below heron.engine.shared (engine.yaml), or run the topology on this machine"
 
 
@@ -131,7 +138,7 @@ def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[s
                 for path in _paths(config, key)
                 if not is_shared(_fixed_part(path), shared)
             ]
-        if str(config.get(LEDGER_KEY, "")).startswith("sqlite:"):
+        if any(url.startswith("sqlite:") for url in urls_of(str(config.get(LEDGER_KEY, "")))):
             found.append(
                 f"component '{name}' keeps its ledger in SQLite, which is of one host; give LogUnits.specs"
                 " ledger='postgresql://...', or run the topology on this machine"

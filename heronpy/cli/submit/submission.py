@@ -20,7 +20,7 @@ from typing import Final
 
 from heronpy.cli import exits, output
 from heronpy.cli.interrupts import heed, uninterrupted
-from heronpy.cli.submit import dependencies, on_engine
+from heronpy.cli.submit import dependencies, on_engine, on_units
 from heronpy.cli.submit.loader import child_environment
 from heronpy.cli.submit.model import Loaded, Planned, Started
 from heronpy.clusters import takedown
@@ -98,6 +98,7 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
             resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so nobody asks the store
     if needs_spark(topology):
         _warn_of_files(settings_for(resolved, SparkSettings).conf)
+    on_units.settle(topology, resolved)
     engine = on_engine.settle(topology, resolved, session.state_place(resolved)[0])
     transport.check(settings_for(resolved, SecuritySettings))
     dependencies.check(settings_for(resolved, EngineSettings))

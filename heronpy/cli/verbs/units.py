@@ -11,8 +11,8 @@ from heronpy.cli.flags.arguments import json_flag
 
 _pipeline = click.argument("pipeline")
 _ledger = click.option("--ledger", "url", metavar="URL", default="",
-                       help="sqlite:/folder/file or postgresql://user@host/database; the default is the one in"
-                       " HERON_HOME.")  # fmt: skip
+                       help="sqlite:/folder/file or postgresql://user@host/database, or the entries of several"
+                       " ledgers as JSON; the default is the one in HERON_HOME.")  # fmt: skip
 
 
 def _table(words: str, name: str = "--table") -> Callable[..., Any]:
@@ -74,6 +74,23 @@ def retry_command(**flags: Any) -> None:
     from heronpy.cli.look.units import retry_failed
 
     retry_failed(**flags)
+
+
+@units_command.command("site")
+@_pipeline
+@click.argument("site")
+@click.argument("state", type=click.Choice(["down", "up"]))
+@_ledger
+@json_flag
+def site_command(pipeline: str, site: str, state: str, **flags: Any) -> None:
+    """Take a site out of work, or let it work again.
+
+    Down: its workers get no more units, and others may take at once what it has, if they have the bytes. What it
+    finishes first still counts. A site that falls silent loses its units the same way after 30 s.
+    """
+    from heronpy.cli.look.units import set_site
+
+    set_site(pipeline, site, state == "up", **flags)
 
 
 @units_command.command("check")

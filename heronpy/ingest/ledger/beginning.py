@@ -12,10 +12,8 @@ from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy, ranges
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Open, Opened, Rebuild, Rebuilt, Who
-from heronpy.ingest.ledger.types import Config, File, FileState, Kind, Pipeline, Span, SpanState
+from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
 
-#: Ids of each part of a partitioned ledger begin at a multiple of this.
-PART = 1 << 40
 PARTS_MAX = 1 << 20
 #: A file of a rebuilt ledger is not taken for gone before so long.
 SCANNED_S = 3_600.0

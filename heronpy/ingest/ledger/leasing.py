@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from heapq import merge
 
-from heronpy.ingest.ledger import failing, policy
+from heronpy.ingest.ledger import failing, policy, sites, waits
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.requests import (
     Bad,
@@ -21,7 +21,7 @@ from heronpy.ingest.ledger.requests import (
     Who,
     Work,
 )
-from heronpy.ingest.ledger.types import Answer, Site, Unit, UnitState
+from heronpy.ingest.ledger.types import Answer, Unit, UnitState
 
 
 def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
@@ -33,7 +33,7 @@ def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
     brake, wait_s = None, policy.IDLE_S
     if pipeline.paused:
         brake, wait_s = Brake.PAUSED, 1.0
-    elif is_down(draft, who.site):
+    elif sites.is_down(draft, who.site):
         brake, wait_s = Brake.SITE_DOWN, 1.0
     elif unpublished >= config.unpublished_units or unpublished_bytes >= config.unpublished_bytes:
         brake = Brake.UNPUBLISHED
@@ -82,27 +82,11 @@ def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Brake | None:
         waited = now >= unit.until + policy.SAME_CONTAINER_S
         if not waited and view.has_other(who.site, who.container, now - policy.SILENT_S):
             return Brake.LATER
-    if unit.site != who.site and unit.site and now < unit.site_until and not _is_lost(draft, unit.site):
+    if unit.site != who.site and unit.site and now < unit.site_until and not sites.is_lost(draft, unit.site):
         return Brake.LATER
-    for name in draft.config.after:
-        oldest = view.oldest_open(name)
-        if oldest is not None and oldest <= unit.made:
-            return Brake.AFTER
-    sizes = {copy.file: copy.size for copy in view.copies_of_unit(unit.id, who.site)}
-    if any(sizes.get(span.file, 0) < span.end for span in view.spans_of_unit(unit.id)):
-        return Brake.LATER
-    return None
-
-
-def is_down(draft: Draft, site: str) -> bool:
-    """Whether a user has taken a site down."""
-    found = draft.get(Site, site)
-    return found is not None and not found.up
-
-
-def _is_lost(draft: Draft, site: str) -> bool:
-    """Whether a site's units may go to others at once: it is down, or all of its workers are silent."""
-    return is_down(draft, site) or draft.view.site_seen(site) < draft.now - policy.SITE_SILENT_S
+    if any(waits.ahead(draft, unit)):
+        return Brake.AFTER
+    return None if waits.has_all(draft, unit, who.site) else Brake.LATER
 
 
 def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Work | Halve:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from copy import copy
 from typing import Any, TypeVar, cast
 
 from heronpy.common.clock import MonotonicClock
-from heronpy.ingest.ledger.store import KEPT, Changes, Decide, Sums
+from heronpy.ingest.ledger.store import KEPT, Changes, Decide, SiteSums, Sums
 from heronpy.ingest.ledger.types import (
     ROWS,
     Client,
@@ -117,8 +117,13 @@ class Tables:
     def files_of(self, key: str) -> list[File]:
         return sorted((one for one in self._all(File) if one.key == key), key=lambda one: one.generation)
 
-    def waiting(self, limit: int) -> list[File]:
-        found = [(one.since, one.id) for one in self._all(File) if one.since is not None]
+    def waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[File]:
+        found = [
+            (one.since, one.id)
+            for one in self._all(File)
+            if one.since is not None
+            and (not sites or any(copy.site in sites and copy.size > one.cut for copy in self.copies(one.id)))
+        ]
         return [self._rows[File][(number,)] for _, number in sorted(found)[:limit]]
 
     def gone(self, before: float, limit: int) -> list[File]:
@@ -136,8 +141,8 @@ class Tables:
     def copies(self, file: int) -> list[Copy]:
         return sorted((one for one in self._all(Copy) if one.file == file), key=key_of)
 
-    def copies_of_waiting(self, limit: int) -> list[Copy]:
-        files = {one.id for one in self.waiting(limit)}
+    def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[Copy]:
+        files = {one.id for one in self.waiting(limit, sites)}
         return sorted((one for one in self._all(Copy) if one.file in files), key=key_of)
 
     # ---- spans ------------------------------------------------------------------------------
@@ -194,6 +199,13 @@ class Tables:
         names = f"{task}#"
         return sorted((one for one in self._units(UnitState.LEASED) if one.holder.startswith(names)), key=key_of)
 
+    def ready_on(self, site: str) -> list[int]:
+        def has_all(unit: Unit) -> bool:
+            sizes = {copy.file: copy.size for copy in self.copies_of_unit(unit.id, site)}
+            return all(sizes.get(span.file, 0) >= span.end for span in self.spans_of_unit(unit.id))
+
+        return sorted(unit.id for unit in self._units(UnitState.READY) if has_all(unit))
+
     def totals(self) -> dict[UnitState, tuple[int, int]]:
         states = {state: [one.bytes for one in self._units(state)] for state in UnitState}
         return {state: (len(sizes), sum(sizes)) for state, sizes in states.items() if sizes}
@@ -221,6 +233,27 @@ class Tables:
     def site_seen(self, site: str) -> float:
         workers = (one.seen for one in self._all(Client) if one.kind is Kind.WORKER and one.site == site)
         return max(workers, default=float("-inf"))
+
+    def worker_sites(self, after: float) -> list[str]:
+        return sorted({one.site for one in self._all(Client) if one.kind is Kind.WORKER and one.seen >= after})
+
+    def site_sums(self, after: float) -> dict[str, SiteSums]:
+        names = {one.site for one in self._all(Copy)}
+        names |= {one.site for one in self._all(Client) if not _is_command(one)}
+        found = {}
+        for name in sorted(names):
+            copies = [one for one in self._all(Copy) if one.site == name]
+            clients = [one for one in self._all(Client) if one.site == name and not _is_command(one)]
+            live = [one.kind for one in clients if one.seen >= after]
+            found[name] = SiteSums(
+                files=len(copies),
+                bytes=sum(one.size for one in copies),
+                workers=live.count(Kind.WORKER),
+                keepers=live.count(Kind.KEEPER),
+                seen=max((one.seen for one in clients), default=float("-inf")),
+                leased=sum(1 for one in self._units(UnitState.LEASED) if one.site == name),
+            )
+        return found
 
     def has_other(self, site: str, container: str, after: float) -> bool:
         workers = (one for one in self._all(Client) if one.kind is Kind.WORKER and one.seen >= after)
@@ -250,3 +283,7 @@ class Tables:
             done_bytes=sizes[SpanState.DONE],
             bad_bytes=sizes[SpanState.BAD],
         )
+
+
+def _is_command(client: Client) -> bool:
+    return client.kind is Kind.COMMAND

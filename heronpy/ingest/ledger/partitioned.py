@@ -7,7 +7,8 @@ differ, so that names in an output never meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
@@ -15,12 +16,17 @@ from typing import Any, Final, TypeVar, cast
 from heronpy.common.errors import LedgerAwayError, LedgerError
 from heronpy.common.hashing import stable_hash
 from heronpy.ingest.ledger import requests
-from heronpy.ingest.ledger.beginning import PART, PARTS_MAX
+from heronpy.ingest.ledger.beginning import PARTS_MAX
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.requests import Request, Who
 from heronpy.ingest.ledger.store import Store
+from heronpy.ingest.ledger.types import PART
 
 A = TypeVar("A")
+
+
+#: Such as 2026-12-01, 20261201-17, 2026/12/01/17 or 2026-12-01T17:30.
+_TIME: Final = re.compile(r"(?<!\d)(20\d\d)[-_./]?(\d\d)[-_./]?(\d\d)(?:[-_./T ]?(\d\d)(?:[-_.:]?(\d\d))?)?(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +37,20 @@ class Entry:
     until: float | None = None
 
 
-def entries_of(setting: Sequence[dict[str, Any]]) -> tuple[Entry, ...]:
+def entries_of(setting: object) -> tuple[Entry, ...]:
     """The entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`; times without a zone
     are UTC. LedgerError when a file could belong to no entry or to two."""
     entries = []
-    for one in setting:
+    for one in setting if isinstance(setting, list | tuple) else (setting,):
+        if not isinstance(one, Mapping):
+            raise LedgerError(f"an entry of a partitioned ledger is a map with until and urls, and not {one!r:.100}")
         if unknown := one.keys() - {"until", "urls"}:
             raise LedgerError(f"an entry of a partitioned ledger has until and urls, and not {sorted(unknown)}")
-        urls = tuple(one.get("urls") or ())
-        if not urls or len(set(urls)) != len(urls):
+        urls = one.get("urls") or ()
+        if isinstance(urls, str) or not urls or not all(isinstance(url, str) for url in urls):
+            raise LedgerError(f"an entry of a partitioned ledger has a list of urls that differ, and not {urls!r:.200}")
+        urls = tuple(urls)
+        if len(set(urls)) != len(urls):
             raise LedgerError(f"an entry of a partitioned ledger needs urls that differ, and not {list(urls)}")
         entries.append(Entry(urls, _seconds(one["until"]) if one.get("until") is not None else None))
     if not entries or entries[-1].until is not None:
@@ -58,6 +69,20 @@ def _seconds(text: object) -> float:
     return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
 
 
+def birth_of(key: str) -> float:
+    """The time in the key of a file, in seconds since 1970 (UTC); 0 when it has none, so that its entry is the first.
+
+    From the key alone: so all keepers, on all sites and at any time, give a file the same ledger.
+    """
+    for year, month, day, hour, minute in reversed(_TIME.findall(key)):
+        for at in ((int(hour or 0), int(minute or 0)), (0, 0)):
+            try:
+                return datetime(int(year), int(month), int(day), *at, tzinfo=UTC).timestamp()
+            except ValueError:
+                continue  # an hour that is none may be the number of a rotation
+    return 0.0
+
+
 def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
     """The ledger of a file."""
     entry = next(one for one in entries if one.until is None or birth < one.until)
@@ -67,9 +92,17 @@ def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
 class PartitionedLedger:
     """Asked like a `Ledger`; the first request is `Open`, or `Rebuild`."""
 
-    def __init__(self, entries: Sequence[Entry], opened: Callable[[str], Store], pipeline: str, who: Who) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        opened: Callable[[str], Store],
+        pipeline: str,
+        who: Who,
+        only: Iterable[str] | None = None,
+    ) -> None:
+        """`only`: the ledgers to ask, for who makes none."""
         self._entries = tuple(entries)
-        urls = dict.fromkeys(url for entry in entries for url in entry.urls)
+        urls = dict.fromkeys(only if only is not None else (url for entry in entries for url in entry.urls))
         self._ledgers = {url: Ledger(opened(url), pipeline, who) for url in urls}
         #: By part of the ids.
         self._parts: dict[int, Ledger] = {}
@@ -105,6 +138,10 @@ class PartitionedLedger:
         return [ledger for _, ledger in sorted(self._parts.items(), key=lambda one: one[0])]
 
     # ---- beginnings -------------------------------------------------------------------------
+    def join(self) -> None:
+        """Learn which ledger has which ids, without `Open`: for commands."""
+        self._parts = {ledger.ask(requests.ShowAlive()).part: ledger for ledger in self._ledgers.values()}
+
     def _open(self, request: requests.Open) -> requests.Opened:
         if request.config.after and len(self._ledgers) > 1:
             raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
@@ -204,6 +241,7 @@ class PartitionedLedger:
         return requests.Returned(
             tuple(number for one in answers for number in one.units),
             tuple(number for one in answers for number in one.failed),
+            tuple(buried for one in answers for buried in one.buried),
         )
 
     def _list_finished(self, request: requests.ListFinished) -> requests.FinishedUnits:
@@ -239,7 +277,14 @@ class PartitionedLedger:
 
     # ---- users ------------------------------------------------------------------------------
     def _alive(self, request: requests.ShowAlive | requests.Pause) -> requests.Alive:
-        answers = list(self.each(cast("Request[requests.Alive]", request)).values())
+        answers, away = [], None
+        for ledger in self._ledgers.values():
+            try:
+                answers.append(ledger.ask(cast("Request[requests.Alive]", request)))
+            except LedgerAwayError as error:
+                away = error  # the others must see that the asker lives
+        if away is not None and (not answers or isinstance(request, requests.Pause)):
+            raise away
         return requests.Alive(max(one.generation for one in answers), all(one.paused for one in answers))
 
     def _set_site(self, request: requests.SetSite) -> requests.SiteSet:
@@ -300,9 +345,32 @@ def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
         dispatches_open=one.dispatches_open + other.dispatches_open,
         dispatches_failed=one.dispatches_failed + other.dispatches_failed,
         sites_down=tuple(sorted({*one.sites_down, *other.sites_down})),
+        sites=_sites_added((*one.sites, *other.sites)),
     )
 
 
+def _sites_added(given: Sequence[requests.SiteView]) -> tuple[requests.SiteView, ...]:
+    found: dict[str, requests.SiteView] = {}
+    for one in given:
+        known = found.get(one.name)
+        if known is None:
+            found[one.name] = one
+            continue
+        ages = [age for age in (known.seen_s, one.seen_s) if age is not None]
+        found[one.name] = replace(
+            known,
+            state="down" if "down" in (known.state, one.state) else min(known.state, one.state, key=_STATES.index),
+            files=known.files + one.files,
+            bytes=known.bytes + one.bytes,
+            workers=max(known.workers, one.workers),
+            keepers=max(known.keepers, one.keepers),
+            leased=known.leased + one.leased,
+            seen_s=min(ages, default=None),
+        )
+    return tuple(found[name] for name in sorted(found))
+
+
+_STATES: Final = ("up", "silent", "down")
 #: All others name a unit, and go to its ledger.
 _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.Open: PartitionedLedger._open,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -61,6 +61,19 @@ class Planned:
 
     pieces: tuple[ranges.Piece, ...]
     since: float
+
+
+def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
+    """Up to where a file may be cut, and the sites that have so much, by the safe size on each site.
+
+    What only a lost site has waits uncut until that site is back, or another one has it: in a unit it would keep bytes
+    waiting that others have. Without any site that works all count.
+    """
+    there = {site: size for site, size in copies.items() if site in live} if live else copies
+    if not there:
+        return None
+    end = max(there.values())
+    return end, tuple(sorted(site for site, size in copies.items() if size >= end))
 
 
 def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int) -> tuple[list[Planned], bool]:

@@ -65,6 +65,8 @@ class Open(Request[Opened]):
 class Alive:
     generation: int
     paused: bool
+    #: Of a partitioned ledger; see `Open`.
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,6 +567,22 @@ class Rebuild(Request[Rebuilt]):
 
 
 @dataclass(frozen=True, slots=True)
+class SiteView:
+    """A site: its files and safe bytes, who was seen there lately, and the units that are leased there."""
+
+    name: str
+    #: "up"; "down", as a user has said; "silent": no worker of it was seen for 30 s.
+    state: str
+    files: int
+    bytes: int
+    workers: int
+    keepers: int
+    leased: int
+    #: Since one of its processes was seen; None: never.
+    seen_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """All counts are taken from the rows at the time of asking."""
 
@@ -588,6 +606,8 @@ class Figures:
     dispatches_open: int
     dispatches_failed: int
     sites_down: tuple[str, ...]
+    #: Empty for a pipeline that names no site.
+    sites: tuple[SiteView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -608,6 +628,8 @@ class UnitView:
     site: str
     error: str
     chunks: tuple[Chunk, ...]
+    #: What it waits for, one clause each.
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ have parameters only; a dialect says how types and parameters are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
-from heronpy.ingest.ledger.store import KEPT, Changes, Sums
+from heronpy.ingest.ledger.store import KEPT, Changes, SiteSums, Sums
 from heronpy.ingest.ledger.types import (
     ROWS,
     Client,
@@ -151,6 +151,15 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
+    """A condition that one of these sites has uncut bytes of a file, with its parameters; none for no site."""
+    if not sites:
+        return "", []
+    marks = ", ".join("?" for _ in sites)
+    copy = "SELECT 1 FROM copies WHERE copies.pipeline = files.pipeline AND copies.file = files.id"
+    return f" AND EXISTS ({copy} AND copies.site IN ({marks}) AND copies.size > files.cut)", sorted(sites)
+
+
 class SqlView:
     """See `View`."""
 
@@ -177,12 +186,14 @@ class SqlView:
     def files_of(self, key: str) -> list[File]:
         return self._rows(File, ' AND "key" = ? ORDER BY generation', key)
 
-    def waiting(self, limit: int) -> list[File]:
-        return self._rows(File, " AND since IS NOT NULL ORDER BY since, id LIMIT ?", limit)
+    def waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[File]:
+        there, names = _on_sites(sites)
+        return self._rows(File, f" AND since IS NOT NULL{there} ORDER BY since, id LIMIT ?", *names, limit)
 
-    def copies_of_waiting(self, limit: int) -> list[Copy]:
-        first = "SELECT id FROM files WHERE pipeline = ? AND since IS NOT NULL ORDER BY since, id LIMIT ?"
-        return self._rows(Copy, f" AND file IN ({first}) ORDER BY file, site", self.name, limit)
+    def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[Copy]:
+        there, names = _on_sites(sites)
+        first = f"SELECT id FROM files WHERE pipeline = ? AND since IS NOT NULL{there} ORDER BY since, id LIMIT ?"
+        return self._rows(Copy, f" AND file IN ({first}) ORDER BY file, site", self.name, *names, limit)
 
     def gone(self, before: float, limit: int) -> list[File]:
         return self._rows(File, " AND gone IS NOT NULL AND gone <= ? ORDER BY id LIMIT ?", before, limit)
@@ -245,6 +256,20 @@ class SqlView:
         rest = " AND state = 'leased' AND substr(holder, 1, ?) = ? ORDER BY id"
         return self._rows(Unit, rest, len(task) + 1, f"{task}#")
 
+    def ready_on(self, site: str) -> list[int]:
+        copy = (
+            "SELECT 1 FROM copies WHERE copies.pipeline = spans.pipeline AND copies.file = spans.file"
+            ' AND copies.site = ? AND copies.size >= spans."end"'
+        )
+        missing = (
+            "SELECT 1 FROM spans WHERE spans.pipeline = units.pipeline AND spans.unit = units.id"
+            f" AND spans.state = 'unit' AND NOT EXISTS ({copy})"
+        )
+        statement = (
+            f"SELECT id FROM units WHERE pipeline = ? AND state = 'ready' AND NOT EXISTS ({missing}) ORDER BY id"
+        )
+        return [int(number) for (number,) in self._execute(statement, (self.name, site))]
+
     def totals(self) -> dict[UnitState, tuple[int, int]]:
         found = self._execute(
             "SELECT state, count(*), sum(bytes) FROM units WHERE pipeline = ? GROUP BY state", (self.name,)
@@ -278,6 +303,29 @@ class SqlView:
         statement = "SELECT max(seen) FROM clients WHERE pipeline = ? AND kind = 'worker' AND site = ?"
         found = self._one(statement, site)
         return float(found) if found is not None else float("-inf")
+
+    def worker_sites(self, after: float) -> list[str]:
+        statement = "SELECT DISTINCT site FROM clients WHERE pipeline = ? AND kind = 'worker' AND seen >= ?"
+        return sorted(site for (site,) in self._execute(statement, (self.name, after)))
+
+    def site_sums(self, after: float) -> dict[str, SiteSums]:
+        copies = "SELECT site, count(*), sum(size) FROM copies WHERE pipeline = ? GROUP BY site"
+        found = {
+            site: SiteSums(files=int(count), bytes=int(size))
+            for site, count, size in self._execute(copies, (self.name,))
+        }
+        clients = (
+            "SELECT site, kind, count(CASE WHEN seen >= ? THEN 1 END), max(seen) FROM clients"
+            " WHERE kind <> 'command' AND pipeline = ? GROUP BY site, kind"
+        )
+        for site, kind, count, seen in self._execute(clients, (after, self.name)):
+            one = found.get(site, SiteSums())
+            number = {"workers" if kind == Kind.WORKER else "keepers": int(count)}
+            found[site] = replace(one, seen=max(one.seen, float(seen)), **number)
+        leased = "SELECT site, count(*) FROM units WHERE pipeline = ? AND state = 'leased' GROUP BY site"
+        for site, count in self._execute(leased, (self.name,)):
+            found[site] = replace(found.get(site, SiteSums()), leased=int(count))
+        return dict(sorted(found.items()))
 
     def has_other(self, site: str, container: str, after: float) -> bool:
         rest = " AND kind = 'worker' AND site = ? AND container <> ? AND seen >= ? LIMIT 1"

@@ -7,7 +7,7 @@ only the rows that are asked for, as they were before the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -46,8 +46,8 @@ class View(Protocol):
     def files_of(self, key: str) -> Sequence[File]:
         """All generations of a key, by generation."""
 
-    def waiting(self, limit: int) -> Sequence[File]:
-        """Files whose bytes wait to be cut, by `since` and id."""
+    def waiting(self, limit: int, sites: Set[str] = frozenset()) -> Sequence[File]:
+        """Files whose bytes wait to be cut, by `since` and id; `sites`: those of which one of these has such bytes."""
 
     def gone(self, before: float, limit: int) -> Sequence[File]:
         """Files that have been gone since that time or longer, by id."""
@@ -58,7 +58,7 @@ class View(Protocol):
     def copies(self, file: int) -> Sequence[Copy]:
         """By site."""
 
-    def copies_of_waiting(self, limit: int) -> Sequence[Copy]:
+    def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> Sequence[Copy]:
         """Those of the files that `waiting` returns first, by file and site."""
 
     # ---- spans ------------------------------------------------------------------------------
@@ -95,6 +95,9 @@ class View(Protocol):
     def held(self, task: str) -> Sequence[Unit]:
         """Leased units of all incarnations of a task, by id."""
 
+    def ready_on(self, site: str) -> Sequence[int]:
+        """Ready units of which a site has all bytes, by id."""
+
     def totals(self) -> dict[UnitState, tuple[int, int]]:
         """How many units are in each state, and their bytes."""
 
@@ -119,6 +122,12 @@ class View(Protocol):
 
     def site_seen(self, site: str) -> float:
         """When a worker of a site was last seen; -inf: never."""
+
+    def worker_sites(self, after: float) -> Sequence[str]:
+        """The sites of which a worker was seen since, by name."""
+
+    def site_sums(self, after: float) -> dict[str, SiteSums]:
+        """Figures of each site that has files or processes: for users only, as it reads all copies."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
         """Whether a worker of that site in another container was seen since."""
@@ -145,6 +154,20 @@ class Sums:
     waiting_bytes: int
     done_bytes: int
     bad_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSums:
+    """See `View.site_sums`; workers and keepers are those that were seen since."""
+
+    files: int = 0
+    bytes: int = 0
+    workers: int = 0
+    keepers: int = 0
+    #: When one of them was last seen; -inf: never.
+    seen: float = float("-inf")
+    #: Units that its workers hold.
+    leased: int = 0
 
 
 #: Rows that a wipe leaves.

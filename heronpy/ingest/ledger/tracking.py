@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger import policy, sites
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.ranges import Piece, total
 from heronpy.ingest.ledger.requests import (
@@ -161,24 +161,28 @@ def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
     config, view, now = draft.config, draft.view, draft.now
     workers = view.seen(Kind.WORKER, now - policy.SILENT_S)
     ready, _ = view.totals().get(UnitState.READY, (0, 0))
-    room = min(policy.ready_max(config, workers) - ready, policy.CUT_UNITS_MAX)
+    most, live = policy.ready_max(config, workers), sites.live(draft)
+    if ready >= most:
+        ready = sites.ready_count(draft, ready, live)
+    room = min(most - ready, policy.CUT_UNITS_MAX)
     if room <= 0:
         return CutUnits((), Brake.READY)
-    files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX)}
+    # What only lost sites have must not fill the page.
+    named = live if live - {""} else frozenset()
+    files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX, named)}
     young = all(now - file.since < config.unit_wait_s for file in files.values() if file.since is not None)
     if young and sum(file.size - file.cut for file in files.values()) < config.unit_bytes:
         return CutUnits((), Brake.YOUNG if files else Brake.NOTHING)
-    sites: dict[int, list[str]] = {}
-    for copy in view.copies_of_waiting(policy.CUT_FILES_MAX):
-        if copy.size >= files[copy.file].size:
-            sites.setdefault(copy.file, []).append(copy.site)
-    # No more of a file than this transaction can cut, and nothing that no site has whole.
-    most = room * config.unit_bytes
-    waiting = [
-        policy.Waiting(file.id, file.cut, min(file.size, file.cut + most), file.since, tuple(sites[file.id]))
-        for file in files.values()
-        if file.since is not None and file.id in sites
-    ]
+    copies: dict[int, dict[str, int]] = {}
+    for copy in view.copies_of_waiting(policy.CUT_FILES_MAX, named):
+        copies.setdefault(copy.file, {})[copy.site] = copy.size
+    waiting = []
+    for file in files.values():
+        ends = policy.readable(copies.get(file.id, {}), live)
+        if ends is not None and file.since is not None and file.cut < ends[0]:
+            # No more of a file than this transaction can cut.
+            end = min(ends[0], file.cut + room * config.unit_bytes)
+            waiting.append(policy.Waiting(file.id, file.cut, end, file.since, ends[1]))
     planned, young = policy.plan_units(waiting, config, now, room)
     cuts: dict[int, int] = {}
     numbers = []

@@ -13,6 +13,8 @@ from typing import ClassVar, Final
 
 #: Changes with the rows: a ledger of a higher version is refused.
 VERSION: Final = 1
+#: Ids of each part of a partitioned ledger begin at a multiple of this.
+PART: Final = 1 << 40
 #: Of an error that a row keeps, and of any name.
 TEXT_MAX: Final = 2_000
 #: Files in one report of a scan; a scan that found more makes several.

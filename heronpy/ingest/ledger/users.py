@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger import policy, sites, waits
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.requests import (
     Alive,
@@ -23,11 +24,13 @@ from heronpy.ingest.ledger.requests import (
     Show,
     ShowAlive,
     SiteSet,
+    SiteView,
     Units,
     UnitView,
     Who,
 )
-from heronpy.ingest.ledger.types import Dispatch, DispatchState, File, Kind, Site, Span, Unit, UnitState
+from heronpy.ingest.ledger.store import SiteSums
+from heronpy.ingest.ledger.types import PART, Dispatch, DispatchState, File, Kind, Site, Span, Unit, UnitState
 
 #: Rows of one list or one retry.
 PAGE_MAX = 1_000
@@ -57,7 +60,18 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         dispatches_open=dispatches.count(DispatchState.OPEN),
         dispatches_failed=dispatches.count(DispatchState.FAILED),
         sites_down=tuple(site.name for site in view.sites() if not site.up),
+        sites=tuple(_sites(draft)),
     )
+
+
+def _sites(draft: Draft) -> Iterator[SiteView]:
+    found = draft.view.site_sums(draft.now - policy.SILENT_S)
+    names = {*found, *(site.name for site in draft.view.sites())}
+    for name in sorted(names) if names - {""} else ():
+        one = found.get(name, SiteSums())
+        state = "down" if sites.is_down(draft, name) else "silent" if sites.is_lost(draft, name) else "up"
+        seen_s = draft.now - one.seen if one.seen > float("-inf") else None
+        yield SiteView(name, state, one.files, one.bytes, one.workers, one.keepers, one.leased, seen_s)
 
 
 def list_units(draft: Draft, request: ListUnits, who: Who) -> Units:
@@ -79,6 +93,7 @@ def _view(draft: Draft, unit: Unit, site: str) -> UnitView:
         site=unit.site,
         error=unit.error,
         chunks=draft.chunks(unit.id, site),
+        waits=waits.words(draft, unit),
     )
 
 
@@ -96,7 +111,8 @@ def list_bad(draft: Draft, request: ListBad, who: Who) -> BadRanges:
 
 def show_alive(draft: Draft, request: ShowAlive, who: Who) -> Alive:
     """See `ShowAlive`; that it asks is what counts."""
-    return Alive(draft.pipeline.generation, draft.pipeline.paused)
+    pipeline = draft.pipeline
+    return Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART)
 
 
 # ---- acting ---------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +27,15 @@ from heronpy.common.folders import make_folders, make_output, open_private, read
 from heronpy.connectors.durable_files import sync_folder, write_record
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.lineage import FILE, Lineage, folder_name
+from heronpy.ingest.outputs.replicas import HOME, Replicas, copied, drop_older, stages_in
 
-HOME = "_units"
 _BAD = "bad"
 
 
 _ABOUT = "pipeline.json"
 _ABOUT_MAX = 1 << 20
+#: How long the mark that a run has ended is kept.
+_ENDED_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class About:
 
     pipeline: str
     config: Config
+    replicas: tuple[str, ...] = ()
 
 
 class StageGoneError(LedgerError):
@@ -47,11 +52,17 @@ class StageGoneError(LedgerError):
 
 
 class Stages:
-    """The stages of one table."""
+    """The stages of one table, and their copies in other folders."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, replicas: Sequence[str] = ()) -> None:
         self._table = Path(table)
         self.home = self._table / HOME
+        self._replicas = Replicas(replicas)
+
+    @property
+    def homes(self) -> list[Path]:
+        """Where stages and copies of them are."""
+        return [self.home, *self._replicas.homes]
 
     def make(self, generation: int, unit: int, attempt: int) -> Path:
         """An empty folder for an attempt; what an earlier process has left there is removed."""
@@ -74,53 +85,74 @@ class Stages:
         # What readers of the table may do is up to the umask of who made the table.
         stage.chmod(0o777 & self._table.stat().st_mode)
         sync_folder(stage.parent)
+        self._replicas.put(stage)
 
     def discard(self, stage: Path) -> None:
-        """Remove the stage of an attempt that does not count."""
+        """Remove the stage of an attempt that does not count, and its copies."""
         shutil.rmtree(stage, ignore_errors=True)
+        self._replicas.discard(stage.parent.name, stage.name)
 
-    def publish(self, generation: int, unit: int, winner: int) -> None:
-        """Make a committed unit visible; idempotent. StageGoneError when somebody has removed it."""
+    def publish(self, generation: int, unit: int, winner: int) -> bool:
+        """Make a committed unit visible; idempotent. Whether a copy was used, because the stage itself is gone.
+
+        StageGoneError when somebody has removed it, and there is no copy.
+        """
         stage, target = self._stage(generation, unit, winner), self._table / folder_name(generation, unit)
+        restored = False
         try:
             os.rename(stage, target)
         except OSError as error:
-            if target.is_dir() and not stage.exists():
-                return
-            raise StageGoneError(
-                f"unit {unit} cannot be published ({error.strerror}): restore {stage}, or run 'heron units rebuild'"
-            ) from None
+            if not target.is_dir() or stage.exists():
+                restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
+                if not restored:
+                    raise StageGoneError(
+                        f"unit {unit} cannot be published ({error.strerror}): restore {stage}, or run"
+                        " 'heron units rebuild'"
+                    ) from None
         sync_folder(self._table)
+        self._replicas.discard(stage.parent.name, stage.name)
+        return restored
+
+    def _publish_copy(self, stage: Path, target: Path) -> bool:
+        source = self._replicas.find(stage.parent.name, stage.name)
+        if source is None:
+            return False
+        make_output(self._table)
+        make_folders(stage.parent)
+        self._check_home()
+        try:
+            made = copied(source, stage.parent)
+        except FileNotFoundError:
+            return False  # removed meanwhile, by a rebuild or because another keeper was faster
+        except OSError as error:
+            raise StageGoneError(f"{source} cannot be copied to {stage.parent} ({error}); it is tried again") from None
+        if not source.exists():
+            shutil.rmtree(made, ignore_errors=True)
+            return target.is_dir()
+        try:
+            os.rename(made, target)
+        except OSError:
+            shutil.rmtree(made, ignore_errors=True)
+            return target.is_dir()  # another keeper was faster
+        return True
 
     def staged_units(self, generation: int) -> dict[int, list[Path]]:
-        """The stages of a generation by unit."""
+        """The stages of a generation and their copies, by unit."""
         found: dict[int, list[Path]] = {}
-        try:
-            entries = list((self.home / f"g{generation}").iterdir())
-        except FileNotFoundError:
-            return {}
-        for path in entries:
-            unit, dash, attempt = path.name.partition("-")
-            if dash and unit.isdecimal() and attempt.isdecimal():
-                found.setdefault(int(unit), []).append(path)
+        for home in self.homes:
+            for unit, path in stages_in(home, generation):
+                found.setdefault(unit, []).append(path)
         return found
 
     def drop_older(self, generation: int) -> None:
-        """Remove the stages of all older generations: first their names, so that no publication is half done."""
-        try:
-            folders = [path for path in self.home.iterdir() if path.name.startswith("g") and path.name[1:].isdecimal()]
-        except FileNotFoundError:
-            return
-        for folder in folders:
-            if int(folder.name[1:]) < generation:
-                away = folder.with_name(f"_old-{folder.name}-{os.urandom(4).hex()}")
-                os.rename(folder, away)
-                shutil.rmtree(away, ignore_errors=True)
+        """Remove the stages of all older generations; copies first, as they could bring a stage back."""
+        for home in reversed(self.homes):
+            drop_older(home, generation)
 
     def highest(self) -> int:
         """The highest generation of which a stage or a published unit is there."""
         numbers = [0]
-        for folder, prefix in ((self.home, "g"), (self._table, "unit=")):
+        for folder, prefix in (*((home, "g") for home in self.homes), (self._table, "unit=")):
             try:
                 names = os.listdir(folder)
             except FileNotFoundError:
@@ -145,24 +177,37 @@ class Stages:
     def claim(self, about: About) -> None:
         """Say of which pipeline the table is; LedgerError when it is another one's."""
         make_output(self._table)
-        make_folders(self.home)
-        self._check_home()
+        for home in self.homes:
+            make_folders(home)
+            _check_own(home)
         found = self.pipeline()
         if found is not None and found.pipeline != about.pipeline:
             raise LedgerError(
                 f"{self._table} is the table of pipeline {found.pipeline!r}; give {about.pipeline!r} a table of its own"
             )
-        if found != about:
-            write_record(self.home / _ABOUT, msgspec.json.encode(about))
+        for home in self._replicas.homes:
+            other = self._about(home)
+            if other is not None and other.pipeline != about.pipeline:
+                raise LedgerError(
+                    f"{home.parent} has replicas of pipeline {other.pipeline!r}; give"
+                    f" {about.pipeline!r} a folder of its own"
+                )
+        for home in self.homes:
+            if self._about(home) != about:
+                write_record(home / _ABOUT, msgspec.json.encode(about))
 
     def pipeline(self) -> About | None:
         """Of which pipeline the table is; None when none has claimed it."""
+        return self._about(self.home)
+
+    @staticmethod
+    def _about(home: Path) -> About | None:
         try:
-            return msgspec.json.decode(read_own(self.home / _ABOUT, _ABOUT_MAX), type=About)
+            return msgspec.json.decode(read_own(home / _ABOUT, _ABOUT_MAX), type=About)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError) as error:
-            raise LedgerError(f"{self.home / _ABOUT} cannot be read ({error}); remove it") from None
+            raise LedgerError(f"{home / _ABOUT} cannot be read ({error}); remove it") from None
 
     def mark_end(self, run: str) -> None:
         """What there was at the start of a bounded run is published."""
@@ -174,18 +219,23 @@ class Stages:
         return (self.home / f"ended-{run}").exists()
 
     def forget_ends(self, run: str) -> None:
-        """Remove the marks of earlier runs."""
+        """Remove old marks of other runs; another site may have made a young one."""
         for path in self.home.glob("ended-*"):
-            if path.name != f"ended-{run}":
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if path.name != f"ended-{run}" and time.time() - path.lstat().st_mtime > _ENDED_S:
+                    path.unlink()
 
     def _stage(self, generation: int, unit: int, attempt: int) -> Path:
         return self.home / f"g{generation}" / f"{unit}-{attempt}"
 
     def _check_home(self) -> None:
-        status = os.lstat(self.home)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise LedgerError(f"{self.home} belongs to somebody else, or others may write there; give another table")
+        _check_own(self.home)
+
+
+def _check_own(home: Path) -> None:
+    status = os.lstat(home)
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise LedgerError(f"{home} belongs to somebody else, or others may write there; give another folder")
 
 
 def _sync(path: Path) -> None:

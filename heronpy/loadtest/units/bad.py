@@ -57,9 +57,8 @@ def _once(where: Cluster, lines: int, name: str, kind: str) -> tuple[int, float,
 
 
 def _bad_spans(url: str) -> list[tuple[int, int]]:
-    store, _ = command_of(url, NAME)
-    with closing(store):
-        rows = store.snapshot(NAME)
+    with closing(command_of(url, NAME)) as ledger:
+        rows = ledger.snapshot()
     return [(row.begin, row.end) for row in rows if isinstance(row, Span) and row.state is SpanState.BAD]
 
 

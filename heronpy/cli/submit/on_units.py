@@ -1,0 +1,85 @@
+"""What a submit settles and refuses of work units: the site of their topology, and pipelines that wait in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from heronpy.cli import output
+from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, TopologyError
+from heronpy.common.ingest_settings import IngestSettings
+from heronpy.common.settings import Resolved, settings_for
+from heronpy.ingest.ledger.reaching import afters_of
+from heronpy.ingest.options import AFTER_KEY, LEDGER_KEY, LOGS_KEY, PIPELINE_KEY, SITE_KEY, SITE_MARK, site_problem
+from heronpy.plan.component_config import config_of, set_key
+from heronpy.proto import components_of, topology_pb2
+
+
+def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
+    """Give the components of pipelines their site; TopologyError or ConfigError for what cannot work."""
+    parts = {name: part for name, part in components_of(topology).items() if LEDGER_KEY in config_of(part)}
+    if not parts:
+        return
+    given = settings_for(resolved, IngestSettings).site
+    if given and (wrong := site_problem(given)):
+        raise ConfigError(f"heron.ingest.{wrong}")
+    problems: list[str] = []
+    for part in parts.values():
+        config = config_of(part)
+        own = str(config.get(SITE_KEY, ""))
+        problems += site_problems(str(config[PIPELINE_KEY]), own, given, str(config.get(LOGS_KEY, "")))
+        if given:
+            set_key(part.comp.config, SITE_KEY, given)
+    problems += _circles(config_of(part) for part in parts.values())
+    if problems:
+        raise TopologyError("\n".join(dict.fromkeys(problems)))
+
+
+def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[str]:
+    """What is wrong with the site that a program names, and the one of the settings (pure)."""
+    if own and given and own != given:
+        yield (
+            f"pipeline '{pipeline}' has the site {own} by its program and {given} by heron.ingest.site; leave site="
+            " out of the program to submit it on several sites"
+        )
+    if SITE_MARK in logs and not own and not given:
+        yield (
+            f"pipeline '{pipeline}' reads {logs}, and nothing says which site this is; submit it with"
+            " --config-property heron.ingest.site=NAME"
+        )
+
+
+def _circles(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    ledgers: dict[str, dict[str, tuple[str, ...]]] = {}
+    for config in configs:
+        after = tuple(name for name in str(config.get(AFTER_KEY, "")).split(",") if name)
+        ledgers.setdefault(str(config[LEDGER_KEY]), {})[str(config[PIPELINE_KEY])] = after
+    for ledger, pipelines in ledgers.items():
+        if not any(pipelines.values()):
+            continue
+        try:
+            known = afters_of(ledger)
+        except LedgerAwayError as error:
+            output.warning(f"whether pipelines wait in a circle is not known before they run: {error}")
+            known = {}
+        except LedgerError:
+            known = {}  # there is none yet
+        for name in pipelines:
+            circle = circle_of(name, {**known, **pipelines})
+            if circle:
+                yield f"pipelines wait for each other in a circle: {' after '.join(circle)}; leave one `after` out"
+
+
+def circle_of(name: str, afters: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The way from a pipeline back to itself over what it waits for; empty when there is none (pure)."""
+    ways: list[tuple[str, ...]] = [(name,)]
+    known: set[str] = set()
+    while ways:
+        way = ways.pop()
+        for one in afters.get(way[-1], ()):
+            if one == name:
+                return (*way, one)
+            if one not in known:
+                known.add(one)
+                ways.append((*way, one))
+    return ()

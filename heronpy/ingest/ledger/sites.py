@@ -1,0 +1,34 @@
+"""Sites: which of them work, and which have lost their units to others (pure); Ubiq's outages."""
+
+from __future__ import annotations
+
+from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.types import Site
+
+
+def is_down(draft: Draft, site: str) -> bool:
+    """Whether a user has taken a site down."""
+    found = draft.get(Site, site)
+    return found is not None and not found.up
+
+
+def is_lost(draft: Draft, site: str) -> bool:
+    """Whether a site's units may go to others at once: it is down, or all of its workers are silent."""
+    return is_down(draft, site) or draft.view.site_seen(site) < draft.now - policy.SITE_SILENT_S
+
+
+def live(draft: Draft) -> frozenset[str]:
+    """The sites that work: they are not down, and a worker of theirs was seen."""
+    seen = draft.view.worker_sites(draft.now - policy.SITE_SILENT_S)
+    return frozenset(site for site in seen if not is_down(draft, site))
+
+
+def ready_count(draft: Draft, counted: int, sites: frozenset[str]) -> int:
+    """How many of the ready units (`counted` of them) a site that works can take.
+
+    What only a lost site can read waits for that site, and must not keep the others from cutting.
+    """
+    if not sites - {""}:
+        return counted
+    return len({unit for site in sites for unit in draft.view.ready_on(site)})
