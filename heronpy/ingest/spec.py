@@ -61,7 +61,7 @@ class LogUnits:
         decode_errors: str = "strict",
         line_bytes_max: int | str = "32MB",
         unit_bytes: int | str = "32MB",
-        unit_wait_s: float = 2.0,
+        unit_wait_s: float | None = None,
         bytes_per_s: int | str = 0,
         tries_max: int = 3,
         bad_max: int = 100,
@@ -73,13 +73,14 @@ class LogUnits:
         name: of the pipeline, in its ledger and in `heron units`.
         logs: absolute path with wildcards (`*`, `?`, `[...]`, `**` for folders). Links are not followed.
         rows: function(unit) that gives the rows of a `LogUnit`, as a generator or a list.
-        output: `ParquetTable` or `LineFiles`, or your own `Output`.
+        output: `ParquetTable`, `LineFiles` or `SparkBatches`, or your own `Output`.
         workers, keepers: numbers of tasks. Workers run `rows`; keepers look for files and publish. Two keepers, so that
             one may die.
         ledger: its URL, `sqlite:/folder/file` (the default is in HERON_HOME) or `postgresql://user@host/database`.
         until: "now" processes what is there and ends; "forever" follows the files.
         encoding, decode_errors, line_bytes_max: of `unit.lines()`.
-        unit_bytes, unit_wait_s: a unit is cut when so much waits, or the oldest byte has waited so long.
+        unit_bytes, unit_wait_s: a unit is cut when so much waits, or the oldest byte has waited so long; None: 2 s, and
+            10 s with `SparkBatches`.
         bytes_per_s: limit of what is handed out; 0: none.
         tries_max: tries before bytes count as bad, and are cut out. bad_max: bad ranges of one unit before all of it
             has failed, because the fault is not in the bytes.
@@ -103,16 +104,18 @@ class LogUnits:
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise ConfigError(f"pipeline {name!r}: {what} is {number!r}; it must be a whole number of 1 or more")
         url = ledger or default_ledger()
+        output = output.of_pipeline(name)
         config = Config(
             pattern=logs,
             unit_bytes=_bytes(name, "unit_bytes", unit_bytes),
-            unit_wait_s=float(unit_wait_s),
+            unit_wait_s=float(output.unit_wait_s if unit_wait_s is None else unit_wait_s),
             bytes_per_s=float(_bytes(name, "bytes_per_s", bytes_per_s, 0)),
             tries_max=tries_max,
             bad_max=bad_max,
             days=float(days),
             after=tuple(after),
         )
+        config = output.tuned(config)
         options = UnitOptions(
             name,
             logs,
@@ -137,7 +140,7 @@ class LogUnits:
         shared = {OPTIONS_KEY: options, LEDGER_KEY: url, TABLE_KEY: output.table, LOGS_KEY: logs, NO_OUTPUTS: True}
         return [
             LogWorker.spec(name=f"{name}-worker", par=workers, config={**shared, ROWS_KEY: rows}),
-            LogKeeper.spec(name=f"{name}-keeper", par=keepers, config=dict(shared)),
+            LogKeeper.spec(name=f"{name}-keeper", par=keepers, config=shared | output.keeper_config()),
         ]
 
 

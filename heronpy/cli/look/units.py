@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -17,8 +17,10 @@ from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.requests import (
     BadRange,
+    DispatchView,
     Figures,
     ListBad,
+    ListDispatches,
     ListUnits,
     RetryBad,
     RetryFailed,
@@ -69,8 +71,10 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
     with _opened(url, pipeline) as ledger:
         figures = ledger.ask(Show())
         units = [unit for state in _LIVE for unit in ledger.ask(ListUnits(state)).units]
+        dispatches = ledger.ask(ListDispatches()).dispatches
     if as_json:
-        print_json({"pipeline": pipeline, **_figures(figures), "live": msgspec.to_builtins(units)})
+        shown = {"live": msgspec.to_builtins(units), "dispatches": msgspec.to_builtins(dispatches)}
+        print_json({"pipeline": pipeline, **_figures(figures), **shown})
         return
     say(f"{pipeline}  generation {figures.generation}")
     for sentence in _sentences(figures):
@@ -79,13 +83,26 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
         say()
         heads = ("unit", "state", "bytes", "age", "tries", "held by", "begins with", "error")
         print_table(heads, [_row(unit) for unit in units], right=("unit", "bytes", "age", "tries"))
+    if dispatches:
+        _print_dispatches(dispatches)
+
+
+def _print_dispatches(dispatches: Sequence[DispatchView]) -> None:
+    say()
+    heads = ("dispatch", "state", "units", "rows", "bytes", "error")
+    rows = [
+        (str(one.dispatch), one.state.value, str(len(one.units)), f"{one.rows:,}", format_bytes(one.bytes),
+         clean(one.error[:80]))
+        for one in dispatches
+    ]  # fmt: skip
+    print_table(heads, rows, right=("dispatch", "units", "rows", "bytes"))
 
 
 def show_bad(pipeline: str, url: str, retry: bool, as_json: bool) -> None:
     """Print the bad ranges, or have them tried again."""
     with _opened(url, pipeline) as ledger:
         if retry:
-            _say_retried(_all_units(ledger, RetryBad()), as_json)
+            _say_retried(*_all_units(ledger, RetryBad()), as_json)
             return
         ranges: list[BadRange] = []
         more = True
@@ -108,9 +125,9 @@ def show_bad(pipeline: str, url: str, retry: bool, as_json: bool) -> None:
 
 
 def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> None:
-    """Have failed units tried again."""
+    """Have failed units and dispatches tried again."""
     with _opened(url, pipeline) as ledger:
-        _say_retried(_all_units(ledger, RetryFailed(unit)), as_json)
+        _say_retried(*_all_units(ledger, RetryFailed(unit)), as_json)
 
 
 def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
@@ -147,20 +164,29 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 
 # ---- parts ----------------------------------------------------------------------------------
-def _all_units(ledger: Ledger, request: RetryBad | RetryFailed) -> list[int]:
+def _all_units(ledger: Ledger, request: RetryBad | RetryFailed) -> tuple[list[int], list[int]]:
+    """Units and dispatches."""
     units: list[int] = []
+    dispatches: list[int] = []
     while True:
         answer = ledger.ask(request)
         units += answer.units
+        dispatches += answer.dispatches
         if not answer.more:
-            return units
+            return units, dispatches
 
 
-def _say_retried(units: list[int], as_json: bool) -> None:
+def _say_retried(units: list[int], dispatches: list[int], as_json: bool) -> None:
     if as_json:
-        print_json({"units": units})
-    else:
-        say(f"{counted(len(units), 'unit')} to try again" if units else "Nothing to try again")
+        print_json({"units": units, "dispatches": dispatches})
+        return
+    found = ((len(units), "unit"), (len(dispatches), "dispatch"))
+    parts = [_counted(number, name) for number, name in found if number]
+    say(f"{' and '.join(parts)} to try again" if parts else "Nothing to try again")
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number:,} dispatches" if name == "dispatch" and number != 1 else counted(number, name)
 
 
 def _figures(figures: Figures) -> dict[str, Any]:
@@ -187,6 +213,12 @@ def _sentences(figures: Figures) -> Iterator[str]:
     failed = figures.units.get(UnitState.FAILED, (0, 0))[0]
     if failed:
         yield f"{counted(failed, 'failed unit')}: mend the cause, then: heron units retry"
+    if figures.dispatches_open:
+        yield f"{_counted(figures.dispatches_open, 'dispatch')} at Spark"
+    if figures.dispatches_failed:
+        lost = "failed dispatch" if figures.dispatches_failed == 1 else "failed dispatches"
+        held = counted(figures.units_held, "unit")
+        yield f"{figures.dispatches_failed:,} {lost} of {held}: mend the cause, then: heron units retry"
     if figures.paused:
         yield "paused"
 
