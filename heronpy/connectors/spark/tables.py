@@ -86,14 +86,13 @@ def publish_once(tables: list[list[str]], token: int) -> None:
         except FileNotFoundError:
             if lineage_token(target) != token:
                 raise _gone(source, target.parent) from None
-            continue
         except OSError as error:
             if error.errno not in _TAKEN:
                 raise
             if lineage_token(target) != token:
                 raise ConfigError(
                     f"{target} is there and has other rows: the ledger is younger than the table; run 'heron units"
-                    " rebuild', or give another home"
+                    " rebuild', or write to another table"
                 ) from None
             shutil.rmtree(source, ignore_errors=True)
         sync_folder(target.parent)
@@ -107,6 +106,7 @@ def unpublish_own(tables: list[list[str]], token: int) -> None:
             unpublish([[staged, published]])
             continue
         shutil.rmtree(staged, ignore_errors=True)
+        remove_if_empty(Path(staged).parent)
         if lineage_token(Path(published)) == token:
             shutil.rmtree(published, ignore_errors=True)
 
