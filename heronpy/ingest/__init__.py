@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from heronpy.ingest.outputs.base import Writer as Writer
     from heronpy.ingest.outputs.lines import LineFiles as LineFiles
     from heronpy.ingest.outputs.parquet import ParquetTable as ParquetTable
+    from heronpy.ingest.outputs.spark import SparkBatches as SparkBatches
     from heronpy.ingest.spec import LogUnits as LogUnits
     from heronpy.ingest.unit import LogUnit as LogUnit
 
@@ -18,6 +19,7 @@ _HOMES = {
     "Writer": "heronpy.ingest.outputs.base",
     "LineFiles": "heronpy.ingest.outputs.lines",
     "ParquetTable": "heronpy.ingest.outputs.parquet",
+    "SparkBatches": "heronpy.ingest.outputs.spark",
     "LogUnits": "heronpy.ingest.spec",
     "LogUnit": "heronpy.ingest.unit",
 }

@@ -12,7 +12,7 @@ from heronpy.ingest.ledger.ranges import subtract
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange
 from heronpy.ingest.ledger.types import File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
-from heronpy.ingest.outputs.lineage import Lineage
+from heronpy.ingest.outputs.lineage import Lineage, folder_name
 
 _File = tuple[str, int]
 _Spans = dict[_File, list[Bytes]]
@@ -140,7 +140,7 @@ def _overlaps(lineages: Iterable[Lineage]) -> list[str]:
 
 
 def _unit(lineage: Lineage) -> str:
-    return f"unit={lineage.generation}-{lineage.unit}"
+    return lineage.batch or folder_name(lineage.generation, lineage.unit)
 
 
 def _shown(name: _File) -> str:

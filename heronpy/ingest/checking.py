@@ -15,14 +15,15 @@ import msgspec
 
 from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.folders import read_own
+from heronpy.connectors.spark.dispatches import finish_decided, forget_all, is_home, lock_out_gateways
 from heronpy.growing.chunks import read_chunk
 from heronpy.ingest.agreement import disagreements, found_files
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Chunk, Rebuild, Rebuilt, Who
 from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row
 from heronpy.ingest.options import pattern_at
-from heronpy.ingest.outputs.lineage import Lineage, published
-from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.outputs.lineage import Lineage, batches, folder_name, published, units_of
+from heronpy.ingest.outputs.stages import About, Stages
 from heronpy.ingest.unit import MovedError, opened
 
 _RECORD_MAX = 1 << 20
@@ -61,6 +62,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
     compared = gone = 0
     for folder, lineage in published(table):
         problems += _rows_of(folder, lineage)
+    for lineage in later:
         for chunk in lineage.chunks:
             size = chunk.end - chunk.begin
             digest = None
@@ -75,7 +77,8 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
             compared += size
             if digest != chunk.sha256:
                 problems.append(
-                    f"{chunk.key} {chunk.begin}-{chunk.end} has other bytes now than {folder.name} was made of"
+                    f"{chunk.key} {chunk.begin}-{chunk.end} has other bytes now than"
+                    f" {lineage.batch or folder_name(lineage.generation, lineage.unit)} was made of"
                 )
     return Checked(problems, len(later), sum(one.rows for one in later), compared, gone)
 
@@ -85,19 +88,50 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
 
     LedgerError while workers are seen, when units overlap, or when the table does not say which pipeline it is of.
     """
+    stages, about = _about(table, pipeline)
+    if not is_home(stages.home):
+        return _rebuild(ledger, pipeline, table, stages, about)
+    # Nothing is published meanwhile, and nothing that was decided before is published later.
+    lock = lock_out_gateways(stages.home)
+    try:
+        finish_decided(stages.home)
+        answer = _rebuild(ledger, pipeline, table, stages, about)
+        forget_all(stages.home)
+        return answer
+    finally:
+        os.close(lock)
+
+
+def _about(table: str, pipeline: str) -> tuple[Stages, About]:
+    """The stages of the units in a table, and whose they are."""
     stages = Stages(table)
     about = stages.pipeline()
     if about is None:
-        raise LedgerError(f"{table} is no table of work units: it has no {stages.home.name}/pipeline.json")
+        ours = [batch for batch in batches(table) if batch.pipeline == pipeline]
+        if not ours:
+            raise LedgerError(
+                f"{table} is no table of work units: it has no {stages.home.name}/pipeline.json, and no batch of"
+                f" pipeline {pipeline!r}"
+            )
+        last = max(ours, key=lambda batch: (batch.generation, batch.dispatch))
+        stages = Stages(last.home)
+        about = stages.pipeline() or About(pipeline, last.config)
+    elif is_home(stages.home):
+        raise LedgerError(f"{table} is where rows wait for Spark; give the folder to which your function writes")
     if about.pipeline != pipeline:
         raise LedgerError(f"{table} is the table of pipeline {about.pipeline!r}, not of {pipeline!r}")
-    stages = Stages(table, about.replicas)
+    return Stages(str(stages.home.parent), about.replicas), about
+
+
+def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: About) -> Rebuilt:
     with closing(Reached(ledger, pipeline, _command())) as reached:
         try:
-            files = found_files(_lineages(table, pipeline), _bad_records(stages))
+            lineages = _lineages(table, pipeline)
+            files = found_files(lineages, _bad_records(stages))
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
-        answer = reached.ask(Rebuild(about.config, files, stages.highest() + 1))
+        highest = max((stages.highest(), *(one.generation for one in lineages)))
+        answer = reached.ask(Rebuild(about.config, files, highest + 1))
     # What older generations have staged can no longer be published.
     stages.drop_older(answer.generation)
     return answer
@@ -108,7 +142,8 @@ def _lineages(table: str, pipeline: str) -> list[Lineage]:
     others = {one.pipeline for one in found} - {pipeline}
     if others:
         raise LedgerError(f"{table} has units of pipeline {sorted(others)[0]!r}, too; each needs a table of its own")
-    return found
+    # A table that Spark writes may be of several pipelines.
+    return found + [unit for batch in batches(table) if batch.pipeline == pipeline for unit in units_of(batch)]
 
 
 def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]]]:

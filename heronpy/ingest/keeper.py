@@ -13,6 +13,7 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import HeronError, LedgerAwayError
 from heronpy.ingest.asking import Asking
+from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.ledger.requests import (
     Collect,
     Cut,
@@ -27,6 +28,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
 from heronpy.ingest.options import options_of
+from heronpy.ingest.outputs.spark import SparkBatches
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.watch import Watch
 
@@ -56,6 +58,12 @@ class LogKeeper(Spout):
         self._asking = Asking(self._options, Kind.KEEPER, context)
         self._watch: Watch | None = None
         self._generation = 0
+        output = self._options.output
+        self._dispatcher = (
+            Dispatcher(self._options, output, self._stages, context, self.report_error)
+            if isinstance(output, SparkBatches)
+            else None
+        )
         self._clean_at = self._show_at = 0.0
         self._ended = False
         self._figures = MultiAssignableMetrics()
@@ -76,6 +84,8 @@ class LogKeeper(Spout):
 
     def close(self) -> None:
         """Ends the connection."""
+        if self._dispatcher is not None:
+            self._dispatcher.close()
         self._asking.close()
 
     # ---- a round ----------------------------------------------------------------------------
@@ -128,6 +138,11 @@ class LogKeeper(Spout):
 
     def _publish(self) -> bool:
         """Publish what is committed; whether there may be more."""
+        if self._dispatcher is not None:
+            ended = self._dispatcher.turn(self._asking.ask, self._generation, time.monotonic())
+            if ended is None:
+                self._watch = None
+            return bool(ended)
         finished = self._asking.ask(ListFinished()).units
         done = []
         for unit in finished:
@@ -177,7 +192,7 @@ class LogKeeper(Spout):
         if not self._options.bounded or watch is None:
             return
         failed = figures.units.get("failed", (0, 0))[0]
-        open_units = sum(count for count, _ in figures.units.values()) - failed
+        open_units = sum(count for count, _ in figures.units.values()) - failed - figures.units_held
         if not figures.waiting_bytes and not open_units:
             self._stages.mark_end(self._run)
             self._ended = True

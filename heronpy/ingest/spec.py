@@ -32,6 +32,7 @@ from heronpy.ingest.options import (
     site_problem,
 )
 from heronpy.ingest.outputs.base import Output
+from heronpy.ingest.outputs.spark import SparkBatches
 from heronpy.ingest.worker import LogWorker
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -77,7 +78,7 @@ class LogUnits:
         decode_errors: str = "strict",
         line_bytes_max: int | str = "32MB",
         unit_bytes: int | str = "32MB",
-        unit_wait_s: float = 2.0,
+        unit_wait_s: float | None = None,
         bytes_per_s: int | str = 0,
         tries_max: int = 3,
         bad_max: int = 100,
@@ -92,14 +93,15 @@ class LogUnits:
         logs: absolute path with wildcards (`*`, `?`, `[...]`, `**` for folders). Links are not followed. `{site}` in
             its folders before the first wildcard stands for the site.
         rows: function(unit) that gives the rows of a `LogUnit`, as a generator or a list.
-        output: `ParquetTable` or `LineFiles`, or your own `Output`.
+        output: `ParquetTable`, `LineFiles` or `SparkBatches`, or your own `Output`.
         workers, keepers: numbers of tasks. Workers run `rows`; keepers look for files and publish. Two keepers, so that
             one may die.
         ledger: its URL, `sqlite:/folder/file` (the default is in HERON_HOME) or `postgresql://user@host/database`; or a
             list of entries, `[{"until": "2026-12-01T17:00", "urls": [...]}, {"urls": [...]}]`, for several.
         until: "now" processes what is there and ends; "forever" follows the files.
         encoding, decode_errors, line_bytes_max: of `unit.lines()`.
-        unit_bytes, unit_wait_s: a unit is cut when so much waits, or the oldest byte has waited so long.
+        unit_bytes, unit_wait_s: a unit is cut when so much waits, or the oldest byte has waited so long; None: 2 s, and
+            10 s with `SparkBatches`.
         bytes_per_s: limit of what is handed out; 0: none.
         tries_max: tries before bytes count as bad, and are cut out. bad_max: bad ranges of one unit before all of it
             has failed, because the fault is not in the bytes.
@@ -133,16 +135,27 @@ class LogUnits:
         after = _after(name, after, text)
         if site and (wrong := site_problem(site)):
             raise ConfigError(f"pipeline {name!r}: {wrong}")
+        output = output.of_pipeline(name)
+        if isinstance(output, SparkBatches):
+            # Its rows wait in one folder, for one Spark, in the order of one ledger.
+            for what, given in (
+                ("site", site),
+                ("replicas", replicas),
+                ("several ledgers", not isinstance(ledger, str)),
+            ):
+                if given:
+                    raise ConfigError(f"pipeline {name!r}: SparkBatches does not go with {what}; use a ParquetTable")
         config = Config(
             pattern=logs,
             unit_bytes=_bytes(name, "unit_bytes", unit_bytes),
-            unit_wait_s=float(unit_wait_s),
+            unit_wait_s=float(output.unit_wait_s if unit_wait_s is None else unit_wait_s),
             bytes_per_s=float(_bytes(name, "bytes_per_s", bytes_per_s, 0)),
             tries_max=tries_max,
             bad_max=bad_max,
             days=float(days),
             after=after,
         )
+        config = output.tuned(config)
         options = UnitOptions(
             name,
             logs,
@@ -183,7 +196,7 @@ class LogUnits:
         }
         return [
             LogWorker.spec(name=f"{name}-worker", par=workers, config={**shared, ROWS_KEY: rows}),
-            LogKeeper.spec(name=f"{name}-keeper", par=keepers, config=dict(shared)),
+            LogKeeper.spec(name=f"{name}-keeper", par=keepers, config=shared | output.keeper_config()),
         ]
 
 

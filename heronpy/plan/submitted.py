@@ -47,6 +47,8 @@ class Submitted:
     package_archive: str | None = None
     """The package's file that holds all of it, for tasks that load from it; None if a folder was submitted."""
     needs_spark: bool = False
+    dispatch_homes: dict[str, str] = field(default_factory=dict)
+    """Component to the folder in which it hands groups of work units to Spark."""
     settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     """Room to field to resolved value."""
     origins: dict[str, str] = field(default_factory=dict)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError, StateError
-from heronpy.common.folders import make_output
+from heronpy.common.folders import make_output, open_private
 from heronpy.connectors.durable_files import sync_folder
 from heronpy.connectors.spark.handover import Manifest
-from heronpy.connectors.spark.tables import STAGING, drop_staged, stage_object
+from heronpy.connectors.spark.tables import LINEAGE, STAGING, drop_staged, stage_object
 from heronpy.storage.objects.url import Url, is_url, place_of
 
 _STAGING_TRIES = 100
@@ -30,6 +30,7 @@ class Batch:
     id: permanent id, unique among all batches of all topologies that write to a table.
     component, task: the sink task it comes from. number: its number there, increasing and never reused.
     attempt: 1, then 2 ... when it is repeated. rows: number of rows. options: as given to SparkSink.spec.
+    Of work units (`SparkBatches`): `component` is that of their keepers, `task` 0, `number` that of the dispatch.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class Batch:
         self.rows = manifest.rows
         self.options = options
         #: Attempts of this gateway at this batch, and this one among them.
-        self._mark = f"{manifest.incarnation}.{epoch}." if epoch else ""
+        self._mark = manifest.mark or (f"{manifest.incarnation}.{epoch}." if epoch else "")
+        self._lineage = Path(manifest.lineage) if manifest.lineage else None
         self._name = f"{self.id}-{self._mark}{self.attempt}"
         self._shared = shared
         self._staged: dict[Path, Path] = {}
@@ -110,6 +112,8 @@ class Batch:
         pairs = []
         for folder, staged in self._staged.items():
             if staged.is_dir():
+                if self._lineage is not None:
+                    _write(staged / LINEAGE, self._lineage.read_bytes())
                 _sync_tree(staged)
                 sync_folder(staged.parent)
                 pairs.append([str(staged), str(folder / f"batch={self.id}")])
@@ -179,6 +183,11 @@ def _make_staged(staged: Path) -> None:
         else:
             return
     raise StateError(f"something else keeps removing {staged.parent}; no other program may use the folders of a table")
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(open_private(path, os.O_WRONLY | os.O_TRUNC), "wb") as out:
+        out.write(data)
 
 
 def _sync_tree(folder: Path) -> None:

@@ -37,6 +37,7 @@ from heronpy.net.transport import bind, endpoint_of, keys_of
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
 from heronpy.spark.batch import Batch
+from heronpy.spark.dispatches import WithDispatches
 from heronpy.spark.driver import SparkStartError
 from heronpy.spark.gate_thread import GateThread
 from heronpy.spark.inbox import Batches, Inbox
@@ -77,6 +78,9 @@ class Gateway:
             self._shared = SharedRun(open_handover(settings.handover), launch.topology, run)
             self._inbox = SharedInbox(self._shared, epoch)
             make_batch = partial(make_batch, epoch=epoch)
+        self._dispatches: WithDispatches | None = None
+        if launch.submitted.dispatch_homes:
+            self._inbox = self._dispatches = WithDispatches(self._inbox, launch.submitted.dispatch_homes, run, epoch)
         #: Exists once Spark has been up in this run: later start failures are considered transient.
         self._was_up = self._dir / f".up-{run_token(launch.topology_id)}"
         self._last = self._dir / f"{LAST_REPORT}{launch.topology_id}"
@@ -122,6 +126,8 @@ class Gateway:
             if self._gate is not None:
                 self._gate.close()
             self._router.close(linger=100)
+            if self._dispatches is not None:
+                self._dispatches.close()
             if lock is not None:
                 os.close(lock)
         if self._lost is None:

@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -292,10 +292,10 @@ class Inbox:
             raise StateError(f"{path} is missing; restart the sink tasks to write it again") from None
 
 
-def published(manifest: Manifest) -> Outcome:
+def published(manifest: Manifest, how: Callable[[list[list[str]]], None] = publish) -> Outcome:
     """Publish a prepared batch; its outcome, without tables."""
     began = time.monotonic()
-    publish(manifest.tables)
+    how(manifest.tables)
     return Outcome(
         manifest.id,
         COMMITTED,

@@ -141,7 +141,7 @@ class SharedInbox:
         if stands is None or stands.fate is Fate.WITHDRAWN:
             self._clean(folder, stem)
             return None
-        done = published(manifest)
+        done = self._published(manifest)
         for staged, table in manifest.tables:
             # What other gateways have staged of it, or earlier attempts of this one.
             drop_staged(place_of(table).parent, manifest.id, keep=staged.rpartition("/")[2])
@@ -167,12 +167,18 @@ class SharedInbox:
         return self._give_up(folder, stem, manifest, replace(stands, error=error))
 
     def _give_up(self, folder: SharedFolder, stem: str, manifest: Manifest, decision: Decision) -> Outcome:
-        unpublish(decision.tables)
+        self._unpublish(manifest, decision.tables)
         outcome = failed(manifest, decision.error)
         if manifest.checkpoint:
             self._keep_failed(folder, stem, manifest)
         self._record(folder, stem, outcome, bool(manifest.checkpoint))
         return outcome
+
+    def _published(self, manifest: Manifest) -> Outcome:
+        return published(manifest)
+
+    def _unpublish(self, manifest: Manifest, tables: list[list[str]]) -> None:
+        unpublish(tables)
 
     def _keep_failed(self, folder: SharedFolder, stem: str, manifest: Manifest) -> None:
         """Keep rows that no spout will send again."""

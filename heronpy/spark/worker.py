@@ -173,9 +173,7 @@ class Worker:
             function, options = self._function(ticket, manifest)
             batch = self._make_batch(manifest, options)
             session = self._session(manifest)
-            with self._inbox.rows(ticket) as table:
-                frame = session.createDataFrame(table)
-            function(session, frame, batch)
+            function(session, self._frame(ticket, manifest, session), batch)
             tables = batch.staged_tables()
         except Exception as error:
             if self._ending or self._driver.is_lost_by(error):
@@ -190,6 +188,13 @@ class Worker:
             batch.drop_staged()
             manifest.tables, manifest.prepared = [], False
         return None
+
+    def _frame(self, ticket: Ticket, manifest: Manifest, session: Any) -> Any:
+        """The rows as a DataFrame; those of work units are read by Spark alone."""
+        if manifest.inputs:
+            return session.read.parquet(*(f"file://{folder}" for folder in manifest.inputs))
+        with self._inbox.rows(ticket) as table:
+            return session.createDataFrame(table)
 
     def _raised(self, ticket: Ticket, manifest: Manifest, error: Exception) -> Result:
         manifest.raised += 1

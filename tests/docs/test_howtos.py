@@ -45,6 +45,7 @@ def test_the_how_to_about_object_stores_does_what_it_says(bucket: str, home: Pat
 @pytest.mark.heavy
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(420)
-def test_the_how_to_about_spark_does_what_it_says(home: Path) -> None:
-    PageRun(DOCS / "howto" / "spark-sink.md", home.parent / "work", home).run()
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["spark-sink", "units-to-spark"])
+def test_the_how_to_about_spark_does_what_it_says(name: str, home: Path) -> None:
+    PageRun(DOCS / "howto" / f"{name}.md", home.parent / "work", home).run()

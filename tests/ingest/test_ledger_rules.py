@@ -19,6 +19,8 @@ from heronpy.ingest.ledger.requests import (
     Collect,
     Commit,
     Cut,
+    Dispatched,
+    DispatchFailed,
     Failed,
     FoundFile,
     FoundRange,
@@ -29,6 +31,7 @@ from heronpy.ingest.ledger.requests import (
     Lease,
     Line,
     ListBad,
+    ListDispatches,
     ListFinished,
     Lost,
     MakeDispatch,
@@ -48,7 +51,8 @@ from heronpy.ingest.ledger.requests import (
     TryFailed,
     Work,
 )
-from heronpy.ingest.ledger.types import Config, File, FileState, Kind, Span, SpanState, Unit, UnitState
+from heronpy.ingest.ledger.types import Config, DispatchState, File, FileState, Kind, Span, SpanState, Unit, UnitState
+from heronpy.ingest.ledger.validate import validate
 from tests.ingest.ledger_world import Process, World
 
 SMALL = Config(pattern="*.log", unit_bytes=100, unit_wait_s=2.0)
@@ -482,6 +486,36 @@ def test_a_dispatch_is_made_when_it_is_due_and_repeats() -> None:
     assert [len(one.units) for one in world.ask(world.keepers[1], MakeDispatch()).dispatches] == [2, 1]
     assert world.ask(world.keepers[0], ListFinished()).units == ()
     assert world.ask(world.keepers[0], Published((1, 2, 3), 1)).units == 0
+
+
+def test_a_failed_dispatch_waits_for_a_user_and_goes_out_under_another_id() -> None:
+    world = _world(replace(SMALL, dispatch_bytes=150))
+    _see(world, "a", 200)
+    world.ask(world.keepers[0], Cut())
+    for _ in range(2):
+        work = _lease(world)
+        world.ask(world.workers[0], Commit(work.unit, 1, 1, 5, 0.1))
+    (first,) = world.ask(world.keepers[0], MakeDispatch()).dispatches
+    world.ask(world.keepers[0], DispatchFailed(first.id, 1, "Spark says no"))
+    world.ask(world.keepers[1], DispatchFailed(first.id, 1, "Spark says no"))
+    assert world.ask(world.keepers[1], MakeDispatch()).dispatches == ()
+    (shown,) = world.ask(world.user, ListDispatches()).dispatches
+    assert (shown.state, shown.units, shown.rows, shown.bytes) == (DispatchState.FAILED, (1, 2), 10, 200)
+    assert shown.error == "Spark says no"
+    figures = world.ask(world.user, Show())
+    assert (figures.dispatches_open, figures.dispatches_failed, figures.units_held) == (0, 1, 2)
+    # A bounded run does not wait for what waits for a user.
+    assert world.ask(world.workers[0], Lease()).open == 0
+    retried = world.ask(world.user, RetryFailed())
+    assert (retried.units, retried.dispatches) == ((), (2,))
+    # What is said of the old one does not count any more.
+    assert world.ask(world.keepers[1], Dispatched(first.id, 1)).units == 0
+    world.ask(world.keepers[1], DispatchFailed(first.id, 1, "late"))
+    (again,) = world.ask(world.keepers[0], MakeDispatch()).dispatches
+    assert (again.id, again.units) == (2, first.units)
+    assert world.ask(world.keepers[0], Dispatched(2, 1)).units == 2
+    assert world.ask(world.user, ListDispatches()).dispatches == ()
+    assert validate(world.rows()) == []
 
 
 def test_a_rebuilt_ledger_has_holes_as_units_and_fences_the_old_ones() -> None:

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy import TopologyBuilder
+from heronpy.cli.submit.on_engine import file_problems
 from heronpy.common.errors import ConfigError, LedgerError
+from heronpy.connectors.spark.requirements import DISPATCH_KEY, dispatch_homes, needs_spark
 from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.growing.identity import HEAD_BYTES, Mark, digest
 from heronpy.growing.patterns import parse
-from heronpy.ingest import LineFiles, LogUnits, ParquetTable
+from heronpy.ingest import LineFiles, LogUnits, ParquetTable, SparkBatches
 from heronpy.ingest.agreement import disagreements, found_files
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.memory import MemoryStore
@@ -38,7 +41,8 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import Config, Kind
 from heronpy.ingest.marks import head_text, is_marked, mark_from, tail_text
-from heronpy.ingest.outputs.lineage import Lineage, Range, published
+from heronpy.ingest.options import OPTIONS_KEY
+from heronpy.ingest.outputs.lineage import BatchLineage, Lineage, Range, batches, published, units_of
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.unit import LogUnit, MovedError, middle
@@ -212,9 +216,18 @@ def test_damaged_and_renamed_lineage_is_named(tmp_path: Path) -> None:
         list(published(str(tmp_path / "t")))
 
 
+def columnar(kind: type, table: Path) -> ParquetTable:
+    """Both outputs that stage Parquet files."""
+    schema = {"user": "string", "ms": "int64"}
+    if kind is SparkBatches:
+        return SparkBatches("module.function", schema, home=str(table))
+    return ParquetTable(str(table), schema)
+
+
+@pytest.mark.parametrize("kind", [ParquetTable, SparkBatches])
 @pytest.mark.parametrize("row", [["a"], ["a", "b"], ["a", 1 << 70], {"user": "a"}, "text", [1, 1]])
-def test_a_row_that_does_not_fit_is_an_error_of_its_own(tmp_path: Path, row: Any) -> None:
-    table = ParquetTable(str(tmp_path / "t"), {"user": "string", "ms": "int64"})
+def test_a_row_that_does_not_fit_is_an_error_of_its_own(tmp_path: Path, row: Any, kind: type) -> None:
+    table = columnar(kind, tmp_path / "t")
     writer = table.open(tmp_path, "{}")
     assert writer.write(["b", 2]) == 1
     with pytest.raises((TypeError, ValueError)):
@@ -222,11 +235,12 @@ def test_a_row_that_does_not_fit_is_an_error_of_its_own(tmp_path: Path, row: Any
     writer.discard()
 
 
-def test_rows_of_all_shapes_are_in_the_file_with_their_lineage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ParquetTable, SparkBatches])
+def test_rows_of_all_shapes_are_in_the_file_with_their_lineage(tmp_path: Path, kind: type) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = ParquetTable(str(tmp_path / "t"), {"user": "string", "ms": "int64"})
+    table = columnar(kind, tmp_path / "t")
     writer = table.open(tmp_path, "who")
     writer.write(["a", 1])
     writer.write({"ms": 2, "user": "b"})
@@ -267,6 +281,77 @@ def test_a_relative_table_and_an_unknown_type_are_refused() -> None:
         LineFiles("table")
     with pytest.raises(ConfigError, match="pyarrow has no type 'number'"):
         ParquetTable("/t", {"a": "number"})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"home": "relative"}, "absolute path"),
+        ({"home": "/data/[x]"}, "which Spark takes for patterns"),
+        ({"schema": {"at": "timestamp[ns]"}}, r"column 'at' of SparkBatches is timestamp\[ns\].*use timestamp\[us\]"),
+        ({"schema": {"at": "time64[us]"}}, "use int64"),
+        ({"schema": {}}, "at least one column"),
+        ({"aggregate": None}, "aggregate="),
+        ({"aggregate": "function"}, "module.function"),
+        ({"dispatch_bytes": "much"}, "dispatch_bytes of SparkBatches is 'much'"),
+        ({"dispatch_wait_s": -1}, "dispatch_wait_s of SparkBatches is -1"),
+        ({"lock": object()}, "plain values"),
+    ],
+)
+def test_what_spark_could_not_do_is_refused_where_it_is_specified(given: dict[str, Any], words: str) -> None:
+    good = {"aggregate": "module.function", "schema": {"a": "string"}}
+    with pytest.raises(ConfigError, match=words):
+        SparkBatches(**{**good, **given})
+
+
+def test_a_pipeline_to_spark_says_so_in_its_specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    output = SparkBatches(
+        "module.function", {"a": "string"}, dispatch_bytes="1MB", dispatch_wait_s=2, out=tmp_path / "o"
+    )
+    assert output.options == {"out": str(tmp_path / "o")}
+    builder = TopologyBuilder("t")
+    builder.add_spec(*LogUnits.specs("p", logs="/logs/*.log", rows=len, output=output))
+    topology = builder.build()
+    assert needs_spark(topology)
+    assert dispatch_homes(topology) == {"p-keeper": f"{tmp_path}/units/p/_units"}
+    worker, keeper = LogUnits.specs("p", logs="/logs/*.log", rows=len, output=output)
+    config = keeper.custom_config[OPTIONS_KEY].config
+    assert (config.unit_wait_s, config.dispatch_bytes, config.dispatch_wait_s) == (10.0, 1 << 20, 2.0)
+    assert DISPATCH_KEY not in worker.custom_config
+    [refused] = {text.partition("writes ")[2] for text in file_problems(topology, [Path("/logs")]) if "writes" in text}
+    assert refused.startswith(f"{tmp_path}/units/p, which other hosts may not have; put it below heron.engine.shared")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"site": "east"}, "the site"),
+        ({"replicas": ["/r"]}, "replicas"),
+        ({"ledger": [{"urls": ["sqlite:/l/a.db"]}]}, "several ledgers"),
+    ],
+)
+def test_rows_for_spark_wait_in_one_place(given: dict[str, Any], words: str) -> None:
+    output = SparkBatches("module.function", {"a": "string"})
+    with pytest.raises(ConfigError, match=f"SparkBatches does not go with {words}"):
+        LogUnits.specs("p", logs="/logs/*.log", rows=len, output=output, **given)
+
+
+@pytest.mark.parametrize("broken", ["", "{}", '{"pipeline": 1}', "not json"])
+def test_a_damaged_lineage_of_a_batch_is_named(tmp_path: Path, broken: str) -> None:
+    folder = tmp_path / "batch=p-1-2"
+    folder.mkdir()
+    assert list(batches(str(tmp_path))) == [], "one of a SparkSink"
+    (folder / "_batch.json").write_text(broken)
+    with pytest.raises(LedgerError, match="restore it, or remove the folder and rebuild"):
+        list(batches(str(tmp_path)))
+    record = BatchLineage("p", 1, 2, 7, "/home", Config(pattern="/x"), (lineage(),))
+    (folder / "_batch.json").write_bytes(record.to_json())
+    assert list(batches(str(tmp_path))) == [record]
+    assert [unit.batch for unit in units_of(record)] == ["batch=p-1-2"]
+    folder.rename(tmp_path / "batch=p-1-3")
+    with pytest.raises(LedgerError, match="was renamed"):
+        list(batches(str(tmp_path)))
 
 
 # ---- ledger and table -----------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -16,8 +16,10 @@ from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of
 from heronpy.ingest.ledger.requests import (
     BadRange,
+    DispatchView,
     Figures,
     ListBad,
+    ListDispatches,
     ListUnits,
     RetryBad,
     RetryFailed,
@@ -72,8 +74,10 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
     with _opened(url, pipeline) as ledger:
         figures = ledger.ask(Show())
         units = [unit for state in _LIVE for unit in ledger.ask(ListUnits(state)).units]
+        dispatches = ledger.ask(ListDispatches()).dispatches
     if as_json:
-        print_json({"pipeline": pipeline, **_figures(figures), "live": msgspec.to_builtins(units)})
+        shown = {"live": msgspec.to_builtins(units), "dispatches": msgspec.to_builtins(dispatches)}
+        print_json({"pipeline": pipeline, **_figures(figures), **shown})
         return
     say(f"{pipeline}  generation {figures.generation}")
     for sentence in _sentences(figures):
@@ -88,6 +92,8 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
         heads = ("unit", "state", "bytes", "age", "tries", *site, "held by", "begins with", "waits for", "error")
         rows = [_row(unit, bool(figures.sites)) for unit in units]
         print_table(heads, rows, right=("unit", "bytes", "age", "tries"))
+    if dispatches:
+        _print_dispatches(dispatches)
 
 
 def set_site(pipeline: str, site: str, up: bool, url: str, as_json: bool) -> None:
@@ -106,11 +112,22 @@ def set_site(pipeline: str, site: str, up: bool, url: str, as_json: bool) -> Non
         say(f"Site {site} takes no units of pipeline '{pipeline}'; {counted(freed, 'unit')} free for others")
 
 
+def _print_dispatches(dispatches: Sequence[DispatchView]) -> None:
+    say()
+    heads = ("dispatch", "state", "units", "rows", "bytes", "error")
+    rows = [
+        (str(one.dispatch), one.state.value, str(len(one.units)), f"{one.rows:,}", format_bytes(one.bytes),
+         clean(one.error[:80]))
+        for one in dispatches
+    ]  # fmt: skip
+    print_table(heads, rows, right=("dispatch", "units", "rows", "bytes"))
+
+
 def show_bad(pipeline: str, url: str, retry: bool, as_json: bool) -> None:
     """Print the bad ranges, or have them tried again."""
     with _opened(url, pipeline) as ledger:
         if retry:
-            _say_retried(_all_units(ledger, RetryBad()), as_json)
+            _say_retried(*_all_units(ledger, RetryBad()), as_json)
             return
         ranges: list[BadRange] = []
         more = True
@@ -133,9 +150,9 @@ def show_bad(pipeline: str, url: str, retry: bool, as_json: bool) -> None:
 
 
 def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> None:
-    """Have failed units tried again."""
+    """Have failed units and dispatches tried again."""
     with _opened(url, pipeline) as ledger:
-        _say_retried(_all_units(ledger, RetryFailed(unit)), as_json)
+        _say_retried(*_all_units(ledger, RetryFailed(unit)), as_json)
 
 
 def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
@@ -172,20 +189,29 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 
 # ---- parts ----------------------------------------------------------------------------------
-def _all_units(ledger: Reached, request: RetryBad | RetryFailed) -> list[int]:
+def _all_units(ledger: Reached, request: RetryBad | RetryFailed) -> tuple[list[int], list[int]]:
+    """Units and dispatches."""
     units: list[int] = []
+    dispatches: list[int] = []
     while True:
         answer = ledger.ask(request)
         units += answer.units
+        dispatches += answer.dispatches
         if not answer.more:
-            return units
+            return units, dispatches
 
 
-def _say_retried(units: list[int], as_json: bool) -> None:
+def _say_retried(units: list[int], dispatches: list[int], as_json: bool) -> None:
     if as_json:
-        print_json({"units": units})
-    else:
-        say(f"{counted(len(units), 'unit')} to try again" if units else "Nothing to try again")
+        print_json({"units": units, "dispatches": dispatches})
+        return
+    found = ((len(units), "unit"), (len(dispatches), "dispatch"))
+    parts = [_counted(number, name) for number, name in found if number]
+    say(f"{' and '.join(parts)} to try again" if parts else "Nothing to try again")
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number:,} dispatches" if name == "dispatch" and number != 1 else counted(number, name)
 
 
 def _figures(figures: Figures) -> dict[str, Any]:
@@ -216,6 +242,12 @@ def _sentences(figures: Figures) -> Iterator[str]:
         yield "sites " + ", ".join(
             site.name if site.state == "up" else f"{site.name} ({site.state})" for site in figures.sites
         )
+    if figures.dispatches_open:
+        yield f"{_counted(figures.dispatches_open, 'dispatch')} at Spark"
+    if figures.dispatches_failed:
+        lost = "failed dispatch" if figures.dispatches_failed == 1 else "failed dispatches"
+        held = counted(figures.units_held, "unit")
+        yield f"{figures.dispatches_failed:,} {lost} of {held}: mend the cause, then: heron units retry"
     if figures.paused:
         yield "paused"
 

@@ -151,7 +151,7 @@ def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iter
     settings, shared = settings_for(resolved, SparkSettings), shared_folders(resolved)
     if not settings.handover:
         yield (
-            "a SparkSink on several hosts needs a place for its batches that all of them reach; set"
+            "Spark on several hosts needs a place for batches that all of them reach; set"
             " heron.spark.handover to a folder below heron.engine.shared (engine.yaml), or to a URL"
         )
     elif not isinstance(place := place_of(settings.handover), Url) and not is_shared(place, shared):

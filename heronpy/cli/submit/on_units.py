@@ -9,6 +9,7 @@ from heronpy.cli import output
 from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, TopologyError
 from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import Resolved, settings_for
+from heronpy.connectors.spark.requirements import DISPATCH_KEY
 from heronpy.ingest.ledger.reaching import afters_of
 from heronpy.ingest.options import AFTER_KEY, LEDGER_KEY, LOGS_KEY, PIPELINE_KEY, SITE_KEY, SITE_MARK, site_problem
 from heronpy.plan.component_config import config_of, set_key
@@ -28,6 +29,11 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
         config = config_of(part)
         own = str(config.get(SITE_KEY, ""))
         problems += site_problems(str(config[PIPELINE_KEY]), own, given, str(config.get(LOGS_KEY, "")))
+        if given and DISPATCH_KEY in config:
+            problems.append(
+                f"pipeline '{config[PIPELINE_KEY]}' has SparkBatches, which does not go with the site {given}; use a"
+                " ParquetTable, or submit it without heron.ingest.site"
+            )
         if given:
             set_key(part.comp.config, SITE_KEY, given)
     problems += _circles(config_of(part) for part in parts.values())

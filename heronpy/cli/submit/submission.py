@@ -42,6 +42,7 @@ from heronpy.common.setting_types import (
 )
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark import needs_spark
+from heronpy.connectors.spark.requirements import dispatch_homes
 from heronpy.net import curve, door_keys, private, transport
 from heronpy.packing import pack
 from heronpy.packing.requests import ResourceRequest, requests_of
@@ -307,6 +308,7 @@ def _submitted(session: Session, planned: Planned, loaded: Loaded, package_dir: 
         package_main=loaded.main_file if package_dir else None,
         package_archive=archive_in(package_dir).name if package_dir and not loaded.is_folder else None,
         needs_spark=planned.needs_spark,
+        dispatch_homes=dispatch_homes(topology),
         # Hosts of an engine have another HERON_HOME, so a folder of this one has to be named to them.
         settings=resolved.settings
         if planned.engine and reliability_mode(topology) == "EFFECTIVELY_ONCE"

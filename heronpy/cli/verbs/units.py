@@ -70,7 +70,10 @@ def bad_command(**flags: Any) -> None:
 @_ledger
 @json_flag
 def retry_command(**flags: Any) -> None:
-    """Try failed units again, or one of them: after a fix."""
+    """Try failed units again, or one of them: after a fix.
+
+    Without a unit also what Spark has given up: failed dispatches.
+    """
     from heronpy.cli.look.units import retry_failed
 
     retry_failed(**flags)

@@ -70,6 +70,11 @@ class Manifest:
     run_s: float = 0.0
     #: Pairs [staged folder, published folder]; decided when `prepared` is.
     tables: list[list[str]] = field(default_factory=list)
+    #: Of a dispatch of work units (dispatches.py), else empty: the folders of Parquet files that are its rows, the file
+    #: that says which bytes they are made of, and what distinguishes the attempts of the gateway that works on it.
+    inputs: list[str] = field(default_factory=list)
+    lineage: str = ""
+    mark: str = ""
 
     @property
     def stem(self) -> str:

@@ -15,9 +15,14 @@ import msgspec
 import zmq
 
 from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import SparkSettings
+from heronpy.common.settings import settings_for
+from heronpy.connectors.durable_files import run_token
+from heronpy.connectors.spark.handover import gateway_endpoint
 from heronpy.net.curve import Keys
-from heronpy.net.transport import connect
+from heronpy.net.transport import connect, keys_of
 from heronpy.net.zsock import configure
+from heronpy.plan.launch import LaunchSpec
 
 log = logging.getLogger("heronpy.spark.sink")
 
@@ -69,6 +74,22 @@ def decode(data: bytes) -> Message | None:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def link_to_gateway(launch: LaunchSpec, component: str, task: int, incarnation: int) -> GatewayLink:
+    """The link of a task that is no sink; `component` by its safe name."""
+    place = settings_for(launch, SparkSettings).handover
+    if not place:
+        return GatewayLink(gateway_endpoint(launch.sockets_dir), component, task, incarnation)
+    from heronpy.connectors.spark.shared import SharedRun, open_handover  # for several hosts only
+
+    shared = SharedRun(open_handover(place), launch.topology, run_token(launch.topology_id))
+
+    def gateway() -> str | None:
+        found = shared.gateway()
+        return found.endpoint if found is not None else None
+
+    return GatewayLink(gateway, component, task, incarnation, keys_of(launch))
 
 
 class GatewayLink:

@@ -18,6 +18,8 @@ from heronpy.proto import topology_pb2
 JAVA_MIN = 17
 #: A component with this configuration key set to "true" hands batches to the Spark gateway.
 SINK_KEY = "spark.sink"
+#: A component with this key hands dispatches of work units to it; its value is their folder.
+DISPATCH_KEY = "spark.dispatches"
 _INSTALL = "pip install 'heronpy[spark]'"
 _INSTALL_CONNECT = "pip install 'heronpy[spark-connect]'"
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn|k8s://.+")
@@ -29,7 +31,14 @@ _REACH_S = 5.0
 def needs_spark(topology: topology_pb2.Topology) -> bool:
     """Whether any component of this topology hands batches to Spark. Reads plain strings only."""
     components = [spout.comp for spout in topology.spouts] + [bolt.comp for bolt in topology.bolts]
-    return any(kv.key == SINK_KEY and kv.value == "true" for c in components for kv in c.config.kvs)
+    is_sink = any(kv.key == SINK_KEY and kv.value == "true" for c in components for kv in c.config.kvs)
+    return is_sink or bool(dispatch_homes(topology))
+
+
+def dispatch_homes(topology: topology_pb2.Topology) -> dict[str, str]:
+    """The components that hand dispatches of work units to Spark, and the folder where each one does."""
+    components = [spout.comp for spout in topology.spouts] + [bolt.comp for bolt in topology.bolts]
+    return {c.name: kv.value for c in components for kv in c.config.kvs if kv.key == DISPATCH_KEY and kv.value}
 
 
 def is_connect(master: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -19,6 +20,8 @@ from heronpy.storage.objects.port import MissingObjectError, Objects
 from heronpy.storage.objects.url import Url, is_url, place_of
 
 STAGING = "_staging"
+#: In a published folder of a dispatch: the bytes that its rows are made of, and its token.
+LINEAGE = "_batch.json"
 #: The one file of a batch in an object store.
 PART = "part-00000.parquet"
 #: How long a request to an object store is repeated.
@@ -66,6 +69,54 @@ def _move(staged: Path, published: Path) -> None:
             raise
     os.rename(staged, published)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def publish_once(tables: list[list[str]], token: int) -> None:
+    """The same for a dispatch of work units: what is there already stays.
+
+    ConfigError when that is not of this dispatch, which the token tells.
+    """
+    for staged, published in tables:
+        if is_url(staged):
+            _publish_object(staged, published)
+            continue
+        source, target = Path(staged), Path(published)
+        try:
+            os.rename(source, target)
+        except FileNotFoundError:
+            if lineage_token(target) != token:
+                raise _gone(source, target.parent) from None
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+            if lineage_token(target) != token:
+                raise ConfigError(
+                    f"{target} is there and has other rows: the ledger is younger than the table; run 'heron units"
+                    " rebuild', or write to another table"
+                ) from None
+            shutil.rmtree(source, ignore_errors=True)
+        sync_folder(target.parent)
+        remove_if_empty(source.parent)
+
+
+def unpublish_own(tables: list[list[str]], token: int) -> None:
+    """Remove what a dispatch that is given up has staged or published, and nothing of another one."""
+    for staged, published in tables:
+        if is_url(staged):
+            unpublish([[staged, published]])
+            continue
+        shutil.rmtree(staged, ignore_errors=True)
+        remove_if_empty(Path(staged).parent)
+        if lineage_token(Path(published)) == token:
+            shutil.rmtree(published, ignore_errors=True)
+
+
+def lineage_token(folder: Path) -> int | None:
+    """Which rows a folder of a dispatch has; None when it does not say."""
+    try:
+        return int(json.loads((folder / LINEAGE).read_bytes())["token"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _publish_object(staged: str, published: str) -> None:

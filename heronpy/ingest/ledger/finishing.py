@@ -131,6 +131,25 @@ def dispatch_failed(draft: Draft, request: DispatchFailed, who: Who) -> Settled:
     return Settled(0)
 
 
+def dispatch_again(draft: Draft, failed: Dispatch) -> int:
+    """The units of a failed dispatch in a new one: what is known of the old one outside the ledger stays void."""
+    pipeline = draft.pipeline
+    new = Dispatch(pipeline.next_dispatch, failed.units, DispatchState.OPEN)
+    draft.put(replace(pipeline, next_dispatch=pipeline.next_dispatch + 1))
+    draft.drop(failed)
+    draft.put(new)
+    for number in failed.units:
+        unit = draft.get(Unit, number)
+        if unit is not None:
+            draft.put(replace(unit, dispatch=new.id))
+    return new.id
+
+
+def units_held(draft: Draft) -> int:
+    """Committed units that wait for a user, because their dispatch has failed."""
+    return sum(len(one.units) for one in draft.view.dispatches() if one.state is DispatchState.FAILED)
+
+
 def which_live(draft: Draft, request: WhichLive, who: Who) -> Live:
     """See `WhichLive`."""
     return Live(tuple(number for number in request.units if draft.get(Unit, number) is not None))

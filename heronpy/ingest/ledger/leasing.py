@@ -8,6 +8,7 @@ from heapq import merge
 
 from heronpy.ingest.ledger import failing, policy, sites, waits
 from heronpy.ingest.ledger.draft import Draft, shortened
+from heronpy.ingest.ledger.finishing import units_held
 from heronpy.ingest.ledger.requests import (
     Bad,
     Brake,
@@ -48,7 +49,8 @@ def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
                 return _hand_out(draft, unit, unit.id in orphans, who)
             whys.add(why)
         brake = Brake.AFTER if Brake.AFTER in whys else Brake.LATER if whys else Brake.NOTHING
-    return Idle(brake, wait_s, sum(count for state, (count, _) in totals.items() if state is not UnitState.FAILED))
+    open_units = sum(count for state, (count, _) in totals.items() if state is not UnitState.FAILED)
+    return Idle(brake, wait_s, open_units - units_held(draft) if open_units else 0)
 
 
 def _candidates(draft: Draft, orphans: dict[int, Unit]) -> Iterator[Unit]:

@@ -44,6 +44,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Draft, Any, Who], Any]] = {
     requests.Show: users.show,
     requests.ListUnits: users.list_units,
     requests.ListBad: users.list_bad,
+    requests.ListDispatches: users.list_dispatches,
     requests.RetryBad: users.retry_bad,
     requests.RetryFailed: users.retry_failed,
     requests.SetSite: users.set_site,

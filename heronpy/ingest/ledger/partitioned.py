@@ -295,7 +295,12 @@ class PartitionedLedger:
         ledgers = [self._of(one)] if one is not None else self._in_order()
         answers = [ledger.ask(cast("Request[requests.Retried]", request)) for ledger in ledgers]
         units = tuple(number for answer in answers for number in answer.units)
-        return requests.Retried(units, any(answer.more for answer in answers))
+        dispatches = tuple(number for answer in answers for number in answer.dispatches)
+        return requests.Retried(units, any(answer.more for answer in answers), dispatches)
+
+    def _list_dispatches(self, request: requests.ListDispatches) -> requests.Dispatches:
+        answers = (ledger.ask(request) for ledger in self._in_order())
+        return requests.Dispatches(tuple(one for answer in answers for one in answer.dispatches))
 
     def _list_units(self, request: requests.ListUnits) -> requests.Units:
         found = [unit for ledger in self._in_order() for unit in ledger.ask(request).units]
@@ -346,6 +351,7 @@ def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
         dispatches_failed=one.dispatches_failed + other.dispatches_failed,
         sites_down=tuple(sorted({*one.sites_down, *other.sites_down})),
         sites=_sites_added((*one.sites, *other.sites)),
+        units_held=one.units_held + other.units_held,
     )
 
 
@@ -394,5 +400,6 @@ _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.RetryFailed: PartitionedLedger._retry,
     requests.ListUnits: PartitionedLedger._list_units,
     requests.ListBad: PartitionedLedger._list_bad,
+    requests.ListDispatches: PartitionedLedger._list_dispatches,
     requests.Show: PartitionedLedger._show,
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Span, UnitState
+from heronpy.ingest.ledger.types import Config, Copy, DispatchState, File, Kind, Span, UnitState
 
 A = TypeVar("A", covariant=True)
 
@@ -265,7 +265,7 @@ class Dispatched(Request[Settled]):
 
 @dataclass(frozen=True, slots=True)
 class DispatchFailed(Request[Settled]):
-    """It fails for good: it is not handed over again until a user retries it."""
+    """It fails for good: its units wait until a user retries them, in a dispatch of another id."""
 
     id: int
     generation: int
@@ -474,10 +474,11 @@ class SplitAt(Request[Judged]):
 # ---- users ----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """`more`: ask again."""
+    """`more`: ask again. `dispatches`: the new ones that have the units of failed ones."""
 
     units: tuple[int, ...]
     more: bool
+    dispatches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,7 +491,11 @@ class RetryBad(Request[Retried]):
 
 @dataclass(frozen=True, slots=True)
 class RetryFailed(Request[Retried]):
-    """Failed units, or one of them, and failed dispatches are tried again from the start."""
+    """Failed units, or one of them, are tried again from the start.
+
+    Without `unit` those of failed dispatches go to Spark again, in a dispatch of another id: nothing of the failed one
+    can be published any more.
+    """
 
     unit: int | None = None
     limit: int = 1_000
@@ -608,6 +613,8 @@ class Figures:
     sites_down: tuple[str, ...]
     #: Empty for a pipeline that names no site.
     sites: tuple[SiteView, ...] = ()
+    #: Committed units that are in failed dispatches.
+    units_held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -646,6 +653,28 @@ class ListUnits(Request[Units]):
 
 
 @dataclass(frozen=True, slots=True)
+class DispatchView:
+    """`rows` and `bytes` are those of its units."""
+
+    dispatch: int
+    state: DispatchState
+    units: tuple[int, ...]
+    rows: int
+    bytes: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatches:
+    dispatches: tuple[DispatchView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListDispatches(Request[Dispatches]):
+    """All dispatches that are not published, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class BadRange:
     key: str
     generation: int
@@ -670,7 +699,15 @@ class ListBad(Request[BadRanges]):
 
 
 #: Requests that change nothing.
-READS: tuple[type[Request[object]], ...] = (ListFiles, ListFinished, WhichLive, Show, ListUnits, ListBad)
+READS: tuple[type[Request[object]], ...] = (
+    ListFiles,
+    ListFinished,
+    WhichLive,
+    Show,
+    ListUnits,
+    ListBad,
+    ListDispatches,
+)
 #: Requests that may be carried out twice, with the same effect and a true answer: they need no number.
 UNNUMBERED: tuple[type[Request[object]], ...] = (
     *READS,

@@ -9,12 +9,16 @@ from statistics import median
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy, sites, waits
 from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.finishing import dispatch_again, units_held
 from heronpy.ingest.ledger.requests import (
     Alive,
     BadRange,
     BadRanges,
+    Dispatches,
+    DispatchView,
     Figures,
     ListBad,
+    ListDispatches,
     ListUnits,
     Pause,
     Retried,
@@ -30,7 +34,7 @@ from heronpy.ingest.ledger.requests import (
     Who,
 )
 from heronpy.ingest.ledger.store import SiteSums
-from heronpy.ingest.ledger.types import PART, Dispatch, DispatchState, File, Kind, Site, Span, Unit, UnitState
+from heronpy.ingest.ledger.types import PART, DispatchState, File, Kind, Site, Span, Unit, UnitState
 
 #: Rows of one list or one retry.
 PAGE_MAX = 1_000
@@ -61,6 +65,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         dispatches_failed=dispatches.count(DispatchState.FAILED),
         sites_down=tuple(site.name for site in view.sites() if not site.up),
         sites=tuple(_sites(draft)),
+        units_held=units_held(draft),
     )
 
 
@@ -95,6 +100,16 @@ def _view(draft: Draft, unit: Unit, site: str) -> UnitView:
         chunks=draft.chunks(unit.id, site),
         waits=waits.words(draft, unit),
     )
+
+
+def list_dispatches(draft: Draft, request: ListDispatches, who: Who) -> Dispatches:
+    """See `ListDispatches`."""
+    found = []
+    for one in draft.view.dispatches():
+        units = [unit for number in one.units if (unit := draft.get(Unit, number)) is not None]
+        rows, size = sum(unit.rows for unit in units), sum(unit.bytes for unit in units)
+        found.append(DispatchView(one.id, one.state, one.units, rows, size, one.error))
+    return Dispatches(tuple(found))
 
 
 def list_bad(draft: Draft, request: ListBad, who: Who) -> BadRanges:
@@ -134,6 +149,7 @@ def retry_bad(draft: Draft, request: RetryBad, who: Who) -> Retried:
 def retry_failed(draft: Draft, request: RetryFailed, who: Who) -> Retried:
     """See `RetryFailed`."""
     limit = max(1, min(request.limit, PAGE_MAX))
+    dispatches: tuple[int, ...] = ()
     if request.unit is not None:
         one = draft.get(Unit, request.unit)
         if one is None or one.state is not UnitState.FAILED:
@@ -141,12 +157,11 @@ def retry_failed(draft: Draft, request: RetryFailed, who: Who) -> Retried:
         found = [one]
     else:
         found = list(draft.view.units(UnitState.FAILED, (-1, -1), limit + 1))
-        for dispatch in draft.view.dispatches():
-            if dispatch.state is DispatchState.FAILED:
-                draft.put(Dispatch(dispatch.id, dispatch.units, DispatchState.OPEN))
+        lost = [dispatch for dispatch in draft.view.dispatches() if dispatch.state is DispatchState.FAILED]
+        dispatches = tuple(dispatch_again(draft, dispatch) for dispatch in lost)
     for unit in found[:limit]:
         draft.put(replace(unit, state=UnitState.READY, tries=0, suspect="", until=draft.now, site="", site_until=0.0))
-    return Retried(tuple(unit.id for unit in found[:limit]), len(found) > limit)
+    return Retried(tuple(unit.id for unit in found[:limit]), len(found) > limit, dispatches)
 
 
 def set_site(draft: Draft, request: SetSite, who: Who) -> SiteSet:

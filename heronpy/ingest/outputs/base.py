@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from heronpy.common.errors import ConfigError
+from heronpy.ingest.ledger.types import Config
 
 
 class Writer(ABC):
@@ -37,11 +38,26 @@ class Writer(ABC):
 class Output(ABC):
     """A table: a folder in which each published unit is a folder `unit=<generation>-<id>`."""
 
+    #: How long the oldest byte waits until a unit is cut, if the pipeline does not say.
+    unit_wait_s: ClassVar[float] = 2.0
+
     def __init__(self, table: str) -> None:
         path = Path(table)
         if not path.is_absolute() or ".." in path.parts:
             raise ConfigError(f"the table of an output must be an absolute path without '..', not {table!r}")
         self.table = str(path)
+
+    def of_pipeline(self, pipeline: str) -> Output:
+        """The output of the pipeline of this name."""
+        return self
+
+    def tuned(self, config: Config) -> Config:
+        """The numbers of the pipeline as this output needs them."""
+        return config
+
+    def keeper_config(self) -> dict[str, str]:
+        """What a submit must see of it, as configuration of the keepers."""
+        return {}
 
     @abstractmethod
     def open(self, stage: Path, lineage: str) -> Writer:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from heronpy.common.errors import LedgerError
 from heronpy.common.folders import read_own
+from heronpy.connectors.spark.tables import LINEAGE
+from heronpy.ingest.ledger.types import Config
 
 FILE = "_unit.json"
 _PREFIX = "unit="
+_BATCH = "batch="
 #: Of one record; a unit has at most 256 ranges.
 _MAX_BYTES = 4 << 20
+#: Of the record of a dispatch of at most 256 units.
+_BATCH_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +46,59 @@ class Lineage:
     attempt: int
     rows: int
     chunks: tuple[Range, ...]
+    #: The folder in which it was published together with others; "" for a folder of its own.
+    batch: str = ""
 
     def to_json(self) -> str:
         """One line of JSON."""
         return msgspec.json.encode(self).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLineage:
+    """What a dispatch has published: `_batch.json` in its folders."""
+
+    pipeline: str
+    generation: int
+    dispatch: int
+    token: int
+    #: Where its units were staged, and records of bad ranges are.
+    home: str
+    config: Config
+    units: tuple[Lineage, ...]
+
+    def to_json(self) -> bytes:
+        """One line of JSON."""
+        return msgspec.json.encode(self)
+
+
+def batches(table: str) -> Iterator[BatchLineage]:
+    """What the dispatches say that have published into a table, by name; LedgerError for a damaged record.
+
+    A folder `batch=...` without record is one of a SparkSink.
+    """
+    try:
+        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(_BATCH))
+    except FileNotFoundError:
+        return
+    for folder in folders:
+        try:
+            data = read_own(folder / LINEAGE, _BATCH_MAX_BYTES)
+            found = msgspec.json.decode(data, type=BatchLineage)
+        except FileNotFoundError:
+            continue
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise _unreadable(folder / LINEAGE, error) from None
+        name = f"{_BATCH}{found.pipeline}-{found.generation}-{found.dispatch}"
+        if folder.name != name:
+            raise LedgerError(f"{folder} has the record of {name}; one was renamed")
+        yield found
+
+
+def units_of(batch: BatchLineage) -> list[Lineage]:
+    """The units of a dispatch, which know its folder."""
+    name = f"{_BATCH}{batch.pipeline}-{batch.generation}-{batch.dispatch}"
+    return [replace(unit, batch=name) for unit in batch.units]
 
 
 def folder_name(generation: int, unit: int) -> str:
@@ -67,10 +121,14 @@ def record_of(folder: Path) -> Lineage:
     try:
         found = msgspec.json.decode(read_own(folder / FILE, _MAX_BYTES), type=Lineage)
     except (OSError, msgspec.MsgspecError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise LedgerError(
-            f"{folder / FILE} cannot be read ({error}); restore it, or remove the folder and rebuild: its bytes are"
-            " then processed again"
-        ) from None
+        raise _unreadable(folder / FILE, error) from None
     if folder.name != folder_name(found.generation, found.unit):
         raise LedgerError(f"{folder} has the record of {folder_name(found.generation, found.unit)}; one was renamed")
     return found
+
+
+def _unreadable(path: Path, error: Exception) -> LedgerError:
+    return LedgerError(
+        f"{path} cannot be read ({error}); restore it, or remove the folder and rebuild: its bytes are then processed"
+        " again"
+    )

@@ -75,6 +75,10 @@ class Stages:
         stage.mkdir(mode=0o700)
         return stage
 
+    def stage_of(self, generation: int, unit: int, attempt: int) -> Path:
+        """The folder of an attempt."""
+        return self._stage(generation, unit, attempt)
+
     def finish(self, stage: Path, lineage: Lineage) -> None:
         """All files of the stage, with its lineage, are on disk and may be published."""
         with open(open_private(stage / FILE, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as out:

@@ -1,0 +1,163 @@
+"""The hand-over of dispatches: groups of work units (`heronpy.ingest`) whose rows lie in Parquet files already.
+
+No task owns a dispatch: several keepers hand the same one over, also of several submissions, and say the same. So its
+records, which are those of `shared.py`, lie in the home of its pipeline and not in a folder of a submission:
+
+    <home>/_units/dispatches/sinks/<component>.json               the function and its options
+    <home>/_units/dispatches/<component>/batches/<stem>.json      what is handed over: a `Manifest` with `inputs`
+    <home>/_units/dispatches/<component>/lineage/<stem>.json      the bytes that the rows are made of
+    <home>/_units/dispatches/<component>/{attempts,fates,done}/   as in shared.py
+    <home>/_units/.gateway.lock                                   held while a gateway works for the pipeline
+
+The stem is made of the number of the dispatch and of a token of its inputs, so that a dispatch of the same number in
+another life of the ledger is not taken for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import check_root, make_folders
+from heronpy.connectors.spark.handover import Manifest, Outcome, stem_of, stem_order
+from heronpy.connectors.spark.shared import Fate, SharedFolder, SharedRun
+from heronpy.connectors.spark.tables import publish_once
+from heronpy.storage.objects.folder import FolderObjects
+
+_NAME = "dispatches"
+_LINEAGE = "lineage"
+_LOCK = ".gateway.lock"
+
+
+class DispatchRun(SharedRun):
+    """All dispatches of a pipeline; `units` is the folder `_units` of its home."""
+
+    def __init__(self, units: Path) -> None:
+        check_root(units, "the folder of work units")
+        self.objects = FolderObjects(units)
+        self.name = _NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A dispatch as a keeper hands it over."""
+
+    pipeline: str
+    generation: int
+    dispatch: int
+    #: A digest of its inputs, below 2^48.
+    token: int
+    rows: int
+    size_bytes: int
+    #: Folders of Parquet files.
+    inputs: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """It is published as `batch=<id>`."""
+        return f"{self.pipeline}-{self.generation}-{self.dispatch}"
+
+    @property
+    def stem(self) -> str:
+        return stem_of(0, self.dispatch, self.token)
+
+
+class DispatchFolder:
+    """The keepers' side: hands dispatches over, and reads how they ended."""
+
+    def __init__(self, units: Path, component: str, safe_component: str, run: str) -> None:
+        """`run`: of the keeper's submission, see `run_token`."""
+        self._component = component
+        self._run = run
+        self._folder: SharedFolder = DispatchRun(units).folder(safe_component)
+
+    def write_function(self, aggregate: str, options: dict[str, Any]) -> None:
+        """The function that the gateway calls from now on, encoded by `encode_aggregate`."""
+        record = {"component": self._component, "aggregate": aggregate, "options": options}
+        self._folder.write_sink(json.dumps(record).encode())
+
+    def hand_over(self, handed: Handed, lineage: bytes) -> None:
+        """Idempotent: the record of another keeper says the same."""
+        key = self._folder.key(_LINEAGE, f"{handed.stem}.json")
+        self._folder.objects.put_if_absent(key, lineage)
+        where = self._folder.objects.local_path(key)
+        assert where is not None
+        self._folder.hand_over(
+            Manifest(
+                id=handed.id,
+                run=self._run,
+                component=self._component,
+                task=0,
+                incarnation=handed.token,
+                number=handed.dispatch,
+                after=0,
+                rows=handed.rows,
+                keep=True,
+                size_bytes=handed.size_bytes,
+                inputs=list(handed.inputs),
+                lineage=str(where),
+            )
+        )
+
+    def is_handed_over(self, stem: str) -> bool:
+        """Whether the gateway has it, and is not done."""
+        return self._folder.manifest("batches", stem) is not None
+
+    def outcome(self, stem: str) -> Outcome | None:
+        """How it ended; None if it has not."""
+        return self._folder.outcome(stem)
+
+    def forget(self, stem: str) -> None:
+        """The ledger knows how it ended; the outcome itself stays among the last ones."""
+        self._folder.remove(stem, _LINEAGE)
+
+
+def hold_gateway_lock(units: Path) -> int:
+    """Says, as long as the descriptor is open, that a gateway of this host works for a pipeline."""
+    make_folders(units)
+    lock = _open_lock(units)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock
+
+
+def lock_out_gateways(units: Path) -> int:
+    """No gateway of this host works for the pipeline while the descriptor is open; ConfigError when one does."""
+    make_folders(units)
+    lock = _open_lock(units)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ConfigError(f"a Spark gateway still works with {units}; kill its topology first") from None
+    return lock
+
+
+def _open_lock(units: Path) -> int:
+    return os.open(units / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def is_home(units: Path) -> bool:
+    """Whether a pipeline has handed dispatches over there."""
+    return (units / _NAME).is_dir()
+
+
+def finish_decided(units: Path) -> None:
+    """Publish what a gateway has decided to publish, and has not; none may be at work."""
+    run = DispatchRun(units)
+    for component in run.components():
+        folder = run.folder(component)
+        for stem in folder.stems("fates"):
+            decision = folder.decision(stem)
+            if decision is not None and decision.fate is Fate.PUBLISHED and folder.outcome(stem) is None:
+                publish_once(decision.tables, stem_order(stem)[2])
+
+
+def forget_all(units: Path) -> None:
+    """Remove all records of dispatches; no gateway may be at work."""
+    shutil.rmtree(units / _NAME, ignore_errors=True)

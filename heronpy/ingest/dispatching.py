@@ -1,0 +1,204 @@
+"""A keeper's way to Spark: it has dispatches made, hands them to the gateway, and tells the ledger how they ended.
+
+All keepers do it at once, and each step may be repeated: a dispatch and its units are in the ledger before it is handed
+over, and so are the same for everybody; the gateway decides once what becomes of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from heronpy.api.topology_context import TopologyContext
+from heronpy.common.errors import HeronError, LedgerError
+from heronpy.common.folders import read_own
+from heronpy.connectors.durable_files import run_token, safe_name
+from heronpy.connectors.spark.dispatches import DispatchFolder, Handed
+from heronpy.connectors.spark.link import GatewayLink, link_to_gateway
+from heronpy.ingest.ledger.requests import (
+    Dispatched,
+    DispatchFailed,
+    Finished,
+    MakeDispatch,
+    OpenDispatch,
+    Request,
+)
+from heronpy.ingest.options import UnitOptions
+from heronpy.ingest.outputs.lineage import FILE, BatchLineage, Lineage
+from heronpy.ingest.outputs.spark import SparkBatches
+from heronpy.ingest.outputs.stages import StageGoneError, Stages
+from heronpy.plan.launch import LaunchSpec
+from heronpy.storage.objects.port import ObjectsError
+
+A = TypeVar("A")
+
+#: How often the ledger is asked for dispatches, and the gateway is reminded.
+LOOK_S, REMIND_S = 0.5, 5.0
+#: How long it waits when the home cannot be written or read.
+DISK_S = 2.0
+_UNIT_MAX = 4 << 20
+
+
+class DispatchError(HeronError):
+    """Units cannot be handed to Spark, or Spark has given them up."""
+
+
+class Ask(Protocol):
+    """The ledger."""
+
+    def __call__(self, request: Request[A]) -> A: ...
+
+
+class Dispatcher:
+    """The dispatches of one pipeline, as one of its keepers sees them."""
+
+    def __init__(
+        self,
+        options: UnitOptions,
+        output: SparkBatches,
+        stages: Stages,
+        context: TopologyContext,
+        report: Callable[[Exception], Any],
+    ) -> None:
+        self._options = options
+        self._stages = stages
+        self._report = report
+        component, run = context.get_component_id(), run_token(context.get_topology_id())
+        self._folder = DispatchFolder(stages.home, component, safe_name(component), run)
+        self._function = output.aggregate, output.options
+        self._is_written = False
+        self._link = _link(safe_name(component), context.get_task_id())
+        #: The dispatches that are handed over, by id.
+        self._open: dict[int, tuple[str, OpenDispatch]] = {}
+        self._told: set[int] = set()
+        self._look_at = self._remind_at = 0.0
+
+    def turn(self, ask: Ask, generation: int, now: float) -> bool | None:
+        """Do what is due; whether something ended. None: the ledger is of another generation by now."""
+        try:
+            if not self._is_written:
+                self._folder.write_function(*self._function)
+                self._is_written = True
+            if now >= self._look_at:
+                self._look_at = now + LOOK_S
+                found = ask(MakeDispatch()).dispatches
+                if any(unit.generation != generation for one in found for unit in one.units):
+                    return None
+                self._take(found, generation)
+            ended = self._settle(ask, generation)
+        except ObjectsError as error:
+            self._report(error)
+            self._look_at = now + DISK_S
+            return False
+        self._remind(now)
+        if ended:
+            self._look_at = 0.0
+        return ended
+
+    def close(self) -> None:
+        """Ends the connection to the gateway."""
+        if self._link is not None:
+            self._link.close()
+
+    # ---- steps ------------------------------------------------------------------------------
+    def _take(self, found: tuple[OpenDispatch, ...], generation: int) -> None:
+        """Hand over what is not; what the ledger does not name any more has ended."""
+        self._open = {one.id: self._open[one.id] for one in found if one.id in self._open}
+        for one in found:
+            if one.id in self._open:
+                continue
+            handed = _handed(self._options.pipeline, self._stages, one)
+            if self._folder.outcome(handed.stem) is None and not self._folder.is_handed_over(handed.stem):
+                try:
+                    lineage = self._lineage(one, handed)
+                except StageGoneError as error:
+                    if one.id not in self._told:
+                        self._told.add(one.id)
+                        self._report(error)
+                    continue
+                self._folder.hand_over(handed, lineage)
+                self._remind_at = 0.0
+            self._open[one.id] = handed.stem, one
+
+    def _settle(self, ask: Ask, generation: int) -> bool:
+        ended = []
+        for number, (stem, dispatch) in self._open.items():
+            outcome = self._folder.outcome(stem)
+            if outcome is None:
+                continue
+            if outcome.committed:
+                ask(Dispatched(number, generation))
+                for unit in dispatch.units:
+                    self._stages.discard(self._stages.stage_of(unit.generation, unit.unit, unit.winner))
+            else:
+                ask(DispatchFailed(number, generation, outcome.error))
+                pipeline = self._options.pipeline
+                self._report(
+                    DispatchError(
+                        f"dispatch {number} of {pipeline}, {len(dispatch.units)} units, has failed: {outcome.error};"
+                        f" mend what is wrong, then run: heron units retry {pipeline}"
+                    )
+                )
+            ended.append(number)
+            self._folder.forget(stem)
+        for number in ended:
+            del self._open[number]
+        return bool(ended)
+
+    def _remind(self, now: float) -> None:
+        """Messages only save time: the gateway looks for itself, and how a dispatch ended is read from its record."""
+        if self._link is None:
+            return
+        self._link.finished()
+        if self._open and now >= self._remind_at:
+            self._remind_at = now + REMIND_S
+            self._link.ready([stem for stem, _ in self._open.values()])
+
+    def _lineage(self, dispatch: OpenDispatch, handed: Handed) -> bytes:
+        units = tuple(_lineage_of(self._stages, unit, dispatch.id) for unit in dispatch.units)
+        options = self._options
+        home = options.output.table
+        return BatchLineage(
+            handed.pipeline, handed.generation, handed.dispatch, handed.token, home, options.config, units
+        ).to_json()
+
+
+def _handed(pipeline: str, stages: Stages, dispatch: OpenDispatch) -> Handed:
+    units = dispatch.units
+    inputs = tuple(str(stages.stage_of(one.generation, one.unit, one.winner)) for one in units)
+    rows, size = sum(one.rows for one in units), sum(one.bytes for one in units)
+    return Handed(pipeline, units[0].generation, dispatch.id, token_of(pipeline, dispatch), rows, size, inputs)
+
+
+def token_of(pipeline: str, dispatch: OpenDispatch) -> int:
+    """A digest of what a dispatch is made of, the same for every keeper and on every site (pure)."""
+    units = [
+        [one.generation, one.unit, one.winner, one.rows, [[c.key, c.generation, c.begin, c.end] for c in one.chunks]]
+        for one in dispatch.units
+    ]
+    text = json.dumps([pipeline, dispatch.id, units])
+    return int(sha256(text.encode()).hexdigest()[:12], 16)
+
+
+def _lineage_of(stages: Stages, unit: Finished, dispatch: int) -> Lineage:
+    path = stages.stage_of(unit.generation, unit.unit, unit.winner) / FILE
+    try:
+        return msgspec.json.decode(read_own(path, _UNIT_MAX), type=Lineage)
+    except FileNotFoundError:
+        raise StageGoneError(
+            f"unit {unit.unit} of dispatch {dispatch} cannot be handed to Spark: restore {path.parent}, or run 'heron"
+            " units rebuild'"
+        ) from None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise LedgerError(f"{path} cannot be read ({error}); restore it, or run 'heron units rebuild'") from None
+
+
+def _link(component: str, task: int) -> GatewayLink | None:
+    """None outside a submitted topology: then nobody is reminded."""
+    launch = os.environ.get("HERON_LAUNCH")
+    return link_to_gateway(LaunchSpec.load(launch), component, task, 0) if launch else None

@@ -1,0 +1,134 @@
+"""Rows for PySpark: staged as Parquet, and handed to the topology's Spark in groups of units."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.units import parse_bytes
+from heronpy.connectors.spark.options import encode_aggregate
+from heronpy.connectors.spark.requirements import DISPATCH_KEY
+from heronpy.ingest.ledger.types import Config
+from heronpy.ingest.outputs.base import Output
+from heronpy.ingest.outputs.parquet import ParquetTable
+from heronpy.ingest.outputs.replicas import HOME
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Spark takes these for patterns in a path.
+_PATTERN = frozenset("*?[]{}\\")
+
+
+class SparkBatches(ParquetTable):
+    """Your PySpark function gets the rows of the units, and publishes what it makes of them once.
+
+        def totals(spark, df, batch):
+            batch.write_parquet(df.groupBy("user").sum("ms"), batch.options["table"])
+
+        LogUnits.specs("clicks", logs="/logs/clicks-*.log", rows=rows,
+            output=SparkBatches(totals, {"user": "string", "ms": "int64"}, table="/data/totals"))
+
+    Workers stage their rows as Parquet files in `home`; keepers group committed units into a *dispatch*; the topology's
+    Spark gateway runs `aggregate(spark, df, batch)`, where `df` reads these files, so that no row passes the driver.
+    What it writes with `batch.write_parquet` appears whole and once, as `batch=<pipeline>-<generation>-<dispatch>`,
+    whoever is killed when; other effects may be repeated, with the same `batch.id`.
+    """
+
+    unit_wait_s: ClassVar[float] = 10.0
+
+    def __init__(
+        self,
+        aggregate: str | Callable[..., Any],
+        schema: pa.Schema | Mapping[str, str],
+        *,
+        home: str = "",
+        dispatch_bytes: int | str = "256MB",
+        dispatch_wait_s: float = 5.0,
+        **options: Any,
+    ) -> None:
+        """aggregate: function(spark, df, batch), or "module.function" of the topology's package.
+
+        schema: of the rows, as for `ParquetTable`.
+        home: absolute path of the folder for rows that wait for Spark, of this pipeline alone, on a file system that
+            Spark and all workers reach; the default is in HERON_HOME.
+        dispatch_bytes, dispatch_wait_s: units go to Spark when they are made of so many bytes of logs, or the oldest of
+            them was committed so long ago.
+        options: plain values for your function: `table="/data/t"` is `batch.options["table"]`.
+        """
+        if home and _PATTERN & set(home):
+            raise ConfigError(
+                f"home {home!r} of SparkBatches has one of * ? [ ] {{ }} \\, which Spark takes for patterns"
+            )
+        super().__init__(home or str(_default_homes()), schema)
+        for column in self.schema:
+            _check_type(column)
+        self._has_home = bool(home)
+        self.aggregate = encode_aggregate(aggregate)
+        try:
+            # As they arrive: a path is a text then.
+            self.options: dict[str, Any] = json.loads(json.dumps(options, default=_plain))
+        except TypeError as error:
+            raise ConfigError(f"options of SparkBatches must be plain values (text, numbers, lists): {error}") from None
+        try:
+            self.dispatch_bytes = parse_bytes(dispatch_bytes)
+        except (ValueError, ConfigError):
+            self.dispatch_bytes = 0
+        if self.dispatch_bytes < 1:
+            raise ConfigError(
+                f"dispatch_bytes of SparkBatches is {dispatch_bytes!r}; give an amount of bytes such as 256MB"
+            )
+        if not isinstance(dispatch_wait_s, int | float) or not 0 <= dispatch_wait_s < float("inf"):
+            raise ConfigError(f"dispatch_wait_s of SparkBatches is {dispatch_wait_s!r}; give seconds from 0 on")
+        self.dispatch_wait_s = float(dispatch_wait_s)
+
+    def of_pipeline(self, pipeline: str) -> Output:
+        """With the home of that pipeline, if none was given."""
+        if self._has_home:
+            return self
+        found = copy.copy(self)
+        found.table = str(Path(self.table) / pipeline)
+        found._has_home = True
+        return found
+
+    def tuned(self, config: Config) -> Config:
+        """See `Output`."""
+        return replace(config, dispatch_bytes=self.dispatch_bytes, dispatch_wait_s=self.dispatch_wait_s)
+
+    def keeper_config(self) -> dict[str, str]:
+        """See `Output`: the topology needs Spark."""
+        return {DISPATCH_KEY: str(Path(self.table) / HOME)}
+
+
+def _default_homes() -> Path:
+    home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser()
+    return home.absolute() / "units"
+
+
+def _check_type(column: pa.Field) -> None:
+    """ConfigError for a type that Spark does not read from Parquet."""
+    import pyarrow.types as types
+
+    kind, fix = column.type, ""
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        fix = "use timestamp[us]"
+    elif types.is_time(kind) or types.is_duration(kind):
+        fix = "use int64"
+    elif types.is_float16(kind):
+        fix = "use float"
+    elif types.is_null(kind):
+        fix = "give it a type"
+    if fix:
+        raise ConfigError(f"column {column.name!r} of SparkBatches is {kind}, which Spark does not read; {fix}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{value!r} is a {type(value).__name__}")
