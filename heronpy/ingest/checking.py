@@ -57,6 +57,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
         later = _lineages(table, pipeline)
     problems = disagreements(rows, earlier, later)
     config = next(msgspec.json.decode(row.config, type=Config) for row in rows if isinstance(row, Pipeline))
+    _refuse_bolts(pipeline, config)
     places = _places(rows)
     compared = gone = 0
     for folder, lineage in published(table):
@@ -91,6 +92,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
         raise LedgerError(f"{table} is no table of work units: it has no {stages.home.name}/pipeline.json")
     if about.pipeline != pipeline:
         raise LedgerError(f"{table} is the table of pipeline {about.pipeline!r}, not of {pipeline!r}")
+    _refuse_bolts(pipeline, about.config)
     stages = Stages(table, about.replicas)
     with closing(Reached(ledger, pipeline, _command())) as reached:
         try:
@@ -101,6 +103,11 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
     # What older generations have staged can no longer be published.
     stages.drop_older(answer.generation)
     return answer
+
+
+def _refuse_bolts(pipeline: str, config: Config) -> None:
+    if config.rows_to != "table":
+        raise LedgerError(f"the rows of pipeline {pipeline!r} go to bolts, so there is no table that knows its bytes")
 
 
 def _lineages(table: str, pipeline: str) -> list[Lineage]:
