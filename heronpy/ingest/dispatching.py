@@ -162,7 +162,7 @@ class Dispatcher:
     def _lineage(self, dispatch: OpenDispatch, handed: Handed) -> bytes:
         units = tuple(_lineage_of(self._stages, unit, dispatch.id) for unit in dispatch.units)
         options = self._options
-        home = options.output.table
+        home = options.place
         return BatchLineage(
             handed.pipeline, handed.generation, handed.dispatch, handed.token, home, options.config, units
         ).to_json()

@@ -39,7 +39,7 @@ class Output(ABC):
     """A table: a folder in which each published unit is a folder `unit=<generation>-<id>`."""
 
     #: How long the oldest byte waits until a unit is cut, if the pipeline does not say.
-    unit_wait_s: ClassVar[float] = 2.0
+    unit_wait_s: ClassVar[float | None] = None
 
     def __init__(self, table: str) -> None:
         path = Path(table)

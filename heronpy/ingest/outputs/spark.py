@@ -41,7 +41,7 @@ class SparkBatches(ParquetTable):
     whoever is killed when; other effects may be repeated, with the same `batch.id`.
     """
 
-    unit_wait_s: ClassVar[float] = 10.0
+    unit_wait_s: ClassVar[float | None] = 10.0
 
     def __init__(
         self,
