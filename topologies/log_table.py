@@ -1,0 +1,117 @@
+"""A table of requests from the access logs of a web server, while they grow and are rotated: each line once.
+
+    python topologies/log_table.py --write 20000 --logs /tmp/access        # a server writes 20,000 lines, and rotates
+    heron submit local topologies/log_table.py LogTable --logs /tmp/access --output /tmp/requests
+    heron units list                                                       # published, under way, waiting
+    heron units bad requests                                               # lines that are none, by file and offset
+    heron units check requests --table /tmp/requests                       # table, ledger and bytes, compared
+
+The table is of Parquet files, or of lines of text where pyarrow is missing. Write more lines at any time, kill what
+you like, submit it again after `heron kill`: the table goes on where it ended. With `--until now` the topology ends
+by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import random
+import re
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from heronpy import TopologyBuilder
+from heronpy.ingest import LineFiles, LogUnit, LogUnits, Output, ParquetTable
+
+LINE = re.compile(r'(\S+) \S+ \S+ \[([^]]+)\] "(\S+) (\S+) [^"]*" (\d{3}) (\d+)')
+SCHEMA = {
+    "host": "string",
+    "at": "timestamp[ms]",
+    "method": "string",
+    "path": "string",
+    "status": "int32",
+    "sent": "int64",
+}
+#: One of so many lines is none: somebody has talked nonsense to the server.
+NONSENSE_EACH = 7_000
+#: The server rotates its log behind so many lines.
+ROTATE_EACH = 6_000
+
+
+def requests(unit: LogUnit) -> Iterator[list[object]]:
+    """The requests of a unit; a line that is none is an error, and ends up in the list of bad ranges."""
+    for line in unit.lines():
+        found = LINE.fullmatch(line)
+        if found is None:
+            raise ValueError("this is no line of an access log")
+        host, at, method, path, status, sent = found.groups()
+        yield [host, datetime.strptime(at, "%d/%b/%Y:%H:%M:%S"), method, path, int(status), int(sent)]
+
+
+def texts(unit: LogUnit) -> Iterator[str]:
+    """The same as lines with tabs."""
+    for row in requests(unit):
+        yield "\t".join(map(str, row))
+
+
+def log_table(name: str, logs: str, table: str, until: str = "forever") -> TopologyBuilder:
+    """The topology: two workers and two keepers of one pipeline."""
+    has_arrow = importlib.util.find_spec("pyarrow") is not None
+    output: Output = ParquetTable(table, SCHEMA) if has_arrow else LineFiles(table)
+    builder = TopologyBuilder(name)
+    builder.add_spec(
+        *LogUnits.specs(
+            "requests",
+            logs=f"{logs}/access.log*",
+            rows=requests if has_arrow else texts,
+            output=output,
+            workers=2,
+            unit_bytes="256KB",  # small, so that there is something to see; the default is 32MB
+            unit_wait_s=1.0,
+            until=until,
+        )
+    )
+    return builder
+
+
+def line_of(chance: random.Random, number: int) -> str:
+    """A line as a server writes it."""
+    if number % NONSENSE_EACH == NONSENSE_EACH - 1:
+        return f"\\x16\\x03\\x01 {number}"
+    at = time.strftime("%d/%b/%Y:%H:%M:%S", time.gmtime(time.time() + number // 100))
+    path = chance.choice(("/", "/cart", "/search?q=heron", "/item/42"))
+    status, sent = chance.choice((200, 200, 200, 304, 404, 500)), chance.randrange(200, 40_000)
+    return f'10.0.0.{chance.randrange(256)} - - [{at}] "GET {path} HTTP/1.1" {status} {sent}'
+
+
+def write(folder: Path, lines: int) -> None:
+    """Append so many lines to `access.log`, which is rotated by renaming, as logrotate does it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chance, log = random.Random(), folder / "access.log"
+    for first in range(0, lines, ROTATE_EACH):
+        if log.exists():
+            for number in range(len(list(folder.glob("access.log*"))), 1, -1):
+                os.rename(folder / f"access.log.{number - 1}", folder / f"access.log.{number}")
+            os.rename(log, folder / "access.log.1")
+        with log.open("a", encoding="utf-8") as file:
+            for number in range(first, min(first + ROTATE_EACH, lines)):
+                file.write(line_of(chance, number) + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", default="LogTable")
+    parser.add_argument("--logs", metavar="DIR", default="/tmp/access", help="folder of access.log, access.log.1 ...")
+    parser.add_argument("--output", metavar="DIR", default="/tmp/requests", help="folder of the table")
+    parser.add_argument("--until", choices=("forever", "now"), default="forever")
+    parser.add_argument("--write", type=int, metavar="LINES", help="write so many lines, and submit nothing")
+    options = parser.parse_args()
+    if options.write:
+        write(Path(options.logs), options.write)
+    else:
+        log_table(
+            options.name, os.path.abspath(options.logs), os.path.abspath(options.output), options.until
+        ).build_and_submit()
