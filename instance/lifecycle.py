@@ -16,7 +16,7 @@ import zmq
 from heronpy.api.bolt.bolt import takes_batches
 from heronpy.api.user_code import load_class, prepare
 from heronpy.common import exit_codes
-from heronpy.common.errors import FencedError, HeronError
+from heronpy.common.errors import FencedError, GaveUpError, HeronError
 from heronpy.common.logs import setup
 from heronpy.common.setting_types import (
     InstanceSettings,
@@ -121,8 +121,9 @@ def run_task(task: Task) -> int:
             return _startup_failed(task, error.__cause__)
         if isinstance(error.__cause__, MemoryError):
             release_reserve()
-        task.report_exception(error.__cause__ or error, startup=False)
-        code = exit_code_of(error.__cause__ or error)
+        cause = error.__cause__ or error
+        task.report_exception(cause, startup=isinstance(cause, GaveUpError))
+        code = exit_code_of(cause)
     if task.refused is not None:
         log.error("refused: %s", task.refused.why)
         code = task.refused.exit_code
@@ -134,6 +135,8 @@ def run_task(task: Task) -> int:
 
 def exit_code_of(error: BaseException) -> int:
     """The exit code of a task whose user code raised this."""
+    if isinstance(error, GaveUpError):
+        return int(exit_codes.GAVE_UP)
     # A sink that was replaced learns it from its target: not an error of user code (F10).
     return int(exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.USER_EXCEPTION)
 

@@ -24,6 +24,7 @@
         ReplacedError              a process with a higher epoch has its place
       RetryableError               a later attempt may succeed
       FatalError                   no later attempt can succeed
+        GaveUpError                a task says so: it is not started again, and its topology has failed
 
 Each error builds one clear sentence that names the thing and the fix, in lower case unless a name begins it and without
 a full stop, so that a caller can make it part of another sentence. Programs decide by the class, never by the
@@ -142,3 +143,7 @@ class LedgerAwayError(LedgerError, RetryableError):
 
 class FatalError(HeronError):
     """No later attempt can succeed."""
+
+
+class GaveUpError(FatalError):
+    """A restart of the task that raises it cannot help either: its topology has failed, with this sentence."""

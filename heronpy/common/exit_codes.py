@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     REWIND = 8
     UNAVAILABLE = 9
     REFUSED = 10
+    GAVE_UP = 11
     TERMINATED = 143
 
 
@@ -51,6 +52,9 @@ UNAVAILABLE = ExitCode.UNAVAILABLE
 
 REFUSED = ExitCode.REFUSED
 """This host cannot hold what the process should start; the last line of its log is the sentence for the user."""
+
+GAVE_UP = ExitCode.GAVE_UP
+"""A task says that no later attempt can succeed; it is not restarted, and its topology has failed."""
 
 TERMINATED = ExitCode.TERMINATED
 """A task exited cleanly after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""

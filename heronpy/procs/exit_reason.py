@@ -34,10 +34,12 @@ class ExitReason(Enum):
     FENCED = "fenced"
     OWN_BUG = "own_bug"
     SPAWN_FAILED = "spawn_failed"
+    #: It said that no later attempt can succeed.
+    GAVE_UP = "gave_up"
 
 
 #: A restart cannot help.
-NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED})
+NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED, ExitReason.GAVE_UP})
 #: Not the fault of the process: no budget is charged.
 UNCOUNTED = frozenset({ExitReason.PREEMPTED, ExitReason.REWOUND, ExitReason.LOST_HOST})
 #: Reasons that may have their own budget.
@@ -83,6 +85,8 @@ def classify(status: int, hints: ExitHints) -> ExitReason:
         return ExitReason.OOM if hints.memory_error else ExitReason.CRASHED
     if code in (exit_codes.STARTUP_FAILURE, exit_codes.USAGE):
         return ExitReason.STARTUP_FAILURE
+    if code == exit_codes.GAVE_UP:
+        return ExitReason.GAVE_UP
     if code == exit_codes.REWIND:
         return ExitReason.REWOUND
     if code == exit_codes.UNAVAILABLE:

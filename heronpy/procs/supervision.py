@@ -70,6 +70,7 @@ EXITS: dict[ExitReason | None, control_pb2.ExitReason] = {
     ExitReason.FENCED: control_pb2.EXIT_FENCED,
     ExitReason.OWN_BUG: control_pb2.EXIT_OWN_BUG,
     ExitReason.SPAWN_FAILED: control_pb2.EXIT_SPAWN_FAILED,
+    ExitReason.GAVE_UP: control_pb2.EXIT_GAVE_UP,
 }
 
 

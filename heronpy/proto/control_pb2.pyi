@@ -21,6 +21,7 @@ EVENT_UPDATE: EventKind
 EXIT_CRASHED: ExitReason
 EXIT_FENCED: ExitReason
 EXIT_FINISHED: ExitReason
+EXIT_GAVE_UP: ExitReason
 EXIT_HUNG: ExitReason
 EXIT_KILLED: ExitReason
 EXIT_LOST_HOST: ExitReason

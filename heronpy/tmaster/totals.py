@@ -46,6 +46,7 @@ ORDERLY_ENDS = frozenset(
         control_pb2.EXIT_PREEMPTED,
         control_pb2.EXIT_USER_EXCEPTION,
         control_pb2.EXIT_STARTUP_FAILURE,
+        control_pb2.EXIT_GAVE_UP,
         control_pb2.EXIT_FINISHED,
         control_pb2.EXIT_REWOUND,
         control_pb2.EXIT_SPAWN_FAILED,
