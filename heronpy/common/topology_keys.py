@@ -24,6 +24,9 @@ TOPOLOGY_TICK_TUPLE_FREQ_SECS: Final = "topology.tick.tuple.freq.secs"
 #: In the configuration of a spout that has no output on purpose: its work is what it does itself.
 NO_OUTPUTS: Final = "spout.no.outputs"
 
+#: In the configuration of a spout that works in mode ATLEAST_ONCE only: why, as the rest of a sentence.
+NEEDS_ACKS: Final = "spout.needs.acks"
+
 RELIABILITY_MODES: Final = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Request, ShowAlive, Who
 from heronpy.ingest.ledger.types import Kind
@@ -19,7 +20,6 @@ log = logging.getLogger("heron.ingest")
 
 A = TypeVar("A")
 
-ALIVE_S = 5.0
 #: How soon a ledger that is away is asked again: doubled each time.
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
 
@@ -60,13 +60,14 @@ class Asking:
         """How long to wait for a ledger that is away."""
         return self._pause_s
 
-    def show_alive(self) -> None:
-        """From now on the ledger sees each few seconds that this process lives, also while user code runs."""
-        threading.Thread(target=self._beat, name="ledger-alive", daemon=True).start()
+    def show_alive(self, silent_s: float) -> None:
+        """From now on the ledger sees several times in `silent_s` that this process lives, whatever user code does."""
+        every_s = silent_s / policy.SHOWN_IN_SILENCE
+        threading.Thread(target=self._beat, args=(every_s,), name="ledger-alive", daemon=True).start()
 
-    def _beat(self) -> None:
+    def _beat(self, every_s: float) -> None:
         ledger = Reached(self._text, self._pipeline, self.who)
-        while not self._closed.wait(ALIVE_S):
+        while not self._closed.wait(every_s):
             try:
                 ledger.ask(ShowAlive())
             except LedgerAwayError:

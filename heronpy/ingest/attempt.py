@@ -32,7 +32,8 @@ class Attempt:
 
     def __init__(self, work: Work, options: UnitOptions, rows: Rows, stages: Stages, page: SuspectPage) -> None:
         self.work = work
-        self._options = options
+        assert options.output is not None
+        self._options, self._output = options, options.output
         self._stages = stages
         self._rows_of = rows
         self._page = page
@@ -54,8 +55,8 @@ class Attempt:
         try:
             if self._writer is None:
                 self._stage = self._stages.make(self.work.generation, self.work.unit, self.work.attempt)
-                self._writer = self._options.output.open(self._stage, self._lineage(()).to_json())
-                self._rows = iter(_iterable(self._rows_of(self._unit)))
+                self._writer = self._output.open(self._stage, self._lineage(()).to_json())
+                self._rows = iter(rows_of(self._rows_of(self._unit)))
             assert self._rows is not None
             while True:
                 began = time.monotonic()
@@ -136,7 +137,8 @@ def _next_many(many: int, took_s: float) -> int:
     return min(many * 2, MANY_MAX) if took_s < MANY_S else many
 
 
-def _iterable(rows: object) -> Iterable[object]:
+def rows_of(rows: object) -> Iterable[object]:
+    """What the user's function has given, if it can be rows; TypeError."""
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         raise TypeError(f"rows(unit) must give rows, such as a generator or a list, not {type(rows).__name__}")
     return rows

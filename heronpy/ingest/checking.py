@@ -58,6 +58,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
         later = _lineages(table, pipeline)
     problems = disagreements(rows, earlier, later)
     config = next(msgspec.json.decode(row.config, type=Config) for row in rows if isinstance(row, Pipeline))
+    _refuse_bolts(pipeline, config)
     places = _places(rows)
     compared = gone = 0
     for folder, lineage in published(table):
@@ -120,6 +121,7 @@ def _about(table: str, pipeline: str) -> tuple[Stages, About]:
         raise LedgerError(f"{table} is where rows wait for Spark; give the folder to which your function writes")
     if about.pipeline != pipeline:
         raise LedgerError(f"{table} is the table of pipeline {about.pipeline!r}, not of {pipeline!r}")
+    _refuse_bolts(pipeline, about.config)
     return Stages(str(stages.home.parent), about.replicas), about
 
 
@@ -135,6 +137,11 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
     # What older generations have staged can no longer be published.
     stages.drop_older(answer.generation)
     return answer
+
+
+def _refuse_bolts(pipeline: str, config: Config) -> None:
+    if config.rows_to != "table":
+        raise LedgerError(f"the rows of pipeline {pipeline!r} go to bolts, so there is no table that knows its bytes")
 
 
 def _lineages(table: str, pipeline: str) -> list[Lineage]:

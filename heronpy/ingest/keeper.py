@@ -6,14 +6,14 @@ Several keepers work at once and none is elected: what they ask for and what the
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypeVar
 
-from heronpy.api.metrics import MultiAssignableMetrics
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import HeronError, LedgerAwayError
 from heronpy.ingest.asking import Asking
 from heronpy.ingest.dispatching import Dispatcher
+from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.ledger.requests import (
     Collect,
     Cut,
@@ -23,14 +23,18 @@ from heronpy.ingest.ledger.requests import (
     Open,
     Published,
     ReportScan,
+    Request,
+    Settled,
     Show,
     WhichLive,
 )
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
-from heronpy.ingest.options import options_of
+from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
-from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
+from heronpy.ingest.outputs.stages import About, StageGoneError
 from heronpy.ingest.watch import Watch
+
+A = TypeVar("A")
 
 #: How often what is committed is looked for, and what nobody needs is removed.
 PUBLISH_S, CLEAN_S = 0.1, 60.0
@@ -46,15 +50,13 @@ class LogKeeper(Spout):
     """See `heronpy.ingest.LogUnits`, which makes its specification."""
 
     outputs: list[Any] = []
-    #: Its metric: bytes and units by what they wait for.
-    METRIC = "log-units"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline."""
-        self._options = options_of(config)
+        self._options = options_here(config)
         self._run = context.get_topology_id()
         self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))
-        self._stages = Stages(self._options.output.table, self._options.replicas)
+        self._stages = self._options.stages()
         self._asking = Asking(self._options, Kind.KEEPER, context)
         self._watch: Watch | None = None
         self._generation = 0
@@ -66,9 +68,8 @@ class LogKeeper(Spout):
         )
         self._clean_at = self._show_at = 0.0
         self._ended = False
-        self._figures = MultiAssignableMetrics()
-        context.register_metric(self.METRIC, self._figures, 10)
-        self._asking.show_alive()
+        self._figures = KeeperFigures(context, self._options.pipeline)
+        self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
         """One round of what is due. A ledger that is away is waited for; every step may be repeated."""
@@ -117,7 +118,8 @@ class LogKeeper(Spout):
             page = self._asking.ask(ListFiles(known[-1].file.id if known else 0))
             known += page.files
             more = page.more
-        return Watch(self._options.pattern, opened.config.days, known, self._asking.who.site, self._keepers)
+        options, site = self._options, self._asking.who.site
+        return Watch(options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s)
 
     def _look(self, watch: Watch, now: float) -> None:
         watch.look(now)
@@ -139,7 +141,7 @@ class LogKeeper(Spout):
     def _publish(self) -> bool:
         """Publish what is committed; whether there may be more."""
         if self._dispatcher is not None:
-            ended = self._dispatcher.turn(self._asking.ask, self._generation, time.monotonic())
+            ended = self._dispatcher.turn(self._ask_counted, self._generation, time.monotonic())
             if ended is None:
                 self._watch = None
             return bool(ended)
@@ -150,15 +152,21 @@ class LogKeeper(Spout):
                 self._watch = None
                 break
             try:
-                if self._stages.publish(unit.generation, unit.unit, unit.winner):
+                if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
                     self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
             except StageGoneError as error:
                 self.report_error(error)
                 continue
             done.append(unit.unit)
         if done:
-            self._asking.ask(Published(tuple(done), self._generation))
+            self._ask_counted(Published(tuple(done), self._generation))
         return bool(done)
+
+    def _ask_counted(self, request: Request[A]) -> A:
+        answer = self._asking.ask(request)
+        if isinstance(answer, Settled):
+            self._figures.published(answer)
+        return answer
 
     def _clean(self) -> None:
         staged = self._stages.staged_units(self._generation)
@@ -180,15 +188,7 @@ class LogKeeper(Spout):
     def _show(self) -> None:
         figures = self._asking.ask(Show())
         watch = self._watch
-        for name, value in (
-            ("waiting-bytes", figures.waiting_bytes),
-            ("done-bytes", figures.done_bytes),
-            ("bad-bytes", figures.bad_bytes),
-            ("oldest-s", round(figures.oldest_s or 0.0)),
-            *((f"{state}-units", count) for state, (count, _) in figures.units.items()),
-            *((("unfinished-line-bytes", watch.unfinished_bytes()),) if watch is not None else ()),
-        ):
-            self._figures.update(name, value)
+        self._figures.show(figures, watch.unfinished_bytes() if watch is not None else 0)
         if not self._options.bounded or watch is None:
             return
         failed = figures.units.get("failed", (0, 0))[0]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
+from heronpy.common.folders import make_folders
+from heronpy.common.ingest_settings import IngestSettings
+from heronpy.common.settings import settings_for
 from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.growing.patterns import Pattern, parse
+from heronpy.ingest.keys import LEDGER_KEY, OPTIONS_KEY, SITE_KEY
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.base import Output
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.plan.launch import LaunchSpec
 
-#: The component's configuration that has the options, and of a worker its function.
-OPTIONS_KEY = "ingest.options"
-ROWS_KEY = "ingest.rows"
-#: What a submit can check without loading anything: the ledger, the table and the pattern; the pipeline, those that it
-#: waits for (with commas between), and the site, which the submit sets when the settings name it.
-LEDGER_KEY, TABLE_KEY, LOGS_KEY = "ingest.ledger", "ingest.table", "ingest.logs"
-PIPELINE_KEY, AFTER_KEY, SITE_KEY = "ingest.pipeline", "ingest.after", "ingest.site"
-REPLICAS_KEY = "ingest.replicas"
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 #: What stands for the name of the site in the folders of a pattern.
 SITE_MARK = "{site}"
@@ -34,7 +34,8 @@ class UnitOptions:
     logs: str
     #: Its URL, or several ledgers as `reaching` writes them.
     ledger: str
-    output: Output
+    #: None: the rows go to bolts.
+    output: Output | None
     config: Config
     #: What is there when it starts is all there is.
     bounded: bool = False
@@ -45,11 +46,28 @@ class UnitOptions:
     site: str = ""
     #: Folders that have a copy of each stage until it is published.
     replicas: tuple[str, ...] = ()
+    scan_interval_s: float = 0.5
+    #: Without an output: the fields of the stream, and the folder for what is beside the ledger, such as bad bytes.
+    fields: tuple[str, ...] = ()
+    home: str = ""
+    #: Names of options, of numbers in `config` too, that the program has given: all others are up to the settings.
+    given: frozenset[str] = frozenset()
 
     @property
     def pattern(self) -> Pattern:
         """The pattern on this site, taken apart."""
         return pattern_at(self.logs, self.site)
+
+    @property
+    def place(self) -> str:
+        """The folder of the table, or the one that stands in for it."""
+        return self.output.table if self.output is not None else self.home
+
+    def stages(self) -> Stages:
+        """The stages in that folder, which is private unless it is a table."""
+        if self.output is None:
+            make_folders(Path(self.home))
+        return Stages(self.place, self.replicas)
 
     def decoder(self) -> LineDecoder:
         """Decodes the lines."""
@@ -68,11 +86,42 @@ def site_problem(site: object) -> str:
     return f"site {site!r} is no name of a site: it begins with a letter and has letters, digits, - and _ only"
 
 
-def options_of(config: Mapping[str, Any]) -> UnitOptions:
-    """The options in the configuration of a component, with the site where its topology runs."""
-    options: UnitOptions = config[OPTIONS_KEY]
-    return replace(options, site=str(config.get(SITE_KEY, options.site)))
-
-
 #: What a user gives to turn a unit into rows.
 Rows = Callable[[Any], Any]
+
+
+def default_ledger() -> str:
+    """The URL of the ledger of this user on this machine."""
+    return f"sqlite:{_heron_home() / 'ledger' / 'units.db'}"
+
+
+def default_home(pipeline: str) -> str:
+    """The folder of a pipeline without a table."""
+    return str(_heron_home() / "units" / pipeline)
+
+
+def _heron_home() -> Path:
+    return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
+
+
+def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
+    """The options with what the program has not given, by the settings (pure); the submit settles site and ledger."""
+    names = {item.name for item in fields(IngestSettings)} - {"site", "ledger"} - options.given
+    free = {name: getattr(settings, name) for name in names}
+    numbers = {item.name for item in fields(Config)}
+    config = replace(options.config, **{name: value for name, value in free.items() if name in numbers})
+    return replace(options, config=config, **{name: value for name, value in free.items() if name not in numbers})
+
+
+def options_of(config: Mapping[str, Any]) -> UnitOptions:
+    """The options in the configuration of a component, with the site and the ledger that the submit has settled."""
+    options: UnitOptions = config[OPTIONS_KEY]
+    site, ledger = config.get(SITE_KEY, options.site), config.get(LEDGER_KEY, options.ledger)
+    return replace(options, site=str(site), ledger=str(ledger))
+
+
+def options_here(config: Mapping[str, Any]) -> UnitOptions:
+    """The options of a component in this process, settled by the settings of its topology."""
+    launch = os.environ.get("HERON_LAUNCH")
+    settings = settings_for(LaunchSpec.load(launch), IngestSettings) if launch else IngestSettings()
+    return settled(options_of(config), settings)

@@ -6,17 +6,17 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.common.errors import ConfigError, LedgerError
-from heronpy.common.topology_keys import NO_OUTPUTS
+from heronpy.common.topology_keys import NEEDS_ACKS, NO_OUTPUTS
 from heronpy.common.units import parse_bytes
 from heronpy.growing.patterns import parse
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger import reaching
-from heronpy.ingest.ledger.types import Config
-from heronpy.ingest.options import (
+from heronpy.ingest.keys import (
     AFTER_KEY,
+    DEFAULT_KEY,
     LEDGER_KEY,
     LOGS_KEY,
     OPTIONS_KEY,
@@ -24,25 +24,32 @@ from heronpy.ingest.options import (
     REPLICAS_KEY,
     ROWS_KEY,
     SITE_KEY,
-    SITE_MARK,
     TABLE_KEY,
+)
+from heronpy.ingest.ledger import reaching
+from heronpy.ingest.ledger.types import Config
+from heronpy.ingest.options import (
+    SITE_MARK,
     Rows,
     UnitOptions,
+    default_home,
+    default_ledger,
     pattern_at,
     site_problem,
 )
 from heronpy.ingest.outputs.base import Output
 from heronpy.ingest.outputs.spark import SparkBatches
+from heronpy.ingest.row_worker import RowWorker
 from heronpy.ingest.worker import LogWorker
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 UNTIL = ("forever", "now")
-
-
-def default_ledger() -> str:
-    """The URL of the ledger of this user on this machine."""
-    home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser()
-    return f"sqlite:{home.absolute() / 'ledger' / 'units.db'}"
+ON_BAD = ("split", "fail")
+#: Follows the name of the component.
+_WHY_ACKS = (
+    "gives rows of work units to bolts, which counts by acks: no checkpoint could take back what the ledger has"
+    " committed"
+)
 
 
 class LogUnits:
@@ -69,20 +76,23 @@ class LogUnits:
         *,
         logs: str,
         rows: Rows,
-        output: Output,
+        output: Output | None = None,
+        fields: Sequence[str] = (),
+        home: str = "",
         workers: int = 1,
         keepers: int = 2,
         ledger: reaching.Setting = "",
         until: str = "forever",
         encoding: str = "utf-8",
         decode_errors: str = "strict",
-        line_bytes_max: int | str = "32MB",
-        unit_bytes: int | str = "32MB",
+        line_bytes_max: int | str | None = None,
+        unit_bytes: int | str | None = None,
         unit_wait_s: float | None = None,
         bytes_per_s: int | str = 0,
-        tries_max: int = 3,
-        bad_max: int = 100,
-        days: float = 7.0,
+        tries_max: int | None = None,
+        bad_max: int | None = None,
+        on_bad: str = "split",
+        days: float | None = None,
         after: Sequence[str] = (),
         site: str = "",
         replicas: Sequence[str] = (),
@@ -93,31 +103,39 @@ class LogUnits:
         logs: absolute path with wildcards (`*`, `?`, `[...]`, `**` for folders). Links are not followed. `{site}` in
             its folders before the first wildcard stands for the site.
         rows: function(unit) that gives the rows of a `LogUnit`, as a generator or a list.
-        output: `ParquetTable`, `LineFiles` or `SparkBatches`, or your own `Output`.
+        output: `ParquetTable`, `LineFiles` or `SparkBatches`, or your own `Output`. Without one the rows go to bolts,
+            at least once: the worker is a spout, a unit is done when all its rows are acked, and the topology must be
+            ATLEAST_ONCE.
+        fields: of the stream, without an output; a row is then a list, tuple or dict of their values.
+        home: without an output, the folder for records of bad bytes; the default is in HERON_HOME.
         workers, keepers: numbers of tasks. Workers run `rows`; keepers look for files and publish. Two keepers, so that
             one may die.
-        ledger: its URL, `sqlite:/folder/file` (the default is in HERON_HOME) or `postgresql://user@host/database`; or a
-            list of entries, `[{"until": "2026-12-01T17:00", "urls": [...]}, {"urls": [...]}]`, for several.
+        ledger: its URL, `sqlite:/folder/file` or `postgresql://user@host/database`; or a list of entries,
+            `[{"until": "2026-12-01T17:00", "urls": [...]}, {"urls": [...]}]`, for several.
         until: "now" processes what is there and ends; "forever" follows the files.
         encoding, decode_errors, line_bytes_max: of `unit.lines()`.
-        unit_bytes, unit_wait_s: a unit is cut when so much waits, or the oldest byte has waited so long; None: 2 s, and
+        unit_bytes, unit_wait_s: a unit is cut when so much waits, or the oldest byte has waited so long;
             10 s with `SparkBatches`.
         bytes_per_s: limit of what is handed out; 0: none.
         tries_max: tries before bytes count as bad, and are cut out. bad_max: bad ranges of one unit before all of it
             has failed, because the fault is not in the bytes.
+        on_bad: "split" cuts bad bytes out; "fail" ends the topology instead, as FAILED, with file, offset and error.
         days: how long files that are gone are remembered; files first seen older than that are refused.
         after: pipelines of the same ledger that must have published what is older than a unit before it is processed.
         site: where the topology is submitted, when it runs on several sites with one ledger; left out, the setting
             `heron.ingest.site` says it.
         replicas: folders on other disks. A unit counts when a copy of its rows is in each of them, too; a copy is used
             when the rows are gone before they are published.
+
+        What is not given here is up to the settings `heron.ingest.*` of the topology or its cluster.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(f"pipeline {name!r}: the name begins with a letter and has letters, digits, - and _ only")
         if not callable(rows):
             raise ConfigError(f"pipeline {name!r} needs rows=: a function(unit) that gives rows, not {rows!r:.100}")
-        if not isinstance(output, Output):
+        if output is not None and not isinstance(output, Output):
             raise ConfigError(f"pipeline {name!r} needs output=: such as ParquetTable(...), not {output!r:.100}")
+        _check_stream(name, output, fields, home, replicas)
         if until not in UNTIL:
             raise ConfigError(f"pipeline {name!r}: until is {until!r}; use one of {', '.join(UNTIL)}")
         for what, number in (
@@ -126,8 +144,10 @@ class LogUnits:
             ("tries_max", tries_max),
             ("bad_max", bad_max),
         ):
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
                 raise ConfigError(f"pipeline {name!r}: {what} is {number!r}; it must be a whole number of 1 or more")
+        if on_bad not in ON_BAD:
+            raise ConfigError(f"pipeline {name!r}: on_bad is {on_bad!r}; use one of {', '.join(ON_BAD)}")
         try:
             text = reaching.text_of(default_ledger() if ledger == "" else ledger)
         except LedgerError as error:
@@ -135,27 +155,36 @@ class LogUnits:
         after = _after(name, after, text)
         if site and (wrong := site_problem(site)):
             raise ConfigError(f"pipeline {name!r}: {wrong}")
-        output = output.of_pipeline(name)
+        if output is not None:
+            output = output.of_pipeline(name)
         if isinstance(output, SparkBatches):
             # Its rows wait in one folder, for one Spark, in the order of one ledger.
-            for what, given in (
+            for what, wrongly in (
                 ("site", site),
                 ("replicas", replicas),
                 ("several ledgers", not isinstance(ledger, str)),
             ):
-                if given:
+                if wrongly:
                     raise ConfigError(f"pipeline {name!r}: SparkBatches does not go with {what}; use a ParquetTable")
+        if unit_wait_s is None and output is not None and output.unit_wait_s != Output.unit_wait_s:
+            unit_wait_s = output.unit_wait_s
+        numbers: dict[str, Any] = {
+            "unit_bytes": _bytes(name, "unit_bytes", unit_bytes) if unit_bytes is not None else None,
+            "unit_wait_s": _seconds(name, "unit_wait_s", unit_wait_s) if unit_wait_s is not None else None,
+            "tries_max": tries_max,
+            "bad_max": bad_max,
+            "days": _seconds(name, "days", days) if days is not None else None,
+        }
+        given = {key: value for key, value in numbers.items() if value is not None}
         config = Config(
             pattern=logs,
-            unit_bytes=_bytes(name, "unit_bytes", unit_bytes),
-            unit_wait_s=float(output.unit_wait_s if unit_wait_s is None else unit_wait_s),
             bytes_per_s=float(_bytes(name, "bytes_per_s", bytes_per_s, 0)),
-            tries_max=tries_max,
-            bad_max=bad_max,
-            days=float(days),
+            on_bad=on_bad,
+            rows_to="table" if output is not None else "bolts",
             after=after,
+            **given,
         )
-        config = output.tuned(config)
+        config = output.tuned(config) if output is not None else config
         options = UnitOptions(
             name,
             logs,
@@ -165,9 +194,12 @@ class LogUnits:
             until == "now",
             encoding,
             decode_errors,
-            _bytes(name, "line_bytes_max", line_bytes_max),
+            _bytes(name, "line_bytes_max", line_bytes_max if line_bytes_max is not None else "32MB"),
             site,
-            _replicas(name, replicas, output.table),
+            _replicas(name, replicas, output.table if output is not None else ""),
+            fields=tuple(fields),
+            home="" if output is not None else home or default_home(name),
+            given=frozenset([*given, *(("line_bytes_max",) if line_bytes_max is not None else ())]),
         )
         try:
             # Where the site is not known yet, any name does.
@@ -178,26 +210,54 @@ class LogUnits:
                 )
         except ValueError as error:
             raise ConfigError(f"pipeline {name!r}: logs: {error}") from None
-        if Path(output.table).is_relative_to(pattern.root) and pattern.parts[0] == "**":
+        if Path(options.place).is_relative_to(pattern.root) and pattern.parts[0] == "**":
             raise ConfigError(
-                f"pipeline {name!r} would read its own table {output.table}; put it outside {pattern.root}"
+                f"pipeline {name!r} would read its own table {options.place}; put it outside {pattern.root}"
             )
         options.decoder()
         shared = {
             OPTIONS_KEY: options,
             PIPELINE_KEY: name,
             LEDGER_KEY: text,
-            TABLE_KEY: output.table,
+            DEFAULT_KEY: ledger == "",
+            TABLE_KEY: options.place,
             LOGS_KEY: logs,
             AFTER_KEY: ",".join(after),
             SITE_KEY: site,
             REPLICAS_KEY: list(options.replicas),
-            NO_OUTPUTS: True,
         }
-        return [
-            LogWorker.spec(name=f"{name}-worker", par=workers, config={**shared, ROWS_KEY: rows}),
-            LogKeeper.spec(name=f"{name}-keeper", par=keepers, config=shared | output.keeper_config()),
-        ]
+        silent = {**shared, NO_OUTPUTS: True}
+        keeping = silent | (output.keeper_config() if output is not None else {})
+        keeper = LogKeeper.spec(name=f"{name}-keeper", par=keepers, config=keeping)
+        if output is not None:
+            return [LogWorker.spec(name=f"{name}-worker", par=workers, config={**silent, ROWS_KEY: rows}), keeper]
+        emitting = {**shared, ROWS_KEY: rows, NEEDS_ACKS: _WHY_ACKS}
+        worker = RowWorker.spec(name=f"{name}-worker", par=workers, config=emitting, optional_outputs=list(fields))
+        return [worker, keeper]
+
+
+def _check_stream(name: str, output: Output | None, fields: Sequence[str], home: str, replicas: Sequence[str]) -> None:
+    """What only one of the two kinds has, and what the one without an output needs."""
+    if output is not None:
+        for what, value in (("fields", fields), ("home", home)):
+            if value:
+                raise ConfigError(f"pipeline {name!r} has output=, and {what}= for rows that go to bolts; remove one")
+        return
+    if isinstance(fields, str) or not fields or not all(isinstance(one, str) and one for one in fields):
+        raise ConfigError(
+            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] of the stream that takes its"
+            f" rows to bolts, not {fields!r:.100}"
+        )
+    if replicas:
+        raise ConfigError(f"pipeline {name!r} has replicas= and no output=: rows that go to bolts are in no folder")
+    if home and (not Path(home).is_absolute() or ".." in Path(home).parts):
+        raise ConfigError(f"pipeline {name!r}: home must be an absolute path without '..', not {home!r:.100}")
+
+
+def _seconds(name: str, what: str, given: float) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < float("inf"):
+        raise ConfigError(f"pipeline {name!r}: {what} is {given!r}; it must be a number of 0 or more")
+    return float(given)
 
 
 def _after(name: str, after: Sequence[str], ledger: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from heronpy.connectors.textfiles.places import UNREADABLE, Places
 from heronpy.growing.chunks import BLOCK_BYTES, safe_size
 from heronpy.growing.identity import HEAD_BYTES, Mark, before, digest
 from heronpy.growing.patterns import Pattern, join, key_of
-from heronpy.growing.scan import COST_FACTOR, Pace, Scanner
+from heronpy.growing.scan import COST_FACTOR, INTERVAL_S, Pace, Scanner
 from heronpy.ingest.ledger.partitioned import birth_of
 from heronpy.ingest.ledger.requests import GoneFile, KnownFile, Reported, SeenFile
 from heronpy.ingest.ledger.types import FileState
@@ -48,7 +48,15 @@ class _Known:
 class Watch:
     """The files of one pattern on one site, at which so many `keepers` look."""
 
-    def __init__(self, pattern: Pattern, days: float, known: Iterable[KnownFile], site: str, keepers: int = 1) -> None:
+    def __init__(
+        self,
+        pattern: Pattern,
+        days: float,
+        known: Iterable[KnownFile],
+        site: str,
+        keepers: int = 1,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
         self._root = pattern.root
         self._site = site
         self._table = Table()
@@ -66,7 +74,7 @@ class Watch:
             forget_s=(days + 1) * 86_400,
             files_max=FILES_MAX,
         )
-        self._pace = Pace(lookers=keepers)
+        self._pace = Pace(interval_s, lookers=keepers)
         self._known: dict[int, _Known] = {}
         self._generations: dict[str, int] = {}
         self._asked: list[tuple[_Known, SeenFile | GoneFile]] = []

@@ -14,12 +14,16 @@ from typing import Any
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.user_code import UserCodeError
-from heronpy.common.errors import HeronError, LedgerAwayError
+from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
 from heronpy.ingest.asking import Asking
 from heronpy.ingest.attempt import Attempt, RowError
 from heronpy.ingest.bad import bad_record, dead_bytes
+from heronpy.ingest.emitted import EmittedAttempt
+from heronpy.ingest.figures import ATTEMPTS, BACKUPS, BACKUPS_WON, IN_VAIN, TRIES_FAILED, WORK, Counters
+from heronpy.ingest.keys import ROWS_KEY
 from heronpy.ingest.ledger.requests import (
     Bad,
+    Brake,
     Chunk,
     Commit,
     Committed,
@@ -28,17 +32,19 @@ from heronpy.ingest.ledger.requests import (
     Halve,
     Idle,
     Lease,
+    ListUnits,
+    Lost,
     Open,
     Opened,
     Request,
     Returned,
     SplitAt,
     TryFailed,
+    Units,
     Work,
 )
-from heronpy.ingest.ledger.types import TEXT_MAX, Kind
-from heronpy.ingest.options import ROWS_KEY, Rows, options_of
-from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
+from heronpy.ingest.options import Rows, options_here
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.unit import MovedError, middle
 
@@ -61,10 +67,10 @@ class LogWorker(Spout):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline, and says how its predecessor ended."""
-        self._options = options_of(config)
+        self._options = options_here(config)
         self._rows: Rows = config[ROWS_KEY]
         self._run = context.get_topology_id()
-        self._stages = Stages(self._options.output.table, self._options.replicas)
+        self._stages = self._options.stages()
         self._asking = Asking(self._options, Kind.WORKER, context)
         after = context.process.after
         task = f"{context.get_component_id()}-{context.get_task_id()}"
@@ -72,14 +78,15 @@ class LogWorker(Spout):
         site = f"{self._options.site}." if self._options.site else ""
         self._page = SuspectPage(self._stages.home / "pages", site + task)
         self._greetings: list[Request[Any]] = [self._farewell(after), Open(self._options.config)]
+        self._counters = Counters(context, self._options.pipeline, WORK)
         self._generation = 0
-        self._attempt: Attempt | None = None
+        self._attempt: Attempt | EmittedAttempt | None = None
         self._work: Work | Halve | None = None
         self._error = ""
         self._traceback = ""
         self._request: Request[Any] | None = None
         self._ended = False
-        self._asking.show_alive()
+        self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
         """One request, or one slice of an attempt."""
@@ -122,14 +129,18 @@ class LogWorker(Spout):
         match answer:
             case Work():
                 self._work = answer
+                self._counters.add(ATTEMPTS)
+                if answer.backup:
+                    self._counters.add(BACKUPS)
                 self._page.clear()
-                self._attempt = Attempt(answer, self._options, self._rows, self._stages, self._page)
+                self._attempt = self._begin(answer)
             case Halve():
                 self._work = answer
                 self._halve(answer)
             case Idle():
                 self._rest(answer)
             case Committed(lost=lost):
+                self._count_end(request, lost)
                 if lost is not None and isinstance(request, Commit):
                     self.log(f"unit {request.unit}: {lost.value}; this attempt is discarded")
                     self._discard()
@@ -138,23 +149,38 @@ class LogWorker(Spout):
                 assert self._work is not None
                 self._bury(answer, self._work.chunks, self._work.generation)
             case Failed():
-                self.report_error(
-                    BadBytesError(
-                        f"unit {answer.unit} of {self._options.pipeline} has failed: {answer.error}; mend what is"
-                        f" wrong, then run: heron units retry {self._options.pipeline}"
-                    )
-                )
+                self._fail(answer.unit, answer.error)
             case Returned(failed=failed, buried=buried):
                 for one in buried:
                     self._bury(one.bad, one.chunks, self._generation)
                 for unit in failed:
                     self.report_error(BadBytesError(f"unit {unit} of {self._options.pipeline} has failed"))
+            case Units(units=[failed, *_]):
+                self._fail(failed.unit, failed.error)
             case Opened(generation=self._generation):
                 pass
             case _:
                 pass  # Again, Taken: the next lease goes on
 
+    def _count_end(self, request: Request[Any], lost: Lost | None) -> None:
+        """An attempt counts, or another one has made it needless."""
+        if lost is not None:
+            if isinstance(request, Commit | TryFailed):
+                self._counters.add(IN_VAIN)
+        elif isinstance(request, Commit) and isinstance(self._work, Work) and self._work.backup:
+            self._counters.add(BACKUPS_WON)
+
+    def _fail(self, unit: int, error: str) -> None:
+        """A unit waits for a user; GaveUpError when the topology is to end by it."""
+        text = f"unit {unit} of {self._options.pipeline} has failed: {error}; mend what is wrong, then run: heron units"
+        if self._options.config.on_bad == "fail":
+            raise GaveUpError(f"{text} retry {self._options.pipeline}, and submit the topology again")
+        self.report_error(BadBytesError(f"{text} retry {self._options.pipeline}"))
+
     def _rest(self, idle: Idle) -> None:
+        if idle.brake is Brake.FAILED:
+            self._request = ListUnits(UnitState.FAILED, 1)
+            return
         if self._options.bounded and not idle.open and self._stages.has_ended(self._run):
             self._ended = True
             self.end_of_input()
@@ -189,9 +215,16 @@ class LogWorker(Spout):
             )
 
     # ---- an attempt -------------------------------------------------------------------------
-    def _go_on(self, attempt: Attempt) -> None:
-        work = attempt.work
+    def _begin(self, work: Work) -> Attempt | EmittedAttempt:
+        return Attempt(work, self._options, self._rows, self._stages, self._page)
+
+    def _go_on(self, attempt: Attempt | EmittedAttempt) -> None:
         self.busy()
+        self._step(attempt)
+
+    def _step(self, attempt: Attempt | EmittedAttempt) -> None:
+        """Work for a moment; what follows from it is the next request."""
+        work = attempt.work
         try:
             self._request = attempt.go_on(time.monotonic() + SLICE_S)
         except MovedError as error:
@@ -203,6 +236,7 @@ class LogWorker(Spout):
             self._traceback = "".join(traceback.format_exception(cause))
             self._discard()
             self.report_error(UserCodeError(f"unit {work.unit}, try {work.tries + 1}: {self._error}"))
+            self._counters.add(TRIES_FAILED)
             self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line)
         except OSError as error:
             self._discard()

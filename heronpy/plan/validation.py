@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from heronpy.common.errors import TopologyError
 from heronpy.common.ids import part_name_problem, topology_name_problem
 from heronpy.common.nearest import did_you_mean
-from heronpy.common.topology_keys import NO_OUTPUTS, TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
+from heronpy.common.topology_keys import (
+    NEEDS_ACKS,
+    NO_OUTPUTS,
+    TOPOLOGY_COMPONENT_PARALLELISM,
+    TOPOLOGY_RELIABILITY_MODE,
+)
 from heronpy.plan import windows
 from heronpy.plan.component_config import key_problem
 from heronpy.plan.grouping import missing_field
@@ -78,6 +83,10 @@ def _settings(plan: LogicalPlan) -> Iterator[str]:
             if wrong:
                 yield f"{_kind(component)} '{component.name}' {wrong}"
         yield from windows.duration_problems(component)
+        why, mode = component.config.get(NEEDS_ACKS), plan.config.get(TOPOLOGY_RELIABILITY_MODE, "ATMOST_ONCE")
+        if why and mode != "ATLEAST_ONCE":
+            cure = f"set {TOPOLOGY_RELIABILITY_MODE} to ATLEAST_ONCE, not {mode}"
+            yield f"{_kind(component)} '{component.name}' {why}; {cure}"
 
 
 def _size(plan: LogicalPlan) -> Iterator[str]:

@@ -458,6 +458,21 @@ def test_too_many_bad_ranges_are_a_bug_and_retry_begins_anew() -> None:
     assert isinstance(_lease(world), Work)
 
 
+def test_rows_that_go_to_bolts_have_no_backups() -> None:
+    for rows_to, gets in (("table", Work), ("bolts", Idle)):
+        world = _world(replace(SMALL, rows_to=rows_to))
+        _see(world, "a", 100)
+        world.ask(world.keepers[0], Cut())
+        work = _lease(world)
+        for _ in range(int(work.until_s) + 10):
+            world.now += 1.0
+            world.ask(world.workers[0], ShowAlive())
+        assert isinstance(world.ask(world.workers[1], Lease()), gets)
+        # A holder that was not seen for long has lost its lease in any case.
+        world.now += 20.0
+        assert isinstance(world.ask(world.workers[2], Lease()), Work)
+
+
 def test_on_bad_fail_takes_nothing_apart() -> None:
     world = _world(replace(SMALL, on_bad="fail", tries_max=2))
     _see(world, "a", 100)
@@ -468,7 +483,15 @@ def test_on_bad_fail_takes_nothing_apart() -> None:
     _lease(world)
     world.workers[0].incarnation += 1
     assert world.ask(world.workers[0], GiveBack(True, "out of memory")).failed == (work.unit,)
-    assert [unit.state for unit in _units(world)] == [UnitState.FAILED]
+    [unit] = _units(world)
+    assert unit.state is UnitState.FAILED and unit.error == "a 0-100: out of memory"
+    # Nothing else is handed out until a user has it tried again.
+    _see(world, "b", 100)
+    world.ask(world.keepers[0], Cut())
+    idle = world.ask(world.workers[1], Lease())
+    assert isinstance(idle, Idle) and idle.brake is Brake.FAILED
+    world.ask(world.user, RetryFailed())
+    assert isinstance(world.ask(world.workers[1], Lease()), Work)
 
 
 # ---- ends and beginnings --------------------------------------------------------------------

@@ -154,7 +154,7 @@ def test_a_site_that_falls_silent_loses_its_units_after_thirty_seconds() -> None
     _see(world, "a", 100, WEST)
     _cut(world)
     east = _lease(world, EAST)
-    world.now += policy.SITE_SILENT_S
+    world.now += policy.SITE_SILENCES * Config().silent_s
     assert isinstance(_lease(world, WEST), Idle)
     world.now += 0.1
     assert _lease(world, WEST).unit == east.unit

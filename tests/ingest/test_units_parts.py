@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from heronpy import TopologyBuilder
 from heronpy.cli.submit.on_engine import file_problems
 from heronpy.common.errors import ConfigError, LedgerError
+from heronpy.common.ingest_settings import IngestSettings
 from heronpy.connectors.spark.requirements import DISPATCH_KEY, dispatch_homes, needs_spark
 from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.growing.identity import HEAD_BYTES, Mark, digest
 from heronpy.growing.patterns import parse
 from heronpy.ingest import LineFiles, LogUnits, ParquetTable, SparkBatches
 from heronpy.ingest.agreement import disagreements, found_files
+from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import (
@@ -41,7 +43,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import Config, Kind
 from heronpy.ingest.marks import head_text, is_marked, mark_from, tail_text
-from heronpy.ingest.options import OPTIONS_KEY
+from heronpy.ingest.options import settled
 from heronpy.ingest.outputs.lineage import BatchLineage, Lineage, Range, batches, published, units_of
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.page import SuspectPage
@@ -352,6 +354,24 @@ def test_a_damaged_lineage_of_a_batch_is_named(tmp_path: Path, broken: str) -> N
     folder.rename(tmp_path / "batch=p-1-3")
     with pytest.raises(LedgerError, match="was renamed"):
         list(batches(str(tmp_path)))
+
+
+def test_settings_fill_what_the_program_does_not_give() -> None:
+    given = {"logs": "/logs/*.log", "rows": len, "output": LineFiles("/table")}
+    free = LogUnits.specs("p", **given)[0].custom_config[OPTIONS_KEY]
+    own = LogUnits.specs("p", ledger="sqlite:/own/l.db", unit_bytes="5KB", days=2, **given)[0].custom_config[
+        OPTIONS_KEY
+    ]
+    assert settled(free, IngestSettings()) == free, "the defaults are those of the settings"
+    settings = IngestSettings(
+        ledger="sqlite:/x/l.db", unit_bytes=7, days=1.5, silent_s=4.0, line_bytes_max=2048, scan_interval_s=3.0
+    )
+    found = settled(free, settings)
+    assert (found.line_bytes_max, found.scan_interval_s) == (2048, 3.0)
+    assert (found.config.unit_bytes, found.config.days, found.config.silent_s) == (7, 1.5, 4.0)
+    found = settled(own, settings)
+    assert (found.ledger, found.config.unit_bytes, found.config.days) == ("sqlite:/own/l.db", 5120, 2.0)
+    assert (found.config.silent_s, found.config.pattern) == (4.0, "/logs/*.log")
 
 
 # ---- ledger and table -----------------------------------------------------------------------

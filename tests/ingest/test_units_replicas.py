@@ -19,6 +19,7 @@ from heronpy.cli.submit.on_units import circle_of, site_problems
 from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.ingest import LineFiles, LogUnits
 from heronpy.ingest.checking import check, command_of, rebuild
+from heronpy.ingest.keys import SITE_KEY
 from heronpy.ingest.ledger.partitioned import birth_of
 from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of, urls_of
 from heronpy.ingest.ledger.requests import (
@@ -35,7 +36,7 @@ from heronpy.ingest.ledger.requests import (
     Work,
 )
 from heronpy.ingest.ledger.types import Config, Kind
-from heronpy.ingest.options import SITE_KEY, UnitOptions, options_of, pattern_at
+from heronpy.ingest.options import UnitOptions, options_of, pattern_at
 from heronpy.ingest.outputs.lineage import Lineage, Range, published
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.watch import Watch

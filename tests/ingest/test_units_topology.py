@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import Heron
+from tests.support.command import USAGE, Heron, refused_before_start
 from tests.support.growing_logs import GrowingLogs
 from tests.support.waiting import wait_for
 
@@ -79,6 +79,25 @@ def test_what_is_there_is_processed_once_and_the_run_ends(heron: Heron, logs: Pa
     assert sorted(rows_of(table)) == sorted([*expected, "unfinished line", "b last"])
 
 
+def test_a_ledger_of_the_settings_that_cannot_be_is_refused(heron: Heron, logs: Path, table: Path) -> None:
+    flags = ("--logs", logs, "--table", table, "--config-property", "heron.ingest.ledger=mysql://x")
+    refused_before_start(heron, USAGE, PROGRAM, "heron.ingest.ledger: a ledger is at sqlite:", flags=flags)
+
+
+@pytest.mark.heavy
+def test_the_settings_name_the_ledger(heron: Heron, home: Path, logs: Path, table: Path) -> None:
+    (logs / "a.log").write_text("one\ntwo\n")
+    url = f"sqlite:{home.parent}/elsewhere/units.db"
+    own = ("--until", "now", "--wait", "--config-property", f"heron.ingest.ledger={url}")
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, *own)
+    assert rows_of(table) == ["one", "two"] and not (home / "ledger").exists()
+    conf = home.parent / "conf" / "local"
+    conf.mkdir(parents=True)
+    (conf / "ingest.yaml").write_text(f"ledger: {url}\n")
+    heron.env["HERON_CONF"] = str(conf.parent)
+    assert heron("units", "show", "lines", "--json").json()["done_bytes"] == 8
+
+
 @pytest.mark.heavy
 def test_bad_lines_are_cut_out_and_come_back_after_a_fix(heron: Heron, logs: Path, table: Path) -> None:
     lines = [f"{'bad' if number == 77 else 'deadly' if number == 150 else 'good'} {number}" for number in range(200)]
@@ -102,6 +121,39 @@ def test_bad_lines_are_cut_out_and_come_back_after_a_fix(heron: Heron, logs: Pat
     assert heron("units", "bad", "lines").ok().out.startswith("No bad range")
     assert sorted(rows_of(table)) == sorted(lines)
     agree(heron, table)
+
+
+@pytest.mark.heavy
+def test_a_bad_line_ends_a_topology_that_wants_it_so(heron: Heron, logs: Path, table: Path) -> None:
+    lines = [f"{'bad' if number == 77 else 'good'} {number}" for number in range(200)]
+    (logs / "a.log").write_text("".join(line + "\n" for line in lines))
+    begin = sum(len(line) + 1 for line in lines[:77])
+    flags = ("--logs", logs, "--table", table, "--on-bad", "fail", "--workers", 2)
+    heron.submit(PROGRAM, *flags)
+    cause = f"a.log {begin}-{begin + len(lines[77]) + 1}: ValueError: cannot read bad 77"
+    status = heron.when_state("lines", "FAILED")
+    assert cause in status["cause"] and "heron units retry lines" in status["cause"]
+    # The other worker sees it in the ledger, and neither is started again.
+    status = heron.when(
+        "lines", lambda found: [one for one in reasons(found) if one] == ["gave_up"] * 2, "both given up"
+    )
+    heron.kill("lines")
+    # A new topology does not work around it.
+    refused = heron("submit", "local", PROGRAM, *flags, "--wait")
+    assert refused.code != 0 and cause in refused.err
+    if heron.names():
+        heron.kill("lines")
+    (logs / "fixed").touch()
+    assert heron("units", "retry", "lines").ok().out == "1 unit to try again\n"
+    heron.submit(PROGRAM, *flags)
+    settled(heron, bytes_of(logs))
+    assert sorted(rows_of(table)) == sorted(lines)
+
+
+def reasons(status: dict[str, Any]) -> list[str]:
+    """Why processes of workers ended last."""
+    found = [process for container in status["containers"] for process in container["processes"]]
+    return [process["exit_reason"] for process in found if "lines-worker" in process["name"]]
 
 
 @pytest.mark.heavy

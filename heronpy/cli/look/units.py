@@ -10,7 +10,11 @@ import msgspec
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Target
 from heronpy.common.errors import LedgerError
+from heronpy.common.ingest_settings import IngestSettings
+from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of
@@ -29,8 +33,10 @@ from heronpy.ingest.ledger.requests import (
     UnitView,
 )
 from heronpy.ingest.ledger.types import UnitState
-from heronpy.ingest.spec import default_ledger
+from heronpy.ingest.options import default_ledger
 
+#: The cluster whose settings name the ledger: the verbs know no topology.
+_CLUSTER = "local"
 _LIVE = (UnitState.FAILED, UnitState.LEASED, UnitState.READY, UnitState.COMMITTED)
 
 
@@ -41,7 +47,9 @@ def _opened(url: str, pipeline: str) -> Iterator[Reached]:
 
 
 def _ledger(given: str) -> str:
-    return text_of(given or default_ledger())
+    """The ledger that is named, else that of the settings, else the default."""
+    chosen = given or settings_for(Session(Target(_CLUSTER)).resolve(), IngestSettings).ledger
+    return text_of(chosen or default_ledger())
 
 
 @contextmanager

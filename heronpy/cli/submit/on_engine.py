@@ -25,8 +25,8 @@ from heronpy.connectors.spark.requirements import check_master, check_packages
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.engines.contract import EngineError, NodeSize
 from heronpy.engines.open import open_engine
+from heronpy.ingest.keys import LEDGER_KEY, LOGS_KEY, REPLICAS_KEY, TABLE_KEY
 from heronpy.ingest.ledger.reaching import urls_of
-from heronpy.ingest.options import LEDGER_KEY, LOGS_KEY, REPLICAS_KEY, TABLE_KEY
 from heronpy.net.addresses import told_at
 from heronpy.packing.requests import ResourceRequest
 from heronpy.plan.component_config import SerializedValue, config_of, reliability_mode
@@ -140,8 +140,8 @@ def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[s
             ]
         if any(url.startswith("sqlite:") for url in urls_of(str(config.get(LEDGER_KEY, "")))):
             found.append(
-                f"component '{name}' keeps its ledger in SQLite, which is of one host; give LogUnits.specs"
-                " ledger='postgresql://...', or run the topology on this machine"
+                f"component '{name}' keeps its ledger in SQLite, which is of one host; set heron.ingest.ledger to"
+                " postgresql://..., or run the topology on this machine"
             )
     return found
 

@@ -1,4 +1,4 @@
-"""What a submit settles and refuses of work units: the site of their topology, and pipelines that wait in a circle."""
+"""What a submit settles and refuses of work units: site and ledger of a topology, and circles of `after`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, Top
 from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.connectors.spark.requirements import DISPATCH_KEY
-from heronpy.ingest.ledger.reaching import afters_of
-from heronpy.ingest.options import AFTER_KEY, LEDGER_KEY, LOGS_KEY, PIPELINE_KEY, SITE_KEY, SITE_MARK, site_problem
+from heronpy.ingest.keys import AFTER_KEY, DEFAULT_KEY, LEDGER_KEY, LOGS_KEY, PIPELINE_KEY, SITE_KEY
+from heronpy.ingest.ledger.reaching import afters_of, text_of
+from heronpy.ingest.options import SITE_MARK, site_problem
 from heronpy.plan.component_config import config_of, set_key
 from heronpy.proto import components_of, topology_pb2
 
 
 def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
-    """Give the components of pipelines their site; TopologyError or ConfigError for what cannot work."""
+    """Give the components of pipelines their site and ledger; TopologyError or ConfigError for what cannot work."""
     parts = {name: part for name, part in components_of(topology).items() if LEDGER_KEY in config_of(part)}
     if not parts:
         return
-    given = settings_for(resolved, IngestSettings).site
+    settings = settings_for(resolved, IngestSettings)
+    given, ledger = settings.site, _ledger(settings.ledger)
     if given and (wrong := site_problem(given)):
         raise ConfigError(f"heron.ingest.{wrong}")
     problems: list[str] = []
@@ -36,9 +38,18 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
             )
         if given:
             set_key(part.comp.config, SITE_KEY, given)
+        if ledger and config.get(DEFAULT_KEY):
+            set_key(part.comp.config, LEDGER_KEY, ledger)
     problems += _circles(config_of(part) for part in parts.values())
     if problems:
         raise TopologyError("\n".join(dict.fromkeys(problems)))
+
+
+def _ledger(given: str) -> str:
+    try:
+        return text_of(given) if given else ""
+    except LedgerError as error:
+        raise ConfigError(f"heron.ingest.ledger: {error}") from None
 
 
 def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[str]:

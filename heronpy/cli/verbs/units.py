@@ -12,7 +12,8 @@ from heronpy.cli.flags.arguments import json_flag
 _pipeline = click.argument("pipeline")
 _ledger = click.option("--ledger", "url", metavar="URL", default="",
                        help="sqlite:/folder/file or postgresql://user@host/database, or the entries of several"
-                       " ledgers as JSON; the default is the one in HERON_HOME.")  # fmt: skip
+                       " ledgers as JSON; the default is heron.ingest.ledger of cluster local, else the one in"
+                       " HERON_HOME.")  # fmt: skip
 
 
 def _table(words: str, name: str = "--table") -> Callable[..., Any]:

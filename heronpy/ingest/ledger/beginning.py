@@ -56,7 +56,7 @@ def _checked(config: Config) -> Config:
         name: getattr(config, name)
         for name in (
             *("unit_bytes", "ready_per_worker", "unpublished_units", "unpublished_bytes", "tries_max", "bad_max"),
-            *("days", "dispatch_bytes"),
+            *("days", "silent_s", "dispatch_bytes"),
         )
     }
     for name, value in positive.items():
@@ -71,6 +71,8 @@ def _checked(config: Config) -> Config:
             raise LedgerError(f"{name} must be a number from 0 on, not {value}")
     if config.on_bad not in ("split", "fail"):
         raise LedgerError(f"on_bad must be split or fail, not {config.on_bad!r}")
+    if config.rows_to not in ("table", "bolts"):
+        raise LedgerError(f"rows_to must be table or bolts, not {config.rows_to!r}")
     return config
 
 
@@ -90,12 +92,13 @@ def _refuse_circle(after: Iterable[str], others: Mapping[str, tuple[str, ...]], 
 def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
     """See `Rebuild`."""
     now, config = draft.now, _checked(request.config)
-    busy = draft.view.seen(Kind.WORKER, now - policy.SILENT_S) + draft.view.seen(Kind.KEEPER, now - policy.SILENT_S)
+    found = draft.get(Pipeline)
+    silent_s = draft.config.silent_s if found is not None else config.silent_s
+    busy = draft.view.seen(Kind.WORKER, now - silent_s) + draft.view.seen(Kind.KEEPER, now - silent_s)
     if busy:
         raise LedgerError(
-            f"{busy} workers and keepers were seen in the last {policy.SILENT_S:.0f} s; kill the topology, then rebuild"
+            f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild"
         )
-    found = draft.get(Pipeline)
     generation = max(found.generation + 1 if found is not None else 1, request.at_least)
     text = msgspec.json.encode(config).decode()
     if found is None:

@@ -23,7 +23,7 @@ from heronpy.ingest.ledger.requests import (
     TryFailed,
     Who,
 )
-from heronpy.ingest.ledger.types import Unit, UnitState
+from heronpy.ingest.ledger.types import File, Unit, UnitState
 
 #: `Unit.suspect` of tries that did not fail at one line.
 MIXED = "-"
@@ -61,7 +61,7 @@ def _judge(draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int
             draft.put(_rested(unit, draft.now + policy.try_again_s(unit.tries)))
         return Again(unit.tries)
     if config.on_bad == "fail":
-        return _fail(draft, unit, unit.error)
+        return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if line is not None and unit.suspect == named:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
         if cut is not None:
@@ -105,6 +105,15 @@ def _fail(draft: Draft, unit: Unit, error: str) -> Failed:
     error = shortened(error)
     draft.put(replace(_rested(unit, 0.0), state=UnitState.FAILED, halve=False, error=error))
     return Failed(unit.id, error)
+
+
+def _place(draft: Draft, unit: Unit, line: Line | None) -> str:
+    """Where the bytes of a failure are: of a line if it is known, else of the unit."""
+    pieces = [(line.file, line.begin, line.end)] if line is not None else draft.pieces_of(unit.id)
+    number, begin, end = pieces[0]
+    file = draft.get(File, number)
+    more = f" and {len(pieces) - 1} more" if len(pieces) > 1 else ""
+    return f"{file.key if file is not None else number} {begin}-{end}{more}"
 
 
 def _rested(unit: Unit, until: float) -> Unit:

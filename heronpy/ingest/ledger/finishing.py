@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from heronpy.common.errors import LedgerError
@@ -81,8 +82,12 @@ def published(draft: Draft, request: Published, who: Who) -> Settled:
         return Settled(0)
     units = [unit for number in dict.fromkeys(request.units) if (unit := draft.get(Unit, number)) is not None]
     units = [unit for unit in units if unit.state is UnitState.COMMITTED and unit.dispatch == 0]
+    return _settled(draft, units)
+
+
+def _settled(draft: Draft, units: Sequence[Unit]) -> Settled:
     draft.settle(units)
-    return Settled(len(units))
+    return Settled(len(units), sum(unit.bytes for unit in units), sum(unit.rows for unit in units))
 
 
 # ---- dispatches -----------------------------------------------------------------------------
@@ -118,9 +123,8 @@ def dispatched(draft: Draft, request: Dispatched, who: Who) -> Settled:
     if dispatch is None or request.generation != draft.pipeline.generation:
         return Settled(0)
     units = [unit for number in dispatch.units if (unit := draft.get(Unit, number)) is not None]
-    draft.settle(units)
     draft.drop(dispatch)
-    return Settled(len(units))
+    return _settled(draft, units)
 
 
 def dispatch_failed(draft: Draft, request: DispatchFailed, who: Who) -> Settled:

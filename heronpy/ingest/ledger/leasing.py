@@ -36,12 +36,14 @@ def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
         brake, wait_s = Brake.PAUSED, 1.0
     elif sites.is_down(draft, who.site):
         brake, wait_s = Brake.SITE_DOWN, 1.0
+    elif config.on_bad == "fail" and totals.get(UnitState.FAILED, (0, 0))[0]:
+        brake, wait_s = Brake.FAILED, 1.0
     elif unpublished >= config.unpublished_units or unpublished_bytes >= config.unpublished_bytes:
         brake = Brake.UNPUBLISHED
     elif now < pipeline.paid_until:
         brake, wait_s = Brake.RATE, min(pipeline.paid_until - now, 1.0)
     if brake is None:
-        orphans = {unit.id: unit for unit in view.orphans(now - policy.SILENT_S, policy.LOOKED_AT_MAX)}
+        orphans = {unit.id: unit for unit in view.orphans(now - config.silent_s, policy.LOOKED_AT_MAX)}
         whys = set()
         for unit in _candidates(draft, orphans):
             why = _obstacle(draft, unit, unit.id in orphans, who)
@@ -56,7 +58,8 @@ def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
 def _candidates(draft: Draft, orphans: dict[int, Unit]) -> Iterator[Unit]:
     """Units that may be handed out, as far as their state goes: the oldest first, and bounded."""
     view = draft.view
-    leased = {unit.id: unit for unit in view.expired(draft.now, policy.LOOKED_AT_MAX)}
+    late = view.expired(draft.now, policy.LOOKED_AT_MAX) if draft.config.rows_to == "table" else ()
+    leased = {unit.id: unit for unit in late}
     backups = sorted((leased | orphans).values(), key=_age)
     yield from merge(backups, _ready(draft), key=_age)
 
@@ -82,7 +85,7 @@ def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Brake | None:
         return Brake.LATER
     if unit.state is UnitState.LEASED and not orphan and unit.container == who.container and unit.site == who.site:
         waited = now >= unit.until + policy.SAME_CONTAINER_S
-        if not waited and view.has_other(who.site, who.container, now - policy.SILENT_S):
+        if not waited and view.has_other(who.site, who.container, now - draft.config.silent_s):
             return Brake.LATER
     if unit.site != who.site and unit.site and now < unit.site_until and not sites.is_lost(draft, unit.site):
         return Brake.LATER

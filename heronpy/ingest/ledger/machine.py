@@ -94,8 +94,12 @@ def _note(draft: Draft, request: Request[Any], who: Who, changed: bool) -> None:
     known, now = draft.get(Client, who.name), draft.now
     if known is None:
         draft.put(Client(who.name, who.task, who.kind, who.site, who.container, now))
-    elif changed or isinstance(request, requests.ShowAlive) or now - known.seen >= policy.SEEN_EACH_S:
+    elif changed or isinstance(request, requests.ShowAlive) or now - known.seen >= _seen_each_s(draft):
         draft.put(replace(known, seen=max(now, known.seen)))
+
+
+def _seen_each_s(draft: Draft) -> float:
+    return draft.config.silent_s / policy.SEEN_IN_SILENCE
 
 
 def _encoded(answer: object) -> str:

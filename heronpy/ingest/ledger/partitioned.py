@@ -250,8 +250,9 @@ class PartitionedLedger:
 
     def _published(self, request: requests.Published) -> requests.Settled:
         groups = self._grouped(request.units)
+        answers = [ledger.ask(replace(request, units=units)) for ledger, units in groups.items()]
         return requests.Settled(
-            sum(ledger.ask(replace(request, units=units)).units for ledger, units in groups.items())
+            sum(one.units for one in answers), sum(one.bytes for one in answers), sum(one.rows for one in answers)
         )
 
     def _which_live(self, request: requests.WhichLive) -> requests.Live:

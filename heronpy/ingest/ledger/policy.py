@@ -10,16 +10,16 @@ from typing import Final
 from heronpy.ingest.ledger import ranges
 from heronpy.ingest.ledger.types import Config
 
-#: A process that was not seen for so long loses its leases,
-SILENT_S: Final = 15.0
-#: and a site of which no worker was, its units.
-SITE_SILENT_S: Final = 30.0
+#: A site of which no worker was seen for so many times `silent_s` loses its units.
+SITE_SILENCES: Final = 2.0
 #: A process that was not seen for so long is forgotten.
 FORGET_S: Final = 3_600.0
 #: A file that no site has for so long will not come back: what is not processed of it is bad.
 VANISHED_S: Final = 60.0
-#: A process is written down as seen at most this often by other requests than `ShowAlive`.
-SEEN_EACH_S: Final = 4.0
+#: A process shows this often in its `silent_s` that it lives; by other requests it is written down as seen at most a
+#: little more often.
+SHOWN_IN_SILENCE: Final = 3.0
+SEEN_IN_SILENCE: Final = 3.75
 #: How many committed units tell how long a byte takes.
 PACES: Final = 256
 #: Bounds of the time until a backup, at the first attempt.

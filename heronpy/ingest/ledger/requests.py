@@ -166,6 +166,7 @@ class Brake(StrEnum):
     PAUSED = "the pipeline is paused"
     SITE_DOWN = "this site is down"
     #: All that is ready waits for other pipelines,
+    FAILED = "a unit has failed, and on_bad is fail"
     AFTER = "it waits for other pipelines"
     #: or for a later time, or another site.
     LATER = "later, or on another site"
@@ -224,9 +225,11 @@ class ListFinished(Request[FinishedUnits]):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How many units were committed until now and are done."""
+    """How many units were committed until now and are done, with their bytes and rows."""
 
     units: int
+    bytes: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

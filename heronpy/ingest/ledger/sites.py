@@ -15,12 +15,12 @@ def is_down(draft: Draft, site: str) -> bool:
 
 def is_lost(draft: Draft, site: str) -> bool:
     """Whether a site's units may go to others at once: it is down, or all of its workers are silent."""
-    return is_down(draft, site) or draft.view.site_seen(site) < draft.now - policy.SITE_SILENT_S
+    return is_down(draft, site) or draft.view.site_seen(site) < draft.now - _silent_s(draft)
 
 
 def live(draft: Draft) -> frozenset[str]:
     """The sites that work: they are not down, and a worker of theirs was seen."""
-    seen = draft.view.worker_sites(draft.now - policy.SITE_SILENT_S)
+    seen = draft.view.worker_sites(draft.now - _silent_s(draft))
     return frozenset(site for site in seen if not is_down(draft, site))
 
 
@@ -32,3 +32,7 @@ def ready_count(draft: Draft, counted: int, sites: frozenset[str]) -> int:
     if not sites - {""}:
         return counted
     return len({unit for site in sites for unit in draft.view.ready_on(site)})
+
+
+def _silent_s(draft: Draft) -> float:
+    return policy.SITE_SILENCES * draft.config.silent_s

@@ -159,7 +159,7 @@ def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
     if draft.pipeline.paused:
         return CutUnits((), Brake.PAUSED)
     config, view, now = draft.config, draft.view, draft.now
-    workers = view.seen(Kind.WORKER, now - policy.SILENT_S)
+    workers = view.seen(Kind.WORKER, now - config.silent_s)
     ready, _ = view.totals().get(UnitState.READY, (0, 0))
     most, live = policy.ready_max(config, workers), sites.live(draft)
     if ready >= most:

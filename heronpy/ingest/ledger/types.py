@@ -93,9 +93,13 @@ class Config:
     on_bad: str = "split"
     #: A file's row is kept so long after the file has gone everywhere.
     days: float = 7.0
+    #: A process that was not seen for so long loses its leases.
+    silent_s: float = 15.0
     #: A dispatch is made when so much is committed, or the oldest such unit has waited so long.
     dispatch_bytes: int = 256 << 20
     dispatch_wait_s: float = 5.0
+    #: Where its rows go: "table", or "bolts", which have no backups: two attempts would emit the same rows.
+    rows_to: str = "table"
     #: Pipelines of this ledger that must have published what is as old as a unit before it is handed out.
     after: tuple[str, ...] = ()
 

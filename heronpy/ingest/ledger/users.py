@@ -46,6 +46,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
     view, now, pipeline = draft.view, draft.now, draft.pipeline
     sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
     paces = [pace.pace for pace in view.paces()]
+    since = now - draft.config.silent_s
     oldest = view.oldest_open(view.name)
     return Figures(
         generation=pipeline.generation,
@@ -58,8 +59,8 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         bad_ranges=view.bad_count(),
         units={state.value: total for state, total in view.totals().items()},
         oldest_s=now - oldest if oldest is not None else None,
-        workers=view.seen(Kind.WORKER, now - policy.SILENT_S),
-        keepers=view.seen(Kind.KEEPER, now - policy.SILENT_S),
+        workers=view.seen(Kind.WORKER, since),
+        keepers=view.seen(Kind.KEEPER, since),
         pace=median(paces) if paces else 0.0,
         dispatches_open=dispatches.count(DispatchState.OPEN),
         dispatches_failed=dispatches.count(DispatchState.FAILED),
@@ -70,7 +71,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
 
 
 def _sites(draft: Draft) -> Iterator[SiteView]:
-    found = draft.view.site_sums(draft.now - policy.SILENT_S)
+    found = draft.view.site_sums(draft.now - draft.config.silent_s)
     names = {*found, *(site.name for site in draft.view.sites())}
     for name in sorted(names) if names - {""} else ():
         one = found.get(name, SiteSums())

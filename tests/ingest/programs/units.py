@@ -15,6 +15,7 @@ parser.add_argument("--until", default="forever")
 parser.add_argument("--unit-bytes", type=int, default=8192)
 parser.add_argument("--workers", type=int, default=2)
 parser.add_argument("--pattern", default="*.log*")
+parser.add_argument("--on-bad", default="split")
 args = parser.parse_args()
 fixed = str(args.logs / "fixed")
 
@@ -39,6 +40,7 @@ builder.add_spec(
         until=args.until,
         unit_bytes=args.unit_bytes,
         unit_wait_s=0.5,
+        on_bad=args.on_bad,
     )
 )
 builder.build_and_submit()

@@ -1,0 +1,77 @@
+"""The figures of a pipeline as metrics: what its keepers find in the ledger, and what this task has done."""
+
+from __future__ import annotations
+
+from heronpy.api.metrics import MultiAssignableMetrics, MultiCountMetric
+from heronpy.api.topology_context import TopologyContext
+from heronpy.ingest.ledger.requests import Figures, Settled
+from heronpy.ingest.ledger.types import UnitState
+
+#: Gauges of keepers; each tells of the whole pipeline, so over several keepers the largest counts.
+BACKLOG, WAITING, OLDEST = "units-backlog-bytes", "units-waiting-bytes", "units-oldest-seconds"
+UNFINISHED, BAD_BYTES, BAD_RANGES = "units-unfinished-bytes", "units-bad-bytes", "units-bad-ranges"
+STATES = {
+    UnitState.READY: "units-ready",
+    UnitState.LEASED: "units-leased",
+    UnitState.COMMITTED: "units-committed",
+    UnitState.FAILED: "units-failed",
+}
+GAUGES = (BACKLOG, WAITING, OLDEST, UNFINISHED, BAD_BYTES, BAD_RANGES, *STATES.values())
+#: Counters of keepers,
+PUBLISHED = ("units-published", "units-published-bytes", "units-published-rows")
+#: and of workers.
+ATTEMPTS, TRIES_FAILED, IN_VAIN = "units-attempts", "units-tries-failed", "units-attempts-in-vain"
+BACKUPS, BACKUPS_WON = "units-backups", "units-backups-won"
+WORK = (ATTEMPTS, TRIES_FAILED, IN_VAIN, BACKUPS, BACKUPS_WON)
+#: How often the runtime collects them.
+_COLLECT_S = 1.0
+
+
+class Counters:
+    """Counters of one task; their label is the pipeline."""
+
+    def __init__(self, context: TopologyContext, pipeline: str, names: tuple[str, ...]) -> None:
+        self._pipeline = pipeline
+        self._metrics = {name: MultiCountMetric() for name in names}
+        for name, metric in self._metrics.items():
+            metric.add_key(pipeline)
+            context.register_metric(name, metric, _COLLECT_S)
+
+    def add(self, name: str, by: int = 1) -> None:
+        """Count."""
+        self._metrics[name].incr(self._pipeline, by)
+
+
+class KeeperFigures:
+    """What a keeper reports."""
+
+    def __init__(self, context: TopologyContext, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._counters = Counters(context, pipeline, PUBLISHED)
+        self._gauges = {name: MultiAssignableMetrics() for name in GAUGES}
+        for name, gauge in self._gauges.items():
+            context.register_metric(name, gauge, _COLLECT_S)
+
+    def published(self, settled: Settled) -> None:
+        """Units were published, of which the ledger did not know yet."""
+        for name, by in zip(PUBLISHED, (settled.units, settled.bytes, settled.rows), strict=True):
+            self._counters.add(name, by)
+
+    def show(self, figures: Figures, unfinished_bytes: int) -> None:
+        """What the ledger has now."""
+        for name, value in values_of(figures, unfinished_bytes).items():
+            self._gauges[name].update(self._pipeline, value)
+
+
+def values_of(figures: Figures, unfinished_bytes: int) -> dict[str, float]:
+    """The gauges by name (pure)."""
+    in_units = sum(size for state, (_, size) in figures.units.items() if state != UnitState.FAILED)
+    return {
+        BACKLOG: figures.waiting_bytes + in_units,
+        WAITING: figures.waiting_bytes,
+        OLDEST: figures.oldest_s or 0.0,
+        UNFINISHED: unfinished_bytes,
+        BAD_BYTES: figures.bad_bytes,
+        BAD_RANGES: figures.bad_ranges,
+        **{name: figures.units.get(state.value, (0, 0))[0] for state, name in STATES.items()},
+    }

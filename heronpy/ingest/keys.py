@@ -1,0 +1,29 @@
+"""Keys of a component's configuration by which a pipeline of work units is known without loading any code of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from heronpy.plan.component_config import config_of
+from heronpy.proto import components_of, topology_pb2
+
+#: Has the options, and of a worker its function.
+OPTIONS_KEY: Final = "ingest.options"
+ROWS_KEY: Final = "ingest.rows"
+#: What a submit can check: the ledger, and whether it is the default, which the settings may replace; the table and the
+#: pattern.
+LEDGER_KEY: Final = "ingest.ledger"
+DEFAULT_KEY: Final = "ingest.ledger.default"
+TABLE_KEY: Final = "ingest.table"
+LOGS_KEY: Final = "ingest.logs"
+#: The pipeline, those that it waits for (with commas between), the site, which the submit sets when the settings name
+#: it, and folders of copies.
+PIPELINE_KEY: Final = "ingest.pipeline"
+AFTER_KEY: Final = "ingest.after"
+SITE_KEY: Final = "ingest.site"
+REPLICAS_KEY: Final = "ingest.replicas"
+
+
+def has_units(topology: topology_pb2.Topology) -> bool:
+    """Whether a pipeline of work units is part of a topology."""
+    return any(LEDGER_KEY in config_of(part) for part in components_of(topology).values())
