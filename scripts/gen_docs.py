@@ -78,6 +78,7 @@ REPORTERS = (
     "stmgr/*.py",
     "instance/*.py",
     "heronpy/executor/*.py",
+    "heronpy/ingest/figures.py",
     "heronpy/metrics/prometheus.py",
     "heronpy/spark/*.py",
     "heronpy/tmaster/*.py",
@@ -260,10 +261,10 @@ def _topology_keys() -> Iterator[str]:
 def metrics_page() -> str:
     """The metrics of the runtime."""
     sources = "".join(path.read_text(encoding="utf-8") for glob in REPORTERS for path in sorted(ROOT.glob(glob)))
-    literals = set(re.findall(r'"((?:__(?:process/|executor/|tmaster/)?|spark-)[\w-]+)["/]', sources))
+    literals = set(re.findall(r'"((?:__(?:process/|executor/|tmaster/)?|spark-|units-)[\w-]+)["/]', sources))
     reported = [m for m in METRICS.values() if m.name in literals or COMPOSED.fullmatch(m.name)]
     silent = [m for m in METRICS.values() if m not in reported]
-    titles = ("Tasks", "Stream managers", "Topology master", "Every process", "Spark")
+    titles = ("Tasks", "Stream managers", "Topology master", "Every process", "Spark", "Work units")
     groups: dict[str, list[Metric]] = {title: [] for title in titles}
     for metric in reported:
         groups[_group(metric.name)].append(metric)
@@ -293,6 +294,8 @@ def metrics_page() -> str:
 
 
 def _group(name: str) -> str:
+    if name.startswith("units-"):
+        return "Work units"
     if name.startswith("spark-"):
         return "Spark"
     if name.startswith("__tmaster/"):

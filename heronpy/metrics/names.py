@@ -27,7 +27,7 @@ class Metric:
     #: "" for plain counts.
     unit: str
     #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", "component",
-    #: "sink", or "".
+    #: "sink", "pipeline", or "".
     label: str
     help: str
     #: A gauge whose values over several tasks are not summed: the largest counts.
@@ -236,8 +236,36 @@ _SPARK = (
     Metric("spark-ui-port", _G, "", "", "Port of Spark's own pages; 0 when they are off."),
 )
 
+_PIPELINE = "pipeline"
+#: Of work units; each keeper tells of its whole pipeline.
+_UNITS = (
+    *(
+        Metric(name, _G, unit, _PIPELINE, text, largest=True)
+        for name, unit, text in (
+            ("units-backlog-bytes", "bytes", "Bytes of log files that are not published yet."),
+            ("units-waiting-bytes", "bytes", "Those of them that are in no unit yet."),
+            ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 when all are."),
+            ("units-unfinished-bytes", "bytes", "Bytes of last lines that have no end yet."),
+            ("units-ready", "", "Units that wait for a worker."),
+            ("units-leased", "", "Units that a worker processes."),
+            ("units-committed", "", "Units whose rows are complete and not published yet."),
+            ("units-failed", "", "Units that wait for a user: heron units retry."),
+            ("units-bad-bytes", "bytes", "Bytes that could not be processed: heron units bad."),
+            ("units-bad-ranges", "", "Ranges of bytes that could not be processed."),
+        )
+    ),
+    Metric("units-published", _C, "", _PIPELINE, "Units whose rows became visible."),
+    Metric("units-published-bytes", _C, "bytes", _PIPELINE, "Bytes of log files in the published units."),
+    Metric("units-published-rows", _C, "", _PIPELINE, "Rows of the published units."),
+    Metric("units-attempts", _C, "", _PIPELINE, "Attempts at units that workers have begun."),
+    Metric("units-tries-failed", _C, "", _PIPELINE, "Attempts in which the user's function has raised."),
+    Metric("units-backups", _C, "", _PIPELINE, "Attempts that began while an earlier one took long."),
+    Metric("units-backups-won", _C, "", _PIPELINE, "Backups that were complete first."),
+    Metric("units-attempts-in-vain", _C, "", _PIPELINE, "Attempts that another one made needless; backups or not."),
+)
+
 #: Every metric of heronpy, by name.
-METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON, *_TMASTER, *_SPARK)}
+METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON, *_TMASTER, *_SPARK, *_UNITS)}
 
 
 def find(name: str) -> tuple[Metric, str] | None:

@@ -75,6 +75,7 @@ DOCUMENTS: dict[str, Callable[[Call], Awaitable[msgspec.Struct]]] = {
     "exceptions": reading.exceptions,
     "checkpoints": reading.checkpoints,
     "batches": reading.batches,
+    "units": reading.units,
 }
 _KEEPER = Asker("tracker", ALL)
 

@@ -16,7 +16,7 @@ from heronpy.views.overview import History, Topology
 from heronpy.views.past import ExceptionGroup, Exceptions
 
 #: Routes that are answered with what they have answered last, and the kind of the document.
-KINDS = {f"{TOPOLOGY}/{kind}": kind for kind in ("exceptions", "checkpoints", "batches", "config")}
+KINDS = {f"{TOPOLOGY}/{kind}": kind for kind in ("exceptions", "checkpoints", "batches", "units", "config")}
 
 table = Table()
 

@@ -25,12 +25,14 @@ from heronpy.views.build_ended import FIGURES_S, doctor_of_ended
 from heronpy.views.build_past import events_of, exceptions_of, metric_name, series_name, slow_of, timeline_of
 from heronpy.views.build_saved import BATCH_METRICS, GATEWAY, batches_of, checkpoints_of, detail_of
 from heronpy.views.build_traces import traces_of
+from heronpy.views.build_units import UNIT_METRICS, pipelines_of
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Me, Topologies, Topology
 from heronpy.views.past import Event, Events, Exceptions, Slow, Timeline
 from heronpy.views.plan import Plan
 from heronpy.views.saved import Batches, CheckpointDetail, Checkpoints
 from heronpy.views.traces import Traces
+from heronpy.views.units import Pipelines
 
 if TYPE_CHECKING:
     from heronpy.ckpt.catalogue import Found
@@ -305,3 +307,9 @@ async def batches(call: Call) -> Batches:
     local = settings_for(launch, SparkSettings).master.startswith("local")
     hosts = [one.host for one in plan.containers if one.container == 0 and one.host]
     return batches_of(reply, "127.0.0.1" if local or not hosts else hosts[0])
+
+
+@table.route("GET", TOPOLOGY + "/units", Scope.VIEW, returns=Pipelines)
+async def units(call: Call) -> Pipelines:
+    """The pipelines of work units: backlog, units, what is bad, as their tasks report it."""
+    return pipelines_of(await call.watched.master.ask(control_pb2.GetMetrics(names=UNIT_METRICS)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from heronpy.metrics.names import find
+from heronpy.ingest.figures import GAUGES, PUBLISHED, WORK
+from heronpy.metrics.names import METRICS, Kind, find
+from heronpy.views.build_units import UNIT_METRICS
 
 ROOT = Path(__file__).parents[2]
 #: Constants of the same form that name no metric, and beginnings of names that f-strings complete.
@@ -32,6 +34,14 @@ def reported() -> dict[str, str]:
                 assert isinstance(name, ast.Constant), f"{path}:{node.lineno} reports a name that is computed"
                 found[str(name.value)] = f"{path.relative_to(ROOT)}:{node.lineno}"
     return found
+
+
+def test_the_names_of_work_units_are_registered_and_read_by_their_view() -> None:
+    reported = {*GAUGES, *PUBLISHED, *WORK}
+    assert reported == {name for name in METRICS if name.startswith("units-")} == set(UNIT_METRICS)
+    for name in reported:
+        metric = METRICS[name]
+        assert metric.label == "pipeline" and metric.largest is (name in GAUGES) is (metric.kind is Kind.GAUGE)
 
 
 def test_every_reported_name_is_registered() -> None:

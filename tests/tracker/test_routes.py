@@ -106,6 +106,11 @@ def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -
     assert asking.get(f"{WORDY}/slow?task=2")["tuples"][0]["value"] == "<b>"
     assert asking.get(f"{WORDY}/checkpoints")["interval_s"] is None
     assert asking.get(f"{WORDY}/batches") == {"sinks": [], "spark_ui": None}
+    units = control_pb2.MetricsReply()
+    units.reports.add(component="p-keeper").samples.add(name="units-backlog-bytes", label="p", value=7)
+    busy.answers["get_metrics"] = units
+    [pipeline] = asking.get(f"{WORDY}/units")["pipelines"]
+    assert (pipeline["name"], pipeline["backlog_bytes"], pipeline["oldest_s"]) == ("p", 7, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.look import doctor, spark, stateful
+from heronpy.cli.look import doctor, pipelines, spark, stateful
 from heronpy.cli.look.topologies import STARTING
 from heronpy.cli.output import clean, command, moment, picked, print_json, print_table, say
 from heronpy.cli.render import containers, summary
@@ -120,6 +120,7 @@ def status_json(session: Session, record: plan_pb2.ExecutionState, status: contr
         + _unregistered_json(placed, status),
         **stateful.as_json(session, status),
         "spark": spark.as_json(session, status),
+        **pipelines.as_json(session, status),
     }
 
 
@@ -167,6 +168,8 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
     say(f"  tuples     {summary.totals_text(status)}")
     for number, text in enumerate(spark.lines(spark.as_json(session, status))):
         say(f"  {'' if number else 'spark':<10} {clean(text)}")
+    for number, text in enumerate(pipelines.lines(pipelines.ask(session, status))):
+        say(f"  {'' if number else 'units':<10} {clean(text)}")
     if status.discarded_tuples:
         again = reliability_mode(status.plan.topology) != "ATMOST_ONCE"
         what = "tuples at most, which the spouts send again" if again else "tuples"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli.look import doctor, stateful
+from heronpy.cli.look import doctor, pipelines, stateful
 from heronpy.cli.look.full_screen import terminal
 from heronpy.cli.look.full_screen.rows import short
 from heronpy.cli.look.silence import Silence
@@ -126,9 +126,10 @@ def samples(
 
 
 def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The diagnosis, if something needs action, then the checkpoints."""
+    """The diagnosis, if something needs action, then checkpoints and work units."""
     diagnosis = doctor.line(session, status.topology)
     said = [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
+    said += pipelines.lines(pipelines.ask(session, status))
     if session.engine_of(status.topology):
         placed = session.containers(status.topology)
         said += containers.texts(placed.containers if placed is not None else (), time.time())
@@ -235,7 +236,12 @@ def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.Status
     for status, rows in looks:
         click.echo(
             json.dumps(
-                {**summary.as_json(status, rows), **stateful.as_json(session, status), **_placed(session, status)}
+                {
+                    **summary.as_json(status, rows),
+                    **stateful.as_json(session, status),
+                    **pipelines.as_json(session, status),
+                    **_placed(session, status),
+                }
             )
         )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import Message
 
+from heronpy.cli.look import pipelines
 from heronpy.cli.look.full_screen.figures import Figures, Wish
 from heronpy.cli.output import clean_block
 from heronpy.cli.render.summary import losses_text
@@ -21,10 +22,12 @@ from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, Rp
 from heronpy.common.units import format_duration
 from heronpy.health.findings import CALM, from_proto
 from heronpy.health.texts import advice, sentence
+from heronpy.ingest.keys import has_units
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2
 from heronpy.views.build_load import TASK_METRICS, load_of, tasks_of
 from heronpy.views.build_past import timeline_of
+from heronpy.views.build_units import pipelines_of
 
 ASK_S = 1.0
 #: Rates of tasks are of this time.
@@ -42,6 +45,7 @@ class _Asked:
 
     figures: Figures
     topology_id: str = ""
+    has_units: bool = False
     heard_at: float = field(default_factory=time.monotonic)
     trends_at: float = float("-inf")
     stacks: tuple[str, int] | None = None
@@ -135,7 +139,8 @@ class Asking:
         before, now = asked.figures, time.monotonic()
         if load.topology_id != asked.topology_id:
             asked.topology_id, asked.trends_at = load.topology_id, float("-inf")
-            before = replace(before, trends={}, tasks=None)
+            asked.has_units = has_units(self._session.topology(self._name))
+            before = replace(before, trends={}, tasks=None, units=())
         finding = next((one for one in map(from_proto, load.findings) if one is not None), None)
         cluster = self._session.target.cluster
         found = replace(
@@ -152,6 +157,9 @@ class Asking:
         if now - asked.trends_at >= TREND_EVERY_S:
             found = replace(found, trends=_trends(client, load))
             asked.trends_at = now
+        if asked.has_units:
+            reply: control_pb2.MetricsReply = client.call(pipelines.REQUEST, ASK_S)
+            found = replace(found, units=tuple(pipelines.lines(pipelines_of(reply).pipelines)))
         if wish.component is None:
             return replace(found, tasks=None)
         return self._tasks(client, found, wish, asked)

@@ -27,6 +27,8 @@ class Figures:
     calm: bool = True
     #: Tuples that are missing from the result, in words; empty: none.
     losses: str = ""
+    #: A line for each pipeline of work units.
+    units: tuple[str, ...] = ()
     #: By component: tuples per second of each minute, oldest first; None where unknown.
     trends: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     #: None: not asked for.

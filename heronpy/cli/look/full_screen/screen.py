@@ -141,6 +141,8 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         lines.append(_line(f"{held}, now by {one.name} ({waits}){more}", WARN))
     if figures.losses:
         lines.append(_line(f"tuples missing from the result: {figures.losses}", ALARM))
+    for text in figures.units:
+        lines += _wrapped(f"units {text}", PLAIN, width, 2)
     return lines
 
 

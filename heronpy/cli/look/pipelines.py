@@ -1,0 +1,56 @@
+"""What `heron status` and `heron top` say of pipelines of work units: backlog, age, units, what is bad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from heronpy.cli import exits
+from heronpy.clusters.session import Session
+from heronpy.common.errors import HeronError
+from heronpy.common.units import counted, format_bytes, format_duration
+from heronpy.ingest.keys import has_units
+from heronpy.proto import control_pb2
+from heronpy.views.build_units import UNIT_METRICS, pipelines_of
+from heronpy.views.units import Pipeline, Pipelines
+
+ASK_S = 1.0
+REQUEST = control_pb2.GetMetrics(names=UNIT_METRICS)
+
+
+def ask(session: Session, status: control_pb2.StatusReply) -> list[Pipeline] | None:
+    """The pipelines of a topology; None without one, or without an answer."""
+    if not has_units(status.plan.topology):
+        return None
+    try:
+        return pipelines_of(session.ask(status.topology, REQUEST, ASK_S)).pipelines
+    except (HeronError, exits.Failure):
+        return None  # the status stands without it
+
+
+def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:
+    """The documented part of `heron status --json` and `heron top --json`."""
+    found = ask(session, status)
+    return {"units": msgspec.to_builtins(Pipelines(pipelines=found))["pipelines"] if found is not None else None}
+
+
+def lines(pipelines: list[Pipeline] | None) -> list[str]:
+    """A line for each pipeline."""
+    return [_line(one) for one in pipelines or ()]
+
+
+def _line(one: Pipeline) -> str:
+    oldest = f", the oldest byte for {format_duration(one.oldest_s)}" if one.backlog_bytes else ""
+    said = [
+        f"{one.name}: {one.published_rows:,} rows of {format_bytes(one.published_bytes)} published",
+        f"{format_bytes(one.backlog_bytes)} wait{oldest}",
+        f"units {one.ready} ready, {one.leased} in work, {one.committed} to publish",
+    ]
+    if one.backups or one.attempts_in_vain:
+        said.append(f"{counted(one.backups, 'backup')}, {one.backups_won} won, {one.attempts_in_vain} in vain")
+    if one.bad_ranges:
+        said.append(f"{counted(one.bad_ranges, 'bad range')} of {format_bytes(one.bad_bytes)}")
+    if one.failed:
+        said.append(f"{counted(one.failed, 'unit')} FAILED (heron units show {one.name})")
+    return "; ".join(said)

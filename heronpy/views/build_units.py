@@ -1,0 +1,52 @@
+"""Pipelines of work units from the metrics of their tasks (pure)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from heronpy.metrics.names import Kind, find
+from heronpy.proto import control_pb2
+from heronpy.views.units import Pipeline, Pipelines
+
+#: Field by name of the metric; the label is the pipeline.
+_FIELDS = {
+    "units-backlog-bytes": "backlog_bytes",
+    "units-waiting-bytes": "waiting_bytes",
+    "units-oldest-seconds": "oldest_s",
+    "units-unfinished-bytes": "unfinished_bytes",
+    "units-ready": "ready",
+    "units-leased": "leased",
+    "units-committed": "committed",
+    "units-failed": "failed",
+    "units-bad-bytes": "bad_bytes",
+    "units-bad-ranges": "bad_ranges",
+    "units-published": "published_units",
+    "units-published-bytes": "published_bytes",
+    "units-published-rows": "published_rows",
+    "units-attempts": "attempts",
+    "units-tries-failed": "tries_failed",
+    "units-backups": "backups",
+    "units-backups-won": "backups_won",
+    "units-attempts-in-vain": "attempts_in_vain",
+}
+UNIT_METRICS = tuple(_FIELDS)
+
+
+def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
+    """`GET /units`: a pipeline is there once one of its tasks has reported."""
+    found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_FIELDS.values(), 0.0))
+    for sample in (sample for report in reply.reports for sample in report.samples):
+        field = _FIELDS.get(sample.name)
+        if field is None or not sample.label:
+            continue
+        values, known = found[sample.label], find(sample.name)
+        if known is not None and known[0].kind is Kind.GAUGE:
+            values[field] = max(values[field], sample.value)  # each keeper tells of all of it
+        else:
+            values[field] += sample.value
+    return Pipelines(pipelines=[_pipeline(name, values) for name, values in sorted(found.items())])
+
+
+def _pipeline(name: str, values: dict[str, float]) -> Pipeline:
+    oldest_s = values.pop("oldest_s")
+    return Pipeline(name=name, oldest_s=oldest_s, **{field: int(value) for field, value in values.items()})
