@@ -6,7 +6,7 @@ Several keepers work at once and none is elected: what they ask for and what the
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
@@ -23,6 +23,8 @@ from heronpy.ingest.ledger.requests import (
     Open,
     Published,
     ReportScan,
+    Request,
+    Settled,
     Show,
     WhichLive,
 )
@@ -31,6 +33,8 @@ from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
 from heronpy.ingest.outputs.stages import About, StageGoneError
 from heronpy.ingest.watch import Watch
+
+A = TypeVar("A")
 
 #: How often what is committed is looked for, and what nobody needs is removed.
 PUBLISH_S, CLEAN_S = 0.1, 60.0
@@ -137,7 +141,7 @@ class LogKeeper(Spout):
     def _publish(self) -> bool:
         """Publish what is committed; whether there may be more."""
         if self._dispatcher is not None:
-            ended = self._dispatcher.turn(self._asking.ask, self._generation, time.monotonic())
+            ended = self._dispatcher.turn(self._ask_counted, self._generation, time.monotonic())
             if ended is None:
                 self._watch = None
             return bool(ended)
@@ -157,6 +161,12 @@ class LogKeeper(Spout):
         if done:
             self._figures.published(self._asking.ask(Published(tuple(done), self._generation)))
         return bool(done)
+
+    def _ask_counted(self, request: Request[A]) -> A:
+        answer = self._asking.ask(request)
+        if isinstance(answer, Settled):
+            self._figures.published(answer)
+        return answer
 
     def _clean(self) -> None:
         staged = self._stages.staged_units(self._generation)

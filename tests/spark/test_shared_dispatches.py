@@ -23,6 +23,7 @@ from heronpy.growing.patterns import parse
 from heronpy.ingest import LogUnit, LogUnits, SparkBatches, checking
 from heronpy.ingest.attempt import Attempt
 from heronpy.ingest.dispatching import Dispatcher
+from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import (
@@ -39,7 +40,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import Kind
 from heronpy.ingest.ledger.validate import validate
-from heronpy.ingest.options import OPTIONS_KEY, UnitOptions
+from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import batches
 from heronpy.ingest.outputs.stages import About, Stages
 from heronpy.ingest.page import SuspectPage
