@@ -159,7 +159,7 @@ class LogKeeper(Spout):
                 continue
             done.append(unit.unit)
         if done:
-            self._figures.published(self._asking.ask(Published(tuple(done), self._generation)))
+            self._ask_counted(Published(tuple(done), self._generation))
         return bool(done)
 
     def _ask_counted(self, request: Request[A]) -> A:

@@ -24,6 +24,7 @@ from heronpy.ingest.marks import head_text
 from heronpy.ingest.page import SuspectPage
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import problems
+from heronpy.simulator import Simulator
 from tests.support.command import Heron
 from tests.support.growing_logs import GrowingLogs
 from tests.support.waiting import wait_for
@@ -175,6 +176,43 @@ def test_other_modes_are_refused_in_one_sentence() -> None:
 def test_where_rows_go_is_said_once(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         LogUnits.specs("p", logs="/logs/*.log", rows=rows, **given)
+
+
+class Choosy(Sink):
+    """Fails some rows at their first try."""
+
+    def initialize(self, config: Any, context: Any) -> None:
+        self.seen: list[str] = []
+        self.refused: set[str] = set()
+
+    def process(self, tup: Any) -> None:
+        [line] = tup.values
+        if line.endswith("7") and line not in self.refused:
+            self.refused.add(line)
+            self.fail(tup)
+            return
+        self.seen.append(line)
+        self.ack(tup)
+
+
+def test_the_rows_of_all_units_reach_the_bolts_and_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
+    (tmp_path / "logs").mkdir()
+    lines = [f"line {number}" for number in range(500)]
+    (tmp_path / "logs" / "a.log").write_text("".join(line + "\n" for line in lines) + "unfinished")
+    builder = TopologyBuilder("rows")
+    numbers: dict[str, Any] = {"until": "now", "unit_bytes": 1000, "unit_wait_s": 0.1}
+    worker, keeper = LogUnits.specs("rows", logs=f"{tmp_path}/logs/*.log", rows=rows, fields=["line"], **numbers)
+    builder.add_spec(worker, keeper)
+    builder.add_bolt("choosy", Choosy, par=1, inputs={worker: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 50})
+    with Simulator(builder, seed=1) as simulator:
+        assert simulator.run(seconds=3600).reason == "finished"
+        assert sorted(simulator.task("choosy").seen) == sorted(lines)
+        assert len(simulator.failed("rows-worker")) == 50
+        assert len(simulator.acked("rows-worker")) == 500
 
 
 # ---- real processes -------------------------------------------------------------------------
