@@ -185,11 +185,12 @@ def set_site(draft: Draft, request: SetSite, who: Who) -> SiteSet:
 
 def forget_site(draft: Draft, request: ForgetSite, who: Who) -> SiteForgotten:
     """See `ForgetSite`."""
-    found = draft.view.site_sums(draft.now - policy.SILENT_S).get(request.site)
+    silent_s = draft.config.silent_s
+    found = draft.view.site_sums(draft.now - silent_s).get(request.site)
     if found is not None and found.workers + found.keepers:
         raise LedgerError(
             f"site {request.site} works: {found.workers + found.keepers} processes of it were seen in the last"
-            f" {policy.SILENT_S:.0f} s; kill its topology first"
+            f" {silent_s:g} s; kill its topology first"
         )
     limit = max(1, min(request.limit, PAGE_MAX))
     copies = draft.view.copies_on(request.site, limit + 1)
