@@ -160,8 +160,8 @@ class LogUnits:
             unit_wait_s = output.unit_wait_s if unit_wait_s is None else unit_wait_s
         if isinstance(output, SparkBatches):
             # Its rows wait in one folder, for one Spark, in the order of one ledger.
-            others = (("the site", site), ("replicas", replicas), ("several ledgers", not isinstance(ledger, str)))
-            for what, present in others:
+            several = text.lstrip().startswith("[")
+            for what, present in (("the site", site), ("replicas", replicas), ("several ledgers", several)):
                 if present:
                     raise ConfigError(f"pipeline {name!r}: SparkBatches does not go with {what}; use a ParquetTable")
         numbers: dict[str, Any] = {

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import (
     Brake,
+    Collect,
     Commit,
     Cut,
+    ForgetSite,
     Idle,
     Lease,
     Line,
@@ -33,6 +36,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.store import Store
 from heronpy.ingest.ledger.types import Config, File, Unit, UnitState
+from heronpy.ingest.ledger.validate import validate
 from tests.ingest.ledger_world import World
 
 SMALL = Config(pattern="*.log", unit_bytes=100, unit_wait_s=2.0)
@@ -237,6 +241,35 @@ def test_stores_know_what_waits_on_which_sites(store: Store, request: pytest.Fix
     assert found() == (["a", "b", "c"], [(1, "east"), (2, "west"), (3, "east"), (3, "west")])
     assert found("west") == (["b", "c"], [(2, "west"), (3, "east"), (3, "west")])
     assert found("east", "north") == (["a", "c"], [(1, "east"), (3, "east"), (3, "west")])
+
+
+def test_a_site_that_is_gone_is_forgotten_and_what_only_it_had_becomes_bad(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
+    world = _world(pipeline=request.node.name, store=store)
+    for name in ("a", "b", "c"):
+        _see(world, name, 100, EAST)
+    _see(world, "a", 100, WEST)
+    _cut(world)
+    with pytest.raises(LedgerError, match="site east works: 3 processes"):
+        world.ask(world.user, ForgetSite("east"))
+    world.now += 16.0
+    _alive(world, WEST)
+    world.ask(world.user, SetSite("east", False))
+    answer = world.ask(world.user, ForgetSite("east", 2))
+    assert (answer.files, answer.more) == (2, True)
+    answer = world.ask(world.user, ForgetSite("east", 2))
+    assert (answer.files, answer.more) == (1, False)
+    files = {row.key: row.gone for row in world.rows() if isinstance(row, File)}
+    assert files["a"] is None and files["b"] == files["c"] == world.now
+    shown = {site.name: (site.state, site.files) for site in world.ask(world.user, Show()).sites}
+    assert shown == {"east": ("up", 0), "west": ("up", 1)}, "an hour after its last sign of life it is not shown"
+    assert _lease(world, WEST).chunks[0].key == "a"
+    world.now += policy.VANISHED_S + 1
+    _alive(world, WEST)
+    lost = [world.ask(world.keepers[WEST], Collect()).lost for _ in range(3)]
+    assert lost == [100, 100, 0]
+    assert validate(world.rows()) == []
 
 
 # ---- what a unit waits for ------------------------------------------------------------------

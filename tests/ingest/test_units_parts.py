@@ -331,6 +331,7 @@ def test_a_pipeline_to_spark_says_so_in_its_specification(tmp_path: Path, monkey
         ({"site": "east"}, "the site"),
         ({"replicas": ["/r"]}, "replicas"),
         ({"ledger": [{"urls": ["sqlite:/l/a.db"]}]}, "several ledgers"),
+        ({"ledger": '[{"urls": ["sqlite:/l/a.db"]}]'}, "several ledgers"),
     ],
 )
 def test_rows_for_spark_wait_in_one_place(given: dict[str, Any], words: str) -> None:

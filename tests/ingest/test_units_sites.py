@@ -44,7 +44,8 @@ def root(home: Path) -> Path:
 
 def submit(heron: Heron, root: Path, ledger: str, site: str, *more: object) -> None:
     words = ("--logs", f"{root}/logs/{{site}}/*.log", "--table", root / "table", "--ledger", ledger, *more)
-    heron("submit", "local", "--config-property", f"heron.ingest.site={site}", PROGRAM, *words).ok()
+    settings = ("--config-property", f"heron.ingest.site={site}", "--config-property", "heron.ingest.silent_s=4")
+    heron("submit", "local", *settings, PROGRAM, *words).ok()
 
 
 def write(root: Path, first: int, count: int, *sites: str) -> None:

@@ -22,6 +22,7 @@ from heronpy.ingest.ledger.requests import (
     BadRange,
     DispatchView,
     Figures,
+    ForgetSite,
     ListBad,
     ListDispatches,
     ListUnits,
@@ -104,17 +105,23 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
         _print_dispatches(dispatches)
 
 
-def set_site(pipeline: str, site: str, up: bool, url: str, as_json: bool) -> None:
-    """Take a site down, or up again."""
+def set_site(pipeline: str, site: str, state: str, url: str, as_json: bool) -> None:
+    """Take a site down, or up again, or forget it."""
     with _opened(url, pipeline) as ledger:
         known = [one.name for one in ledger.ask(Show()).sites]
         if site not in known:
             has = f"its sites are {', '.join(known)}" if known else "it has no sites"
             raise exits.Failure(f"pipeline '{pipeline}' has no site '{clean(site)}'; {has}", exits.NOT_FOUND)
-        freed = ledger.ask(SetSite(site, up)).freed
+        freed = ledger.ask(SetSite(site, state == "up")).freed if state != "gone" else 0
+        files, more = 0, state == "gone"
+        while more:
+            answer = ledger.ask(ForgetSite(site))
+            files, more = files + answer.files, answer.more
     if as_json:
-        print_json({"pipeline": pipeline, "site": site, "up": up, "freed": freed})
-    elif up:
+        print_json({"pipeline": pipeline, "site": site, "state": state, "freed": freed, "files": files})
+    elif state == "gone":
+        say(f"Site {site} of pipeline '{pipeline}' is forgotten, with its copies of {counted(files, 'file')}")
+    elif state == "up":
         say(f"Site {site} takes units of pipeline '{pipeline}' again")
     else:
         say(f"Site {site} takes no units of pipeline '{pipeline}'; {counted(freed, 'unit')} free for others")

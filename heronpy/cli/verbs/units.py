@@ -83,18 +83,20 @@ def retry_command(**flags: Any) -> None:
 @units_command.command("site")
 @_pipeline
 @click.argument("site")
-@click.argument("state", type=click.Choice(["down", "up"]))
+@click.argument("state", type=click.Choice(["down", "up", "gone"]))
 @_ledger
 @json_flag
-def site_command(pipeline: str, site: str, state: str, **flags: Any) -> None:
-    """Take a site out of work, or let it work again.
+def site_command(**flags: Any) -> None:
+    """Take a site out of work, let it work again, or forget it.
 
     Down: its workers get no more units, and others may take at once what it has, if they have the bytes. What it
     finishes first still counts. A site that falls silent loses its units the same way after 30 s.
+
+    Gone: it will not come back, so its copies of the files count no more; refused while it works.
     """
     from heronpy.cli.look.units import set_site
 
-    set_site(pipeline, site, state == "up", **flags)
+    set_site(**flags)
 
 
 @units_command.command("check")

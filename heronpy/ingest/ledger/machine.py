@@ -48,6 +48,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Draft, Any, Who], Any]] = {
     requests.RetryBad: users.retry_bad,
     requests.RetryFailed: users.retry_failed,
     requests.SetSite: users.set_site,
+    requests.ForgetSite: users.forget_site,
     requests.Pause: users.pause,
 }
 #: The types of answers that are kept.
@@ -56,7 +57,7 @@ _KEPT = {
     for kind in (
         *(requests.Work, requests.Halve, requests.Idle, requests.Returned, requests.Committed, requests.Again),
         *(requests.Bad, requests.Taken, requests.Failed, requests.Retried, requests.SiteSet, requests.Alive),
-        requests.Rebuilt,
+        *(requests.Rebuilt, requests.SiteForgotten),
     )
 }
 

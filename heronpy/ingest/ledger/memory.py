@@ -141,6 +141,9 @@ class Tables:
     def copies(self, file: int) -> list[Copy]:
         return sorted((one for one in self._all(Copy) if one.file == file), key=key_of)
 
+    def copies_on(self, site: str, limit: int) -> list[Copy]:
+        return sorted((one for one in self._all(Copy) if one.site == site), key=key_of)[:limit]
+
     def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[Copy]:
         files = {one.id for one in self.waiting(limit, sites)}
         return sorted((one for one in self._all(Copy) if one.file in files), key=key_of)

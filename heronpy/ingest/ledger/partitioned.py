@@ -291,6 +291,10 @@ class PartitionedLedger:
     def _set_site(self, request: requests.SetSite) -> requests.SiteSet:
         return requests.SiteSet(sum(one.freed for one in self.each(request).values()))
 
+    def _forget_site(self, request: requests.ForgetSite) -> requests.SiteForgotten:
+        answers = self.each(request).values()
+        return requests.SiteForgotten(sum(one.files for one in answers), any(one.more for one in answers))
+
     def _retry(self, request: requests.RetryBad | requests.RetryFailed) -> requests.Retried:
         one = request.root if isinstance(request, requests.RetryBad) else request.unit
         ledgers = [self._of(one)] if one is not None else self._in_order()
@@ -397,6 +401,7 @@ _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.ShowAlive: PartitionedLedger._alive,
     requests.Pause: PartitionedLedger._alive,
     requests.SetSite: PartitionedLedger._set_site,
+    requests.ForgetSite: PartitionedLedger._forget_site,
     requests.RetryBad: PartitionedLedger._retry,
     requests.RetryFailed: PartitionedLedger._retry,
     requests.ListUnits: PartitionedLedger._list_units,

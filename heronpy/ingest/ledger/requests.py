@@ -520,6 +520,25 @@ class SetSite(Request[SiteSet]):
 
 
 @dataclass(frozen=True, slots=True)
+class SiteForgotten:
+    """`more`: ask again."""
+
+    files: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSite(Request[SiteForgotten]):
+    """A site that will not come back: its copies of at most `limit` files are forgotten, as if they were gone there.
+
+    LedgerError while processes of it are seen.
+    """
+
+    site: str
+    limit: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class Pause(Request[Alive]):
     """No cuts and no leases, or both again; what is leased is committed and published."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.draft import Draft
-from heronpy.ingest.ledger.types import Site
+from heronpy.ingest.ledger.types import Copy, File, Site
 
 
 def is_down(draft: Draft, site: str) -> bool:
@@ -22,6 +24,13 @@ def live(draft: Draft) -> frozenset[str]:
     """The sites that work: they are not down, and a worker of theirs was seen."""
     seen = draft.view.worker_sites(draft.now - _silent_s(draft))
     return frozenset(site for site in seen if not is_down(draft, site))
+
+
+def lose_copy(draft: Draft, file: File, copy: Copy) -> None:
+    """A site has a file no more; when no other one has it, it is gone."""
+    draft.drop(copy)
+    if all(draft.get(Copy, one.file, one.site) is None for one in draft.view.copies(file.id)):
+        draft.put(replace(file, gone=draft.now, since=None))
 
 
 def ready_count(draft: Draft, counted: int, sites: frozenset[str]) -> int:

@@ -190,6 +190,9 @@ class SqlView:
         there, names = _on_sites(sites)
         return self._rows(File, f" AND since IS NOT NULL{there} ORDER BY since, id LIMIT ?", *names, limit)
 
+    def copies_on(self, site: str, limit: int) -> list[Copy]:
+        return self._rows(Copy, " AND site = ? ORDER BY file LIMIT ?", site, limit)
+
     def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[Copy]:
         there, names = _on_sites(sites)
         first = f"SELECT id FROM files WHERE pipeline = ? AND since IS NOT NULL{there} ORDER BY since, id LIMIT ?"

@@ -58,6 +58,9 @@ class View(Protocol):
     def copies(self, file: int) -> Sequence[Copy]:
         """By site."""
 
+    def copies_on(self, site: str, limit: int) -> Sequence[Copy]:
+        """Those of a site, by file."""
+
     def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> Sequence[Copy]:
         """Those of the files that `waiting` returns first, by file and site."""
 

@@ -133,9 +133,7 @@ def _go(draft: Draft, gone: GoneFile, site: str) -> File | None:
     file, copy = draft.get(File, gone.file), draft.get(Copy, gone.file, site)
     if file is None or copy is None or copy.inode != gone.inode:
         return file
-    draft.drop(copy)
-    if all(draft.get(Copy, one.file, one.site) is None for one in draft.view.copies(file.id)):
-        draft.put(replace(file, gone=draft.now, since=None))
+    sites.lose_copy(draft, file, copy)
     return file
 
 

@@ -17,6 +17,7 @@ from heronpy.ingest.ledger.requests import (
     Dispatches,
     DispatchView,
     Figures,
+    ForgetSite,
     ListBad,
     ListDispatches,
     ListUnits,
@@ -27,6 +28,7 @@ from heronpy.ingest.ledger.requests import (
     SetSite,
     Show,
     ShowAlive,
+    SiteForgotten,
     SiteSet,
     SiteView,
     Units,
@@ -179,6 +181,27 @@ def set_site(draft: Draft, request: SetSite, who: Who) -> SiteSet:
             break
         after = (page[-1].root, page[-1].id)
     return SiteSet(freed)
+
+
+def forget_site(draft: Draft, request: ForgetSite, who: Who) -> SiteForgotten:
+    """See `ForgetSite`."""
+    silent_s = draft.config.silent_s
+    found = draft.view.site_sums(draft.now - silent_s).get(request.site)
+    if found is not None and found.workers + found.keepers:
+        raise LedgerError(
+            f"site {request.site} works: {found.workers + found.keepers} processes of it were seen in the last"
+            f" {silent_s:g} s; kill its topology first"
+        )
+    limit = max(1, min(request.limit, PAGE_MAX))
+    copies = draft.view.copies_on(request.site, limit + 1)
+    for copy in copies[:limit]:
+        file = draft.get(File, copy.file)
+        if file is not None:
+            sites.lose_copy(draft, file, copy)
+    known = draft.get(Site, request.site)
+    if known is not None:
+        draft.drop(known)
+    return SiteForgotten(min(len(copies), limit), len(copies) > limit)
 
 
 def pause(draft: Draft, request: Pause, who: Who) -> Alive:

@@ -1,0 +1,255 @@
+"""Workers and keepers of several sites, driven by hand in one process: a site dies when nobody drives it any more."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.api.spout.spout import Spout
+from heronpy.api.topology_context import TaskProcess
+from heronpy.cli.exits import Failure
+from heronpy.cli.look.units import list_pipelines, set_site, show_pipeline
+from heronpy.ingest import LineFiles, LogUnits
+from heronpy.ingest.checking import check, command_of
+from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.ledger.requests import Figures, ListUnits, Show
+from heronpy.ingest.ledger.types import UnitState
+from heronpy.ingest.options import SITE_KEY
+from heronpy.ingest.worker import LogWorker
+from tests.support.waiting import wait_for
+
+PATIENCE_S = 60.0
+
+
+class Delegate:
+    """What a spout says to its task."""
+
+    logger = logging.getLogger("test")
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.ended = False
+
+    def log(self, message: str, level: str | None = None) -> None:
+        self.said.append(message)
+
+    def report_error(self, error: Exception) -> None:
+        self.said.append(str(error))
+
+    def wait(self, seconds: float) -> None:
+        """Nobody waits here."""
+
+    def busy(self) -> None:
+        """It is driven on anyway."""
+
+    def end_of_input(self) -> None:
+        self.ended = True
+
+
+class Context:
+    """The context of one task."""
+
+    def __init__(self, component: str, task: int) -> None:
+        self._component, self._task = component, task
+        self.process = TaskProcess(container=1)
+
+    def get_topology_name(self) -> str:
+        return "lines"
+
+    def get_topology_id(self) -> str:
+        return "lines-1"
+
+    def get_component_id(self) -> str:
+        return self._component
+
+    def get_task_id(self) -> int:
+        return self._task
+
+    def get_component_tasks(self, component: str) -> list[int]:
+        return [self._task]
+
+    def register_metric(self, name: str, metric: object, bucket_s: float) -> None:
+        """Nobody collects it."""
+
+
+class Running:
+    """The worker and the keeper of a pipeline on a site."""
+
+    def __init__(self, site: str, name: str = "lines", **options: Any) -> None:
+        self.delegate = Delegate()
+        self.tasks: dict[type, Spout] = {}
+        specs = LogUnits.specs(name, rows=lambda unit: unit.lines(), unit_bytes=400, unit_wait_s=0.0, **options)
+        for number, (kind, spec) in enumerate(zip((LogWorker, LogKeeper), specs, strict=True)):
+            task = kind(self.delegate)
+            config = {**(spec.custom_config or {}), SITE_KEY: site}
+            task.initialize(config, Context(str(spec.name), number))  # type: ignore[arg-type]
+            self.tasks[kind] = task
+
+    def drive(self, *kinds: type) -> None:
+        for kind in kinds or (LogWorker, LogKeeper):
+            self.tasks[kind].next_tuple()
+
+    def die(self) -> None:
+        """Without a word to the ledger."""
+        for task in self.tasks.values():
+            task._asking.close()  # noqa: SLF001
+        self.tasks.clear()
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Running]]:
+    made: list[Running] = []
+
+    def start(*args: Any, **options: Any) -> Running:
+        made.append(Running(*args, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.die()
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    for site in ("east", "west"):
+        (tmp_path / "logs" / site).mkdir(parents=True)
+    return {
+        "logs": f"{tmp_path}/logs/{{site}}/*.log",
+        "output": LineFiles(str(tmp_path / "table")),
+        "ledger": f"sqlite:{tmp_path}/ledger/units.db",
+    }
+
+
+def write(folder: Path, first: int, count: int, *sites: str) -> None:
+    for site in sites:
+        with open(folder / "logs" / site / "a.log", "a") as log:
+            log.write("".join(f"line {number}\n" for number in range(first, first + count)))
+
+
+def shown(ledger: str, name: str = "lines") -> Figures:
+    with closing(command_of(ledger, name)) as reached:
+        return reached.ask(Show())
+
+
+def state_of(ledger: str, site: str) -> Any:
+    return next((one for one in shown(ledger).sites if one.name == site), None)
+
+
+def settle(running: Running, ledger: str, size: int, name: str = "lines") -> None:
+    def settled() -> bool:
+        running.drive()
+        figures = shown(ledger, name)
+        return figures.done_bytes == size and not figures.units
+
+    wait_for(settled, PATIENCE_S, f"the publication of {size} bytes")
+
+
+def numbers(table: Path) -> Counter[int]:
+    lines = [line for path in table.glob("unit=*/part-0.txt") for line in path.read_text("utf-8").splitlines()]
+    return Counter(int(line.split()[-1]) for line in lines)
+
+
+def test_two_sites_share_the_work_one_dies_and_comes_back(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = options["ledger"]
+    write(tmp_path, 0, 200, "east", "west")
+    east = run("east", **options)
+    wait_for(lambda: (east.drive(), state_of(ledger, "east").leased)[1], PATIENCE_S, "a unit in the east")
+    west = run("west", **options)
+    east.die()
+    size = (tmp_path / "logs" / "west" / "a.log").stat().st_size
+
+    def all_but_one() -> bool:
+        west.drive()
+        figures = shown(ledger)
+        return size - 400 <= figures.done_bytes < size and list(figures.units) == ["leased"]
+
+    wait_for(all_but_one, PATIENCE_S, "the rest of the units")
+    show_pipeline("lines", ledger, False)
+    said = capsys.readouterr().out
+    assert "east" in said and "lines-worker" in said and "leased" in said
+    with pytest.raises(Failure, match="its sites are east, west"):
+        set_site("lines", "north", "down", ledger, False)
+    set_site("lines", "east", "down", ledger, False)
+    assert "1 unit free for others" in capsys.readouterr().out
+    settle(west, ledger, size)
+    list_pipelines(ledger, False)
+    assert "sites east (down), west" in capsys.readouterr().out
+    # What was written meanwhile in the west reaches the east only later; it works on with what it has.
+    write(tmp_path, 200, 100, "west")
+    settle(west, ledger, (tmp_path / "logs" / "west" / "a.log").stat().st_size)
+    east = run("east", **options)
+    set_site("lines", "east", "up", ledger, False)
+    set_site("lines", "west", "down", ledger, False)
+    write(tmp_path, 200, 150, "east")
+    settle(east, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
+    assert numbers(tmp_path / "table") == Counter(range(350))
+    assert check(ledger, "lines", str(tmp_path / "table")).problems == []
+    west.die()
+
+
+def test_a_copy_is_published_when_a_committed_stage_is_lost(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    ledger = options["ledger"]
+    write(tmp_path, 0, 30, "east")
+    site = run("east", replicas=[str(tmp_path / "replica")], **options)
+
+    def committed() -> int:
+        if not (tmp_path / "ledger").exists() or not shown(ledger).units.get("committed", (0, 0))[0]:
+            site.drive(LogKeeper)
+        site.drive(LogWorker)
+        return shown(ledger).units.get("committed", (0, 0))[0]
+
+    site.drive()
+    wait_for(committed, PATIENCE_S, "a committed unit")
+    shutil.rmtree(tmp_path / "table" / "_units" / "g1")
+    settle(site, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
+    assert any("its copy was published" in text for text in site.delegate.said)
+    assert numbers(tmp_path / "table") == Counter(range(30))
+    assert not list((tmp_path / "replica").glob("_units/g*/*"))
+    assert check(ledger, "lines", str(tmp_path / "table")).problems == []
+
+
+def test_a_pipeline_over_two_ledgers(tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]) -> None:
+    urls = [f"sqlite:{tmp_path}/ledger/{name}.db" for name in "ab"]
+    ledger = json.dumps([{"until": "2026-12-01T17:00", "urls": urls[:1]}, {"urls": urls}])
+    for number in range(8):
+        day = "11-30" if number < 2 else "12-02"
+        (tmp_path / "logs" / "east" / f"{number}-2026-{day}.log").write_text(f"line {number}\n")
+    site = run("east", **{**options, "ledger": ledger})
+    site.drive()
+    settle(site, ledger, 8 * len("line 0\n"))
+    assert numbers(tmp_path / "table") == Counter(range(8))
+    assert all(shown(url).done_bytes for url in urls)
+    assert check(ledger, "lines", str(tmp_path / "table")).problems == []
+    with pytest.raises(Failure, match="no pipeline 'other'"):
+        show_pipeline("other", ledger, False)
+
+
+def test_a_pipeline_waits_for_another_one(tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]) -> None:
+    ledger = options["ledger"]
+    write(tmp_path, 0, 10, "east")
+    size = (tmp_path / "logs" / "east" / "a.log").stat().st_size
+    first = run("east", "first", **{**options, "output": LineFiles(str(tmp_path / "one"))})
+    second = run("east", "second", **{**options, "output": LineFiles(str(tmp_path / "two")), "after": ["first"]})
+    wait_for(lambda: (first.drive(LogKeeper), shown(ledger, "first").units)[1], PATIENCE_S, "a unit of the first")
+
+    def waits() -> list[str]:
+        second.drive()
+        with closing(command_of(ledger, "second")) as reached:
+            return [text for unit in reached.ask(ListUnits(UnitState.READY)).units for text in unit.waits]
+
+    assert "pipeline 'first', whose oldest byte waits since" in wait_for(waits, PATIENCE_S, "a unit that waits")[0]
+    settle(first, ledger, size, "first")
+    settle(second, ledger, size, "second")
+    assert numbers(tmp_path / "two") == Counter(range(10))
