@@ -328,7 +328,7 @@ def test_a_pipeline_to_spark_says_so_in_its_specification(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"site": "east"}, "the site"),
+        ({"site": "east"}, "site"),
         ({"replicas": ["/r"]}, "replicas"),
         ({"ledger": [{"urls": ["sqlite:/l/a.db"]}]}, "several ledgers"),
         ({"ledger": '[{"urls": ["sqlite:/l/a.db"]}]'}, "several ledgers"),

@@ -24,6 +24,7 @@ from heronpy.ingest import LogUnit, LogUnits, SparkBatches, checking
 from heronpy.ingest.attempt import Attempt
 from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.keys import OPTIONS_KEY
+from heronpy.ingest.ledger import reaching
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import (
@@ -278,7 +279,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: Deaths) -> It
     monkeypatch.delenv("HERON_LAUNCH", raising=False)
     BEFORE.clear(), BETWEEN.clear()
     found = World(tmp_path)
-    monkeypatch.setattr(checking, "open_store", lambda url, must_exist=False: found.store)
+    monkeypatch.setattr(reaching, "open_store", lambda url, must_exist=False: found.store)
     found.open()
     yield found
     found.close()
