@@ -107,6 +107,8 @@ FIGURES = (
     Figure("ledger_p50_ms", "ledger: a transaction, median", "ms", "less"),
     Figure("ledger_p99_ms", "ledger: a transaction, 99 %", "ms", "less"),
     Figure("ledger_max_ms", "ledger: a transaction, longest", "ms", "less"),
+    Figure("ledger_fsync_ms", "ledger: a page that is appended and synced by hand, mean", "ms", ""),
+    Figure("ledger_vs_fsync", "ledger: a transaction against that", "x", "less"),
     Figure("quiet_cpu_percent", "quiet: CPU of the keepers, of one core", "%", "less"),
     Figure("quiet_all_cpu_percent", "quiet: CPU of all processes, of one core", "%", "less"),
     Figure("quiet_file_bytes", "quiet: ledger per file", "B", "less"),

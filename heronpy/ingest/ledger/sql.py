@@ -59,6 +59,10 @@ class _Table:
         self.name = _NAMES.get(kind, f"{kind.__name__.lower()}s")
         self.columns = [field.name for field in fields(kind)]
         self.types = [hints[name] for name in self.columns]
+        #: Columns whose values are not what a database gives.
+        self.converted = [
+            (index, convert) for index, one in enumerate(self.types) if (convert := _converter(one)) is not None
+        ]
         self.keys = ["pipeline", *self.columns[: kind.KEY]]
         listed = ", ".join(f'"{name}"' for name in self.columns)
         self.select = f"SELECT {listed} FROM {self.name} WHERE pipeline = ?"
@@ -80,7 +84,12 @@ class _Table:
         return f"CREATE TABLE {self.name} ({columns}){dialect.suffix}"
 
     def row(self, values: Values) -> Any:
-        return self.kind(*(_from_sql(value, kind) for value, kind in zip(values, self.types)))
+        if not self.converted:
+            return self.kind(*values)
+        found = list(values)
+        for index, convert in self.converted:
+            found[index] = convert(found[index])
+        return self.kind(*found)
 
 
 def _sql_type(kind: Any, dialect: Dialect) -> str:
@@ -96,12 +105,13 @@ def _to_sql(value: Any) -> Any:
     return msgspec.json.encode(value).decode() if isinstance(value, tuple) else value
 
 
-def _from_sql(value: Any, kind: Any) -> Any:
+def _converter(kind: Any) -> Callable[[Any], Any] | None:
+    """From a value of a database to one of a type; None when it is one already."""
     if isinstance(kind, type) and issubclass(kind, (StrEnum, bool)):
-        return kind(value)
+        return kind
     if kind == tuple[int, ...]:
-        return msgspec.json.decode(value, type=tuple[int, ...])
-    return value
+        return lambda value: msgspec.json.decode(value, type=tuple[int, ...])
+    return None
 
 
 _TABLES: Final[dict[type, _Table]] = {kind: _Table(kind) for kind in ROWS}

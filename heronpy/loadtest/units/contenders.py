@@ -74,6 +74,7 @@ def spark(logs: Path, table: Path, plain: bool) -> Callable[[], None]:
     """Spark on this machine's cores, warm: with `mapInArrow`, or `plain` with its own CSV reader."""
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers have what this process has
     session: Any = (
         SparkSession.builder.master("local[*]")
         .appName("load-units")

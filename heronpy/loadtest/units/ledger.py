@@ -6,9 +6,12 @@ They do what workers and keepers ask of it, without reading a byte, so that the 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from heronpy.ingest.ledger.client import Ledger
@@ -26,6 +29,7 @@ from heronpy.loadtest.units.plan import Sizes
 WORKERS, KEEPERS = 6, 2
 UNIT_BYTES = 1 << 20
 START_S = 60.0
+FSYNCS = 100
 
 
 def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[str, float], list[Check]]:
@@ -36,13 +40,18 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
             Open(Config(pattern=str(made.logs / "*.log"), unit_bytes=UNIT_BYTES, unit_wait_s=0.0))
         )
         reports = _run(made.ledger, opened.generation, sizes.seconds)
+        fsync_ms = _fsync_ms(made.folder / "fsync")
         rows = store.snapshot(NAME)
     took = Histogram.merged(report["took_ns"] for report in reports)
+    rate = took.count / max(report["seconds"] for report in reports)
     values = {
-        "ledger_rate": took.count / max(report["seconds"] for report in reports),
+        "ledger_rate": rate,
         "ledger_p50_ms": took.percentile(50) / 1e6,
         "ledger_p99_ms": took.percentile(99) / 1e6,
         "ledger_max_ms": took.max / 1e6,
+        "ledger_fsync_ms": fsync_ms,
+        # One after the other: a ledger has one writer at a time.
+        "ledger_vs_fsync": 1000 / rate / fsync_ms if rate else 0.0,
     }
     say(f"ledger: {values['ledger_rate']:,.0f} transactions/s, p99 {values['ledger_p99_ms']:.1f} ms")
     return values, [Check("ledger", *judged(rows, reports))]
@@ -64,6 +73,17 @@ def judged(rows: tuple[Row, ...], reports: list[dict[str, Any]]) -> tuple[bool, 
     if done + live != known or done != published * UNIT_BYTES:
         wrong.append(f"{done} bytes done and {live} in units, of {known}; {published} units published")
     return not wrong, "; ".join(wrong[:3]) or f"{published:,} units published once, every byte in one place"
+
+
+def _fsync_ms(path: Path) -> float:
+    """What one page that is appended and synced takes on this disk."""
+    page = os.urandom(4096)
+    with open(path, "wb", buffering=0) as out:
+        began = time.perf_counter()
+        for _ in range(FSYNCS):
+            out.write(page)
+            os.fsync(out.fileno())
+        return (time.perf_counter() - began) / FSYNCS * 1000
 
 
 def _run(url: str, generation: int, seconds: float) -> list[dict[str, Any]]:
