@@ -174,6 +174,10 @@ class Stages:
         make_folders(folder)
         write_record(folder / f"{name}.json", text.encode())
 
+    def has_bad(self, name: str) -> bool:
+        """Whether there is a record of that name."""
+        return (self.home / _BAD / f"{name}.json").exists()
+
     def bad_records(self) -> Iterable[Path]:
         """The records of bad ranges, by name."""
         return sorted((self.home / _BAD).glob("*.json"))
