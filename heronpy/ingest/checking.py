@@ -131,7 +131,7 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
             try:
                 lineages = _lineages(table, pipeline)
                 files = found_files(lineages, _bad_records(stages))
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, RecursionError) as error:
                 raise LedgerError(
                     f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it"
                 ) from None

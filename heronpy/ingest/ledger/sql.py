@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
+from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger.store import KEPT, Changes, SiteSums, Sums
 from heronpy.ingest.ledger.types import (
     ROWS,
@@ -33,6 +34,7 @@ from heronpy.ingest.ledger.types import (
 )
 
 R = TypeVar("R", bound=Row)
+N = TypeVar("N")
 Values = Sequence[Any]
 #: Runs one statement with "?" for each parameter and returns its rows.
 Execute = Callable[[str, Values], list[Any]]
@@ -80,7 +82,22 @@ class _Table:
         return f"CREATE TABLE {self.name} ({columns}){dialect.suffix}"
 
     def row(self, values: Values) -> Any:
-        return self.kind(*(_from_sql(value, kind) for value, kind in zip(values, self.types)))
+        try:
+            return self.kind(*(_from_sql(value, kind) for value, kind in zip(values, self.types)))
+        except (TypeError, ValueError) as error:
+            raise _damaged(f"a row of its table {self.name}: {error}") from None
+
+
+def _damaged(what: str) -> LedgerError:
+    return LedgerError(f"the ledger is damaged ({what}); move it away, and run: heron units rebuild")
+
+
+def _number(kind: Callable[[Any], N], value: Any) -> N:
+    """A count, a time or a state from a row; LedgerError when it is none."""
+    try:
+        return kind(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _damaged(f"{error!s:.100}") from None
 
 
 def _sql_type(kind: Any, dialect: Dialect) -> str:
@@ -101,6 +118,9 @@ def _from_sql(value: Any, kind: Any) -> Any:
         return kind(value)
     if kind == tuple[int, ...]:
         return msgspec.json.decode(value, type=tuple[int, ...])
+    # SQLite keeps a value of any type in a column of any.
+    if type(value) is not kind and not isinstance(value, kind):
+        raise TypeError(f"{value!r:.100} is no {getattr(kind, '__name__', kind)}")
     return value
 
 
@@ -274,7 +294,7 @@ class SqlView:
         found = self._execute(
             "SELECT state, count(*), sum(bytes) FROM units WHERE pipeline = ? GROUP BY state", (self.name,)
         )
-        return {UnitState(state): (int(count), int(size)) for state, count, size in found}
+        return {_number(UnitState, state): (int(count), _number(int, size)) for state, count, size in found}
 
     def oldest_open(self, pipeline: str) -> float | None:
         if not self._execute("SELECT 1 FROM pipelines WHERE pipeline = ?", (pipeline,)):
@@ -283,7 +303,7 @@ class SqlView:
             *self._execute("SELECT min(since) FROM files WHERE pipeline = ? AND since IS NOT NULL", (pipeline,)),
             *self._execute("SELECT min(since) FROM units WHERE pipeline = ?", (pipeline,)),
         ]
-        return min((float(one[0]) for one in found if one[0] is not None), default=None)
+        return min((_number(float, one[0]) for one in found if one[0] is not None), default=None)
 
     # ---- the rest ---------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:
@@ -302,7 +322,7 @@ class SqlView:
     def site_seen(self, site: str) -> float:
         statement = "SELECT max(seen) FROM clients WHERE pipeline = ? AND kind = 'worker' AND site = ?"
         found = self._one(statement, site)
-        return float(found) if found is not None else float("-inf")
+        return _number(float, found) if found is not None else float("-inf")
 
     def worker_sites(self, after: float) -> list[str]:
         statement = "SELECT DISTINCT site FROM clients WHERE pipeline = ? AND kind = 'worker' AND seen >= ?"
@@ -311,7 +331,7 @@ class SqlView:
     def site_sums(self, after: float) -> dict[str, SiteSums]:
         copies = "SELECT site, count(*), sum(size) FROM copies WHERE pipeline = ? GROUP BY site"
         found = {
-            site: SiteSums(files=int(count), bytes=int(size))
+            site: SiteSums(files=int(count), bytes=_number(int, size))
             for site, count, size in self._execute(copies, (self.name,))
         }
         clients = (
@@ -321,7 +341,7 @@ class SqlView:
         for site, kind, count, seen in self._execute(clients, (after, self.name)):
             one = found.get(site, SiteSums())
             number = {"workers" if kind == Kind.WORKER else "keepers": int(count)}
-            found[site] = replace(one, seen=max(one.seen, float(seen)), **number)
+            found[site] = replace(one, seen=max(one.seen, _number(float, seen)), **number)
         leased = "SELECT site, count(*) FROM units WHERE pipeline = ? AND state = 'leased' GROUP BY site"
         for site, count in self._execute(leased, (self.name,)):
             found[site] = replace(found.get(site, SiteSums()), leased=int(count))
@@ -347,12 +367,12 @@ class SqlView:
         spans = self._execute(
             'SELECT state, sum("end" - "begin") FROM spans WHERE pipeline = ? GROUP BY state', (self.name,)
         )
-        sizes = {state: int(size) for state, size in spans}
+        sizes = {state: _number(int, size) for state, size in spans}
         waiting = self._one("SELECT sum(size - cut) FROM files WHERE pipeline = ? AND since IS NOT NULL")
         return Sums(
             files={state: int(count) for state, count, _ in files},
-            known_bytes=sum(int(size) for _, _, size in files),
-            waiting_bytes=int(waiting or 0),
+            known_bytes=sum(_number(int, size) for _, _, size in files),
+            waiting_bytes=_number(int, waiting or 0),
             done_bytes=sizes.get(SpanState.DONE.value, 0),
             bad_bytes=sizes.get(SpanState.BAD.value, 0),
         )

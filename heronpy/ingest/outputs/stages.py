@@ -214,7 +214,7 @@ class Stages:
             return msgspec.json.decode(read_own(home / _ABOUT, _ABOUT_MAX), type=About)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise LedgerError(f"{home / _ABOUT} cannot be read ({error}); remove it") from None
 
     def mark_end(self, run: str) -> None:
