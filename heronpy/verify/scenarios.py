@@ -194,8 +194,8 @@ _UNITS = (
     Scenario("F10-keeper", "SIGSTOP a keeper of work units, SIGCONT", acts.stop(units.KEEPER), 3, 60.0),
     Scenario("F21-table", "no space for the table of work units", units.no_space, 3, 10.0, small_disk="tables"),
     Scenario("F21-ledger", "no space for the ledger of work units", units.no_space, 3, 10.0, small_disk="ledger"),
-    Scenario("F27", "wall clocks that jump and differ, work units", units.wrong_clocks, 3, 10.0),
-    Scenario("F28", "the ledger of work units is away for 60 s", units.ledger_away, 3, 70.0),
+    Scenario("F27-units", "wall clocks that jump and differ, work units", units.wrong_clocks, 3, 10.0),
+    Scenario("F28-units", "the ledger of work units is away for 60 s", units.ledger_away, 3, 70.0),
 )  # fmt: skip
 
 _ALL = (
