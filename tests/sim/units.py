@@ -14,22 +14,25 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from heronpy.common.errors import LedgerAwayError, LedgerError
 from heronpy.growing import scan
-from heronpy.ingest import LineFiles, asking, checking, keeper, worker
+from heronpy.ingest import LineFiles, asking, checking, options, watch
 from heronpy.ingest.agreement import disagreements
 from heronpy.ingest.bad import record_name
 from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.keys import OPTIONS_KEY, ROWS_KEY
+from heronpy.ingest.ledger import reaching
 from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import Line
 from heronpy.ingest.ledger.store import Decide
 from heronpy.ingest.ledger.types import Config, File, Pipeline, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
-from heronpy.ingest.options import OPTIONS_KEY, ROWS_KEY, UnitOptions
+from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import Lineage, published
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit
@@ -37,7 +40,7 @@ from heronpy.ingest.worker import LogWorker
 from heronpy.verify.units.judge import judge
 from heronpy.verify.units.logs import BAD, DEADLY, RotatedLogs
 from tests.sim.kernel import START_S, Process, Thread, World, current_process
-from tests.sim.modules import SimEvent, SimThread
+from tests.sim.modules import SimEvent, SimThread, Time
 from tests.sim.run import Result, simulator
 
 T = TypeVar("T")
@@ -46,6 +49,14 @@ WORKERS, KEEPERS = 3, 2
 SETTLE_S = 1_500.0
 #: How the end of a process is known to its successor.
 ENDS = {9: "killed", 11: "crashed", 256: "user_exception"}
+
+
+class Clock(Time):
+    """A look takes no time."""
+
+    @staticmethod
+    def thread_time() -> float:
+        return 0.0
 
 
 class Ledger:
@@ -105,10 +116,11 @@ class SimStages(Stages):
         super().finish(stage, lineage)
         self._step()
 
-    def publish(self, generation: int, unit: int, winner: int) -> None:
+    def publish(self, generation: int, unit: int, winner: int) -> bool:
         self._step()
-        super().publish(generation, unit, winner)
+        restored = super().publish(generation, unit, winner)
         self._step()
+        return restored
 
     def discard(self, stage: Path) -> None:
         self._step()
@@ -193,7 +205,12 @@ class Cluster:
         self.slow = slow
         self.config = config
         self.options = UnitOptions(
-            PIPELINE, config.pattern, LEDGER, LineFiles(str(self.table)), config, line_bytes_max=1 << 20
+            PIPELINE,
+            config.pattern,
+            LEDGER,
+            LineFiles(str(self.table)),
+            config,
+            given=frozenset(item.name for item in fields(Config)),
         )
         self.incarnations: Counter[str] = Counter()
         self.running: dict[str, Process] = {}
@@ -241,6 +258,7 @@ class Cluster:
             get_topology_id=lambda: "sim-1",
             get_component_id=lambda: process.name.partition("-")[0],
             get_task_id=lambda: task,
+            get_component_tasks=lambda component: range(WORKERS if task < WORKERS else KEEPERS),
             register_metric=lambda *about: None,
             process=SimpleNamespace(container=task % 2, after=after),
         )
@@ -441,16 +459,15 @@ def _patched() -> Iterator[None]:
         logs: Logs = World.active.cluster.logs  # type: ignore[union-attr]
         return scan.Entry(path, status.st_dev, status.st_ino, status.st_size, logs.changed_ns(status))
 
-    threads = SimpleNamespace(Thread=lambda **about: SimThread(about["target"]), Event=SimEvent)
+    threads = SimpleNamespace(Thread=lambda **about: SimThread(about["target"], about["args"]), Event=SimEvent)
     uuids = SimpleNamespace(uuid4=lambda: f"{current_process().rng.getrandbits(64):x}")
     patches: list[tuple[Any, str, Any]] = [
         (asking, "threading", threads),
         (asking, "uuid", uuids),
-        (asking, "open_store", opened),
-        (checking, "open_store", opened),
+        (reaching, "open_store", opened),
         (checking, "Stages", SimStages),
-        (worker, "Stages", SimStages),
-        (keeper, "Stages", SimStages),
+        (options, "Stages", SimStages),
+        (watch, "time", Clock()),
         (scan, "_entry", entry),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from heronpy.common.errors import ConfigError
+from heronpy.ingest import LineFiles
+from heronpy.ingest.ledger.types import Config
+from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.verify.scenarios import find, scenarios, together
@@ -28,7 +31,18 @@ SEED = 3
 
 def test_every_point_and_every_fault_of_work_units_is_there() -> None:
     assert {one.name for one in find(("U15",))} == {f"U15-{point}" for point in POINTS}
-    for name in ("U21", "U29", "U31", "F01-worker", "F01-keeper", "F04-units", "F10-worker", "F21-table", "F27-units", "F28-units"):
+    for name in (
+        "U21",
+        "U29",
+        "U31",
+        "F01-worker",
+        "F01-keeper",
+        "F04-units",
+        "F10-worker",
+        "F21-table",
+        "F27-units",
+        "F28-units",
+    ):
         assert scenarios()[name].units
     with pytest.raises(ConfigError, match="need different topologies"):
         together([scenarios()["U21"], scenarios()["F02"]])
@@ -222,7 +236,8 @@ def test_one_process_takes_an_armed_point_and_gets_the_signal(tmp_path: Path) ->
 def test_stages_come_to_the_points_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reached: list[tuple[str, int, int]] = []
     monkeypatch.setattr(Points, "reach", lambda self, *about: reached.append(about))
-    stages = PointedStages(str(tmp_path / "table"), Points(tmp_path))
+    options = UnitOptions("p", "/logs/*.log", "", LineFiles(str(tmp_path / "table")), Config(pattern="/logs/*.log"))
+    stages = PointedStages(options, Points(tmp_path))
     stage = stages.make(1, 7, 2)
     stages.finish(stage, Lineage("p", 1, 7, 2, 0, (Range("a.log", 1, 0, 1, "x:0:y"),)))
     stages.publish(1, 7, 2)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from heronpy.api.topology_context import TopologyContext
 from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import Lineage
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit
@@ -77,8 +78,8 @@ class Points:
 class PointedStages(Stages):
     """Stages whose steps are points."""
 
-    def __init__(self, table: str, points: Points) -> None:
-        super().__init__(table)
+    def __init__(self, options: UnitOptions, points: Points) -> None:
+        super().__init__(options.place, options.replicas)
         self._points = points
 
     def finish(self, stage: Path, lineage: Lineage) -> None:
@@ -86,10 +87,11 @@ class PointedStages(Stages):
         super().finish(stage, lineage)
         self._points.reach("record", lineage.unit, lineage.attempt)
 
-    def publish(self, generation: int, unit: int, winner: int) -> None:
+    def publish(self, generation: int, unit: int, winner: int) -> bool:
         self._points.reach("publish", unit, winner)
-        super().publish(generation, unit, winner)
+        restored = super().publish(generation, unit, winner)
         self._points.reach("settle", unit, winner)
+        return restored
 
     def discard(self, stage: Path) -> None:
         unit, _, attempt = stage.name.partition("-")
@@ -102,7 +104,7 @@ class PointedWorker(LogWorker):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
-        self._stages = PointedStages(self._options.output.table, Points(config[KEY]))
+        self._stages = PointedStages(self._options, Points(config[KEY]))
         see_clock(Path(config[KEY]), context.process.container)
 
 
@@ -111,7 +113,7 @@ class PointedKeeper(LogKeeper):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
-        self._stages = PointedStages(self._options.output.table, Points(config[KEY]))
+        self._stages = PointedStages(self._options, Points(config[KEY]))
         see_clock(Path(config[KEY]), context.process.container)
 
 
