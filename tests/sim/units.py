@@ -358,9 +358,10 @@ class Cluster:
             lines = getattr(found, what)
             if lines:
                 world.wrong(f"{len(lines)} {what}, such as {lines[0]}")
-        lineages = [lineage for _, lineage in published(str(self.table))]
-        for problem in disagreements(rows, lineages, lineages):
-            world.wrong(problem)
+        if not found.wrong_units:
+            lineages = [lineage for _, lineage in published(str(self.table))]
+            for problem in disagreements(rows, lineages, lineages):
+                world.wrong(problem)
         self.stats.update(lines=found.expected, units=found.units, bad=found.bad, thrown=found.thrown_missing)
 
 
