@@ -12,7 +12,7 @@ from heronpy.ingest.ledger.ranges import subtract
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange
 from heronpy.ingest.ledger.types import File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
-from heronpy.ingest.outputs.lineage import Lineage, folder_name
+from heronpy.ingest.outputs.lineage import Lineage, Range, folder_name
 
 _File = tuple[str, int]
 _Spans = dict[_File, list[Bytes]]
@@ -57,7 +57,10 @@ def _parts(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -> tuple[FoundFile, ...]:
-    """What a table and its records of bad ranges say, by file; KeyError or TypeError for a record that is none."""
+    """What a table and its records of bad ranges say, by file.
+
+    KeyError, TypeError or ValueError for a record that is none.
+    """
     heads: dict[_File, str] = {}
     done: dict[_File, list[FoundRange]] = {}
     for lineage in lineages:
@@ -70,6 +73,7 @@ def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -
     for record in bad:
         name = str(record["key"]), int(record["file_generation"])
         begin, end = int(record["begin"]), int(record["end"])
+        Range(*name, begin, end, "")  # ValueError for what is none
         heads[name] = max(heads.get(name, ""), str(record["head"]), key=_head_bytes)
         # After a fix the bytes may have been processed since.
         ranges = [(one.begin, one.end) for one in done.get(name, ())]

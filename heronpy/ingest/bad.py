@@ -15,10 +15,14 @@ _TRACEBACK_MAX = 16 * 1024
 
 
 def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
-    """The beginning of a bad range, and whether it could be read."""
+    """The beginning of a bad range, and whether it could be read.
+
+    The last line is whole, also where it ends in the next range, to which its first byte does not belong.
+    """
     try:
         with opened(root, chunk) as descriptor:
-            return os.pread(descriptor, min(found.end - found.begin, BYTES_MAX), found.begin), True
+            data = os.pread(descriptor, BYTES_MAX, found.begin)
+            return data[: data.find(b"\n", found.end - found.begin - 1) + 1 or BYTES_MAX], True
     except (MovedError, OSError):
         return b"", False
 
@@ -50,4 +54,9 @@ def bad_record(
         "text": data.decode(errors="backslashreplace") if known else None,
         "cut": known and len(data) < found.end - found.begin,
     }
-    return f"g{generation}-f{found.file}-{found.begin}-{found.end}", json.dumps(record, ensure_ascii=True) + "\n"
+    return record_name(generation, found), json.dumps(record, ensure_ascii=True) + "\n"
+
+
+def record_name(generation: int, found: Line) -> str:
+    """The name of the record of a bad range."""
+    return f"g{generation}-f{found.file}-{found.begin}-{found.end}"

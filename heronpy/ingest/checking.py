@@ -127,16 +127,21 @@ def _about(table: str, pipeline: str) -> tuple[Stages, About]:
 
 def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: About) -> Rebuilt:
     with closing(Reached(ledger, pipeline, _command())) as reached:
-        try:
-            lineages = _lineages(table, pipeline)
-            files = found_files(lineages, _bad_records(stages))
-        except (KeyError, TypeError, ValueError) as error:
-            raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
-        highest = max((stages.highest(), *(one.generation for one in lineages)))
-        answer = reached.ask(Rebuild(about.config, files, highest + 1))
-    # What older generations have staged can no longer be published.
-    stages.drop_older(answer.generation)
-    return answer
+        while True:
+            try:
+                lineages = _lineages(table, pipeline)
+                files = found_files(lineages, _bad_records(stages))
+            except (KeyError, TypeError, ValueError, RecursionError) as error:
+                raise LedgerError(
+                    f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it"
+                ) from None
+            highest = max((stages.highest(), *(one.generation for one in lineages)))
+            answer = reached.ask(Rebuild(about.config, files, highest + 1))
+            # What older generations have staged can no longer be published.
+            stages.drop_older(answer.generation)
+            if len(_lineages(table, pipeline)) == len(lineages):
+                return answer
+            # A keeper that nobody has heard of for long has published meanwhile: once more, with its unit.
 
 
 def _refuse_bolts(pipeline: str, config: Config) -> None:

@@ -12,12 +12,18 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import HeronError, LedgerAwayError
 from heronpy.ingest.asking import Asking
+from heronpy.ingest.bad import bad_record, dead_bytes, record_name
 from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.ledger.requests import (
+    Bad,
+    BadRange,
+    Chunk,
     Collect,
     Cut,
     KnownFile,
+    Line,
+    ListBad,
     ListFiles,
     ListFinished,
     Open,
@@ -99,6 +105,8 @@ class LogKeeper(Spout):
         busy = self._publish()
         if now >= self._clean_at:
             self._clean()
+            if self._watch is not None:
+                self._complete_records(self._watch)
             self._clean_at = now + CLEAN_S
         if now >= self._show_at:
             self._show()
@@ -119,7 +127,9 @@ class LogKeeper(Spout):
             known += page.files
             more = page.more
         options, site = self._options, self._asking.who.site
-        return Watch(options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s)
+        return Watch(
+            options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made
+        )
 
     def _look(self, watch: Watch, now: float) -> None:
         watch.look(now)
@@ -127,7 +137,8 @@ class LogKeeper(Spout):
             seen, gone = watch.changes(REPORT_MAX)
             if not seen and not gone:
                 break
-            if not watch.answered(self._asking.ask(ReportScan(seen, gone))):
+            report = ReportScan(seen, gone, self._generation, watch.made)
+            if not watch.answered(self._asking.ask(report)):
                 # Another keeper was faster: begin with what the ledger has.
                 self._watch = None
                 break
@@ -184,6 +195,30 @@ class LogKeeper(Spout):
                 )
             if not collected.more:
                 return
+
+    def _complete_records(self, watch: Watch) -> None:
+        """A worker may have died before it wrote down what it was told to be bad."""
+        ranges: list[BadRange] = []
+        more = True
+        while more:
+            last = ranges[-1].span if ranges else None
+            page = self._asking.ask(ListBad(last.file, last.begin) if last is not None else ListBad())
+            ranges, more = list(page.ranges), page.more
+            for one in ranges:
+                # Without a unit it was found in a record, when the ledger was rebuilt.
+                if one.span.unit and one.span.tries:
+                    self._complete_record(watch, one)
+
+    def _complete_record(self, watch: Watch, one: BadRange) -> None:
+        span, generation = one.span, self._generation
+        found = Line(span.file, span.begin, span.end)
+        if self._stages.has_bad(record_name(generation, found)):
+            return
+        path, head = watch.place_of(one.key, one.generation)
+        chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
+        data, known = dead_bytes(self._options.pattern.root, chunk, found)
+        answer = Bad(span.unit, span.tries, (found,), span.error)
+        self._stages.write_bad(*bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, ""))
 
     def _show(self) -> None:
         figures = self._asking.ask(Show())

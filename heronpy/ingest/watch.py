@@ -56,6 +56,7 @@ class Watch:
         site: str,
         keepers: int = 1,
         interval_s: float = INTERVAL_S,
+        made: Iterable[int] = (),
     ) -> None:
         self._root = pattern.root
         self._site = site
@@ -78,6 +79,9 @@ class Watch:
         self._known: dict[int, _Known] = {}
         self._generations: dict[str, int] = {}
         self._asked: list[tuple[_Known, SeenFile | GoneFile]] = []
+        #: Ids of files that this watch knows, and up to which it knows all.
+        self._ids: set[int] = set()
+        self._made = tuple(made)
         for one in known:
             self._learn(one)
 
@@ -85,6 +89,17 @@ class Watch:
     def due(self) -> float:
         """When to look next (monotonic)."""
         return self._pace.due
+
+    @property
+    def made(self) -> tuple[int, ...]:
+        """Up to which ids all files are known; see `ReportScan`."""
+        self._made = tuple(map(self._after, self._made))
+        return self._made
+
+    def _after(self, number: int) -> int:
+        while number in self._ids:
+            number += 1
+        return number
 
     def look(self, now: float) -> None:
         """Look at the files, and measure what has grown."""
@@ -128,6 +143,7 @@ class Watch:
                 continue
             row = ids[known.key, known.generation]
             known.id, known.head, known.gone = row.id, row.head, False
+            self._ids.add(row.id)
             known.path, known.size, known.inode, known.mutated = change.path, change.size, change.inode, change.mutated
             if row.state is FileState.LATE:
                 self._notices.say(
@@ -137,6 +153,13 @@ class Watch:
                 )
         self._asked = []
         return True
+
+    def place_of(self, key: str, generation: int) -> tuple[str, str]:
+        """The path of a file and its head, as the ledger has them; ("", "") when it is not known."""
+        for known in self._known.values():
+            if (known.key, known.generation) == (key, generation):
+                return known.path, known.head
+        return "", ""
 
     def notices(self) -> list[Notice]:
         """What people should know, since the last call."""
@@ -149,6 +172,7 @@ class Watch:
     # ---- inside -----------------------------------------------------------------------------
     def _learn(self, one: KnownFile) -> None:
         row = one.file
+        self._ids.add(row.id)
         self._generations[row.key] = max(row.generation, self._generations.get(row.key, 0))
         copy = next((copy for copy in one.copies if copy.site == self._site), None)
         try:

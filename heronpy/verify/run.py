@@ -27,6 +27,8 @@ from heronpy.verify.proxy import FaultProxy
 from heronpy.verify.recovery import CHANGE_S, percentile
 from heronpy.verify.scenarios import Scenario
 from heronpy.verify.stream import MODES, InputSpec
+from heronpy.verify.units.run import Pipeline, play, verdict_of
+from heronpy.verify.units.world import UnitWorld
 from heronpy.verify.world import World
 
 SCHEMA = 1
@@ -105,6 +107,8 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
     run = with_scenario(wanted, scenario)
     if run.mode not in scenario.modes:
         raise ConfigError(f"fault {scenario.name} is defined for {' and '.join(scenario.modes)}, not for {run.mode}")
+    if scenario.units:
+        return _verify_units(where, run, scenario, number, say)
     name = f"verify-{number}"
     out = where.scratch / name
     began = time.monotonic()
@@ -119,10 +123,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
             # The proxy connects TCP sockets; its traffic is encrypted.
             through = {"heron.stmgr.socks_proxy": world.proxy.address, "heron.security.transport": "tcp"}
             run = replace(run, settings={**run.settings, **through})
-        if scenario.small_disk:
-            if not where.temporary:
-                raise ConfigError(f"fault {scenario.name} needs its own home; leave out --cluster")
-            world.disk = stack.enter_context(SmallDisk(where.home / scenario.small_disk, SMALL_DISK_BYTES))
+        world.disk = _small_disk(where, scenario, stack)
         spec = {**asdict(run), "name": name, "out": str(out), "topology": "topology"}
         program = Path(__file__).with_name("topology.py")
         world.topology = stack.enter_context(submitted(where, program, spec))
@@ -134,6 +135,40 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
         if world.proxy is not None:
             world.notes["proxy"] = dict(world.proxy.counts)
         verdict = judge(world, run)
+        rejected = _rejected(world)
+    if error:
+        say(f"  {scenario.name}: {error}")
+    return document(run, scenario, world, verdict, error, rejected, time.monotonic() - began)
+
+
+def _small_disk(where: Cluster, scenario: Scenario, stack: ExitStack) -> SmallDisk | None:
+    if not scenario.small_disk:
+        return None
+    if not where.temporary:
+        raise ConfigError(f"fault {scenario.name} needs its own home; leave out --cluster")
+    return stack.enter_context(SmallDisk(where.home / scenario.small_disk, SMALL_DISK_BYTES))
+
+
+def _verify_units(where: Cluster, run: Run, scenario: Scenario, number: int, say: Say) -> dict[str, Any]:
+    """One run of work units; the result document."""
+    name = f"verify-{number}"
+    out = where.scratch / name
+    began = time.monotonic()
+    source = replace(run.input, seed=run.input.seed + number)
+    with ExitStack() as stack:
+        chance = random.Random(source.seed)
+        world = UnitWorld(Topology(where, name, out), out, chance, run.short, run.mode, source)
+        world.disk = _small_disk(where, scenario, stack)
+        wanted = Pipeline(
+            logs=run.tasks,
+            lines_per_s=source.rate,
+            poison=scenario.poison,
+            baseline_s=run.baseline_s,
+            duration_s=run.duration_s,
+        )
+        spec = {**asdict(run), "name": name, "out": str(out), "topology": "topology"}
+        error = play(world, spec, wanted, scenario.act, stack)
+        verdict = verdict_of(world, run.memory_max_bytes, run.stall_max_s)
         rejected = _rejected(world)
     if error:
         say(f"  {scenario.name}: {error}")

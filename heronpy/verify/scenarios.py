@@ -17,6 +17,8 @@ from heronpy.verify import acts, damage, links, pressure, verbs
 from heronpy.verify.acts import Act
 from heronpy.verify.proxy import Rule
 from heronpy.verify.stream import MODES
+from heronpy.verify.units import acts as units
+from heronpy.verify.units.points import POINTS
 from heronpy.verify.world import World
 
 #: Seconds that a run takes besides its faults, and the maximum per fault in a short run.
@@ -48,6 +50,10 @@ class Scenario:
     """The stream managers reach each other, and the topology master, through the fault proxy."""
     small_disk: str = ""
     """This folder of HERON_HOME lies on a disk of a few megabytes."""
+    units: bool = False
+    """The topology is one of work units, and its input are logs that rotate."""
+    poison: int = 0
+    """Work units: about one line in so many cannot be processed."""
 
     def seconds(self, full: bool, times: int | None) -> float:
         """Approximate duration of a run, without its baseline."""
@@ -164,7 +170,38 @@ _HOSTS = (
     Scenario("F34", "verbs run twice, concurrently, and killed", verbs.duplicate_verbs, 3, 20.0, settings=_OFTEN),
 )  # fmt: skip
 
-_ALL = (*_KILLS, *(replace(one, proxy=True) for one in _LINKS), *_USER_CODE, *_HOSTS)
+_AT_POINT = {
+    "stage": "while rows are staged",
+    "prepare": "before rows are on disk",
+    "record": "before the record in the ledger",
+    "publish": "before the rename into the table",
+    "settle": "before the ledger hears of the rename",
+    "clean": "before stages of losers are removed",
+}
+
+_UNITS = (
+    Scenario("units", "work units, logs that rotate", units.nothing, 1, 60.0),
+    *(Scenario(f"U15-{point}", f"kill -9, SIGSTOP {_AT_POINT[point]}", units.ends_at(point), 20, 20.0)
+      for point in POINTS),
+    Scenario("U21", "a worker stops with a unit: a backup wins", units.straggler, 3, 15.0),
+    Scenario("U29", "lines that raise or kill in work units", units.poison, 3, 30.0, poison=4000),
+    Scenario("U31", "the ledger of work units is lost: rebuilt from the table", units.lose_the_ledger, 3, 20.0),
+    Scenario("F01-worker", "kill -9 a worker of work units", acts.kill_task(units.WORKER), 50, 2.0),
+    Scenario("F01-keeper", "kill -9 a keeper of work units", acts.kill_task(units.KEEPER), 50, 2.0),
+    Scenario("F04-units", "kill -9 an executor of work units: no orphans", acts.kill_executor, 10, 6.0),
+    Scenario("F08-units", "monkey on work units", acts.monkey, 1, 1800.0),
+    Scenario("F10-worker", "SIGSTOP a worker of work units, SIGCONT", acts.stop(units.WORKER), 3, 60.0),
+    Scenario("F10-keeper", "SIGSTOP a keeper of work units, SIGCONT", acts.stop(units.KEEPER), 3, 60.0),
+    Scenario("F21-table", "no space for the table of work units", units.no_space, 3, 10.0, small_disk="tables"),
+    Scenario("F21-ledger", "no space for the ledger of work units", units.no_space, 3, 10.0, small_disk="ledger"),
+    Scenario("F27-units", "wall clocks that jump and differ, work units", units.wrong_clocks, 3, 10.0),
+    Scenario("F28-units", "the ledger of work units is away for 60 s", units.ledger_away, 3, 70.0),
+)  # fmt: skip
+
+_ALL = (
+    *_KILLS, *(replace(one, proxy=True) for one in _LINKS), *_USER_CODE, *_HOSTS,
+    *(replace(one, units=True, usual=("ATMOST_ONCE",), settings={**_PATIENT, **one.settings}) for one in _UNITS),
+)  # fmt: skip
 
 
 def scenarios() -> dict[str, Scenario]:
@@ -188,6 +225,8 @@ def find(words: tuple[str, ...]) -> list[Scenario]:
 
 def together(chosen: list[Scenario]) -> Scenario:
     """One run with all these faults, one after the other."""
+    if len({one.units for one in chosen}) > 1:
+        raise ConfigError(f"{_names(chosen)} need different topologies, so they cannot be one run")
     disks = {one.small_disk for one in chosen} - {""}
     if len(disks) > 1:
         raise ConfigError(f"{_names(chosen)} need different small disks, so they cannot be one run")
@@ -201,6 +240,8 @@ def together(chosen: list[Scenario]) -> Scenario:
         settings=_merged(chosen, "settings"),
         proxy=any(one.proxy for one in chosen),
         small_disk=disks.pop() if disks else "",
+        units=chosen[0].units,
+        poison=max(one.poison for one in chosen),
     )
 
 

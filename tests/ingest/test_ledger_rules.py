@@ -188,6 +188,28 @@ def test_a_file_may_be_twice_in_one_report() -> None:
     assert [(one.file.generation, one.file.id) for one in answer.known] == [(1, 2), (2, 3)]
 
 
+def test_who_has_missed_a_file_cannot_say_that_another_one_is_new() -> None:
+    world = _world()
+    keeper, slept = world.keepers
+
+    def report(who: Process, made: int, *keys: str, generation: int = 1) -> Any:
+        seen = tuple(SeenFile(key, 1, key, 1, key, f"head of {key}") for key in keys)
+        return world.ask(who, ReportScan(seen, (), generation, (made,)))
+
+    assert world.ask(slept, Open(SMALL)).made == (1,)
+    assert report(keeper, 1, "a").stale == ()
+    # The renamed `a` would be a second file with the same bytes.
+    assert report(slept, 1, "a.1").stale == (0,)
+    assert world.ask(slept, Open(SMALL)).made == (2,)
+    # What it reports itself it knows.
+    assert report(slept, 1, "a", "b").stale == ()
+    assert report(keeper, 2, "c").stale == (0,)
+    assert report(keeper, 3, "c").stale == ()
+    assert report(keeper, 4, "d", generation=7).stale == (0,), "of a ledger that was rebuilt since"
+    assert report(keeper, 4, "a", generation=7).stale == (0,)
+    assert [row.key for row in world.rows() if isinstance(row, File)] == ["a", "b", "c"]
+
+
 def test_what_vanished_becomes_bad_and_its_neighbours_go_on() -> None:
     world = _world()
     _see(world, "a", 30)

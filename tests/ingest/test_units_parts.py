@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +23,12 @@ from heronpy.growing.identity import HEAD_BYTES, Mark, digest
 from heronpy.growing.patterns import parse
 from heronpy.ingest import LineFiles, LogUnits, ParquetTable, SparkBatches
 from heronpy.ingest.agreement import disagreements, found_files
+from heronpy.ingest.bad import dead_bytes
+from heronpy.ingest.checking import rebuild
 from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.memory import MemoryStore
+from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.requests import (
     Chunk,
     Commit,
@@ -41,7 +45,7 @@ from heronpy.ingest.ledger.requests import (
     Who,
     Work,
 )
-from heronpy.ingest.ledger.types import Config, Kind
+from heronpy.ingest.ledger.types import Config, Kind, Span
 from heronpy.ingest.marks import head_text, is_marked, mark_from, tail_text
 from heronpy.ingest.options import settled
 from heronpy.ingest.outputs.lineage import BatchLineage, Lineage, Range, batches, published, units_of
@@ -492,3 +496,65 @@ def test_marks_survive_as_text(tmp_path: Path) -> None:
         assert not is_marked("nonsense", file.fileno())
     with pytest.raises(ValueError):
         mark_from("nonsense", "0:")
+
+
+def test_a_keeper_that_has_slept_takes_no_renamed_file_for_a_new_one(tmp_path: Path) -> None:
+    _, ledger, watch = pipeline(tmp_path)
+    opened = ledger.ask(Open(Config(pattern=f"{tmp_path}/*.log*", unit_wait_s=0.0)))
+    sleeper = Watch(parse(f"{tmp_path}/*.log*"), 7.0, (), "", made=opened.made)
+    log = tmp_path / "a.log"
+    log.write_text("one\n")
+    looked(watch, ledger, 1.0)
+    log.rename(tmp_path / "a.log.1")
+    looked(watch, ledger, 2.0)
+    sleeper.look(3.0)
+    seen, gone = sleeper.changes(1000)
+    assert [(one.key, one.generation) for one in seen] == [("a.log.1", 1)]
+    assert not sleeper.answered(ledger.ask(ReportScan(seen, gone, opened.generation, sleeper.made)))
+    opened = ledger.ask(Open(Config(pattern=f"{tmp_path}/*.log*", unit_wait_s=0.0)))
+    again = Watch(parse(f"{tmp_path}/*.log*"), 7.0, ledger.ask(ListFiles()).files, "", made=opened.made)
+    again.look(4.0)
+    assert again.changes(1000) == ((), ())
+    # What others have made since does not matter once it was seen.
+    (tmp_path / "b.log").write_text("two\n")
+    looked(watch, ledger, 5.0)
+    (tmp_path / "c.log").write_text("three\n")
+    again.look(6.0)
+    assert again.made == (2,)
+    seen, gone = again.changes(1000)
+    assert again.answered(ledger.ask(ReportScan(seen, gone, opened.generation, again.made)))
+    assert again.made == (4,)
+
+
+def test_the_bytes_of_a_bad_line_are_whole_also_across_the_end_of_its_range(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("one\ntwo\nthree")
+    for begin, end, text in ((4, 6, b"two\n"), (4, 8, b"two\n"), (0, 8, b"one\ntwo\n"), (8, 10, b"three")):
+        assert dead_bytes(str(tmp_path), chunk(path, begin, end), Line(1, begin, end)) == (text, True)
+
+
+def test_what_is_published_during_a_rebuild_is_not_processed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a keeper that had slept, between the look at the table and the end of the old stages."""
+    table, url = tmp_path / "table", f"sqlite:{tmp_path / 'l' / 'ledger.db'}"
+    stages = Stages(str(table))
+    stages.claim(About("p", Config(pattern="/logs/*.log")))
+    for unit, begin in ((1, 0), (2, 10)):
+        stage = stages.make(1, unit, 1)
+        (stage / "part-0.txt").write_text("row\n")
+        stages.finish(stage, Lineage("p", 1, unit, 1, 1, (Range("a.log", 1, begin, begin + 10, "x:4:y", "z"),)))
+    stages.publish(1, 1, 1)
+    drop_older = Stages.drop_older
+
+    def late(self: Stages, generation: int) -> None:
+        if generation == 2:
+            stages.publish(1, 2, 1)
+        drop_older(self, generation)
+
+    monkeypatch.setattr(Stages, "drop_older", late)
+    answer = rebuild(url, "p", str(table))
+    assert (answer.generation, answer.done_bytes) == (3, 20)
+    with closing(open_store(url)) as store:
+        spans = [row for row in store.snapshot("p") if isinstance(row, Span)]
+    assert [(span.begin, span.end, span.state.value) for span in spans] == [(0, 20, "done")]

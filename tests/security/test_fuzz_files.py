@@ -6,9 +6,11 @@ import io
 import json
 import logging
 import random
+import sqlite3
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,36 @@ from typing import Any
 import pytest
 
 from heronpy.ckpt.snapshot import TaskState
-from heronpy.common.errors import ConfigError, HeronError, PackageError, StateError
+from heronpy.common.errors import ConfigError, HeronError, LedgerError, PackageError, StateError
 from heronpy.common.log_format import parse_line
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import resolve
 from heronpy.connectors.durable_files import read_json
 from heronpy.connectors.spark.handover import Manifest
+from heronpy.ingest.bad import bad_record
+from heronpy.ingest.checking import rebuild
+from heronpy.ingest.ledger import machine, sql
+from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.requests import (
+    Bad,
+    Chunk,
+    Cut,
+    Lease,
+    Line,
+    ListBad,
+    ListFiles,
+    ListUnits,
+    Open,
+    ReportScan,
+    SeenFile,
+    Show,
+    Who,
+)
+from heronpy.ingest.ledger.sqlite import SqliteStore
+from heronpy.ingest.ledger.types import Config, Kind, UnitState
+from heronpy.ingest.ledger.validate import validate
+from heronpy.ingest.outputs.lineage import Lineage, Range
+from heronpy.ingest.outputs.stages import About, Stages
 from heronpy.net import curve
 from heronpy.plan.launch import LaunchSpec, load_submitted
 from heronpy.plan.physical_plan import build_physical_plan
@@ -35,8 +61,9 @@ from heronpy.storage.locations import open_location
 from heronpy.storage.packages import PackageStore
 from heronpy.storage.stores import OneStore
 from instance.poison_journal import Journal, Mark
+from tests.security.evil import TERMINAL
 from tests.security.messages import disfigured
-from tests.security.mutate import CASES, cases
+from tests.security.mutate import CASES, SEED, cases
 from tests.support.topologies import deploy
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
@@ -308,3 +335,101 @@ def test_the_cases_are_the_same_each_time() -> None:
     assert first == list(cases([b"seed", b"other"], "same")) and first != list(
         cases([b"seed", b"other"], "not the same")
     )
+
+
+# ---- work units ------------------------------------------------------------------------------------------
+
+
+def test_records_of_a_table_of_work_units(tmp_path: Path) -> None:
+    """Lineage, bad records and what a table says of itself: what is damaged is named, and nothing else happens."""
+    table, number = tmp_path / "table", iter(range(10**9))
+    stages = Stages(str(table))
+    stages.claim(About("p", Config(pattern="/logs/*.log")))
+    stage = stages.make(1, 1, 1)
+    stages.finish(stage, Lineage("p", 1, 1, 1, 0, (Range("a.log", 1, 0, 10, "x:4:y", "z"),)))
+    stages.publish(1, 1, 1)
+    bad = Bad(1, 3, (Line(1, 20, 30),), "no")
+    name, text = bad_record("p", 1, bad, Chunk(1, "a.log", 1, 20, 30, "x:4:y"), bad.ranges[0], b"bytes\n", True, "")
+    stages.write_bad(name, text)
+
+    def look() -> None:
+        path = tmp_path / "l" / f"{next(number) % 4}.db"
+        rebuild(f"sqlite:{path}", "p", str(table))
+        with closing(SqliteStore(path)) as store:
+            assert validate(store.snapshot("p")) == []
+
+    deep = b"[" * 5_000
+    for file in (
+        table / "unit=1-1" / "_unit.json",
+        stages.home / "pipeline.json",
+        stages.home / "bad" / f"{name}.json",
+    ):
+        whole = file.read_bytes()
+        names = sorted(path.name for path in tmp_path.iterdir())
+        refused = feed(file, [whole, deep], file.name, look, HeronError)
+        assert refused > FILES * 0.3
+        assert set(names) | {"l"} == {path.name for path in tmp_path.iterdir()}
+        file.write_bytes(whole)
+    look()
+
+
+#: Values that no ledger writes, for any column.
+ODD_VALUES = (None, "", "x", "\x1b[31m\u2028", -1, 1 << 62, 0.5, float("inf"), b"\xff\x00", "[" * 5_000, "[1]", "{}")
+
+
+def test_rows_of_a_ledger(tmp_path: Path) -> None:
+    """A row that was changed is refused in one sentence, or is a row; nobody crashes over it."""
+    path = tmp_path / "l" / "units.db"
+    keeper = Ledger(SqliteStore(path), "p", Who("k", "1", Kind.KEEPER))
+    worker = Ledger(SqliteStore(path), "p", Who("w", "1", Kind.WORKER))
+    keeper.ask(Open(Config(pattern="/logs/*.log", unit_bytes=100, unit_wait_s=0.0)))
+    keeper.ask(ReportScan(tuple(SeenFile(f"{n}.log", 1, f"{n}.log", 500, str(n), "x:4:y") for n in range(4))))
+    keeper.ask(Cut())
+    worker.ask(Lease())
+    dice, taken, refused = random.Random(f"{SEED}/rows"), 0, 0
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        tables = ("pipelines", "files", "copies", "spans", "units", "clients", "answers")
+        columns = [
+            (table, column[1])
+            for table in tables
+            for column in connection.execute(f"PRAGMA table_info({table})")
+            if column[1] != "pipeline"
+        ]
+        for _ in range(FILES):
+            table, column = dice.choice(columns)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.execute(f'UPDATE OR IGNORE {table} SET "{column}" = ?', (dice.choice(ODD_VALUES),))
+            except sqlite3.IntegrityError:
+                connection.execute("ROLLBACK")
+                continue
+            view = sql.SqlView("p", lambda statement, values: connection.execute(statement, tuple(values)).fetchall())
+            for request in (Show(), ListUnits(UnitState.LEASED), ListBad(), ListFiles()):
+                try:
+                    machine.handle(view, request, Who("c", "1", Kind.COMMAND), 0, 1.0)
+                    taken += 1
+                except LedgerError as error:
+                    refused += 1
+                    assert not TERMINAL.search(str(error)), error
+            connection.execute("ROLLBACK")
+    assert taken and refused
+
+
+def test_the_file_of_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "l" / "units.db"
+    store = SqliteStore(path)
+    Ledger(store, "p", Who("k", "1", Kind.KEEPER)).ask(Open(Config(pattern="/logs/*.log")))
+    store.close()
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+    def look() -> None:
+        opened = SqliteStore(path)
+        try:
+            for name in opened.pipelines():
+                opened.snapshot(name)
+        finally:
+            opened.close()
+            for beside in path.parent.glob(f"{path.name}-*"):
+                beside.unlink()
+
+    assert feed(path, [path.read_bytes()], "ledger", look, LedgerError) > FILES * 0.2

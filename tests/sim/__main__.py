@@ -1,6 +1,7 @@
-"""`python -m tests.sim --seeds N [--seed S] [--what cluster|placement]`: deterministic simulation (F39).
+"""`python -m tests.sim --seeds N [--seed S] [--what cluster|placement|units]`: deterministic simulation (F39).
 
-`cluster`: the whole control and data path of a topology; `placement`: its schedulers over an engine with many hosts.
+`cluster`: the whole control and data path of a topology; `placement`: its schedulers over an engine with many hosts;
+`units`: logs, workers, keepers, ledger and table of work units.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from heronpy.engines.lease import Fencing
 from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
+from tests.sim.units import run_units, units_simulator
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,16 +25,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run this one only and show its events")
     parser.add_argument("--story", action="store_true", help="with --seed: show every event, not only the last ones")
     parser.add_argument("--mode", default="", help="only this reliability mode, or this fencing")
-    parser.add_argument("--what", choices=("cluster", "placement"), default="cluster")
+    parser.add_argument("--what", choices=("cluster", "placement", "units"), default="cluster")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     options = parser.parse_args(argv)
 
     def run(seed: int, story: bool = False) -> Result:
         if options.what == "placement":
             return run_placement(seed, Fencing(options.mode) if options.mode else None, story)
+        if options.what == "units":
+            return run_units(seed, folder, story=story)
         return run_seed(seed, folder, mode=options.mode, story=story)
 
-    with simulator() as folder:
+    with units_simulator() if options.what == "units" else simulator() as folder:
         if options.seed is not None:
             result = run(options.seed, options.story)
             print(result.report() if not result.ok else f"{result.tail}\nseed {result.seed} passes")

@@ -38,7 +38,7 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
         _refuse_circle(config.after, others, draft.view.name)
     if found.config != text or draft.get(Pipeline) is None:
         draft.put(replace(found, config=text))
-    return Opened(found.generation, config, found.next_file // PART)
+    return Opened(found.generation, config, found.next_file // PART, (found.next_file,))
 
 
 def _new(now: float, config: str, generation: int, part: int) -> Pipeline:

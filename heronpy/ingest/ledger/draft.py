@@ -74,7 +74,13 @@ class Draft:
 
     @property
     def config(self) -> Config:
-        return msgspec.json.decode(self.pipeline.config, type=Config)
+        try:
+            return msgspec.json.decode(self.pipeline.config, type=Config)
+        except msgspec.MsgspecError as error:
+            raise LedgerError(
+                f"the ledger has damaged numbers of the pipeline ({error}); move the ledger away, and run: heron units"
+                " rebuild"
+            ) from None
 
     def next_unit(self) -> int:
         pipeline = self.pipeline
@@ -126,9 +132,16 @@ class Draft:
         """The chunks of a unit, with the paths on a site."""
         files = {file.id: file for file in self.view.files_of_unit(unit)}
         paths = {copy.file: copy.path for copy in self.view.copies_of_unit(unit, site)}
+        spans = self.view.spans_of_unit(unit)
+        for span in spans:
+            if span.file not in files:
+                raise LedgerError(
+                    f"the ledger is damaged: unit {unit} has bytes of file {span.file}, which is not there; move the"
+                    " ledger away, and run: heron units rebuild"
+                )
         return tuple(
             Chunk(span.file, file.key, file.generation, span.begin, span.end, file.head, paths.get(span.file, ""))
-            for span in self.view.spans_of_unit(unit)
+            for span in spans
             for file in (files[span.file],)
         )
 

@@ -108,5 +108,10 @@ def _encoded(answer: object) -> str:
 
 
 def _decoded(text: str) -> Any:
-    name, raw = msgspec.json.decode(text, type=tuple[str, msgspec.Raw])
-    return msgspec.json.decode(raw, type=_KEPT[name])
+    try:
+        name, raw = msgspec.json.decode(text, type=tuple[str, msgspec.Raw])
+        return msgspec.json.decode(raw, type=_KEPT[name])
+    except (KeyError, msgspec.MsgspecError) as error:
+        raise LedgerError(
+            f"the ledger has a damaged answer ({error!r}); restart this task, so that it asks anew"
+        ) from None

@@ -146,14 +146,16 @@ class PartitionedLedger:
         if request.config.after and len(self._ledgers) > 1:
             raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
         generation, parts = 1, {}
+        made: list[int] = []
         for url, ledger in self._ledgers.items():
             opened = ledger.ask(replace(request, part=_part(url), generation=generation))
             generation = max(generation, opened.generation)
             if opened.part in parts:
                 raise LedgerError(f"two ledgers of this pipeline have the same ids; give {url} another name")
             parts[opened.part] = ledger
+            made += opened.made
         self._parts = parts
-        return requests.Opened(generation, request.config)
+        return requests.Opened(generation, request.config, made=tuple(made))
 
     def _rebuild(self, request: requests.Rebuild) -> requests.Rebuilt:
         generation = request.at_least
@@ -189,7 +191,9 @@ class PartitionedLedger:
         late: list[int] = []
         for ledger in {**seen, **gone}:
             indices = seen.get(ledger, [])
-            part = requests.ReportScan(tuple(request.seen[index] for index in indices), tuple(gone.get(ledger, ())))
+            part = replace(
+                request, seen=tuple(request.seen[index] for index in indices), gone=tuple(gone.get(ledger, ()))
+            )
             answer = ledger.ask(part)
             known.extend(answer.known)
             stale.extend(indices[index] for index in answer.stale)

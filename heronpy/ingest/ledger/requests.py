@@ -41,11 +41,12 @@ class Who:
 # ---- everybody ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """`config` is the one that holds from now on."""
+    """`config` is the one that holds from now on. `made`: the id of the next file of each ledger."""
 
     generation: int
     config: Config
     part: int = 0
+    made: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +148,17 @@ class Reported:
 @dataclass(frozen=True, slots=True)
 class ReportScan(Request[Reported]):
     """The differences that a scan of the asker's site has found, at most `types.REPORT_MAX` files; duplicates
-    change nothing, and a size never shrinks."""
+    change nothing, and a size never shrinks.
+
+    `made`: up to which ids the asker knows all files, as `Opened` said first. Who has missed a file may take it for a
+    new one when it was renamed, so new files of such an asker are stale. () for an asker beside which there is no other
+    one; `generation` 0 likewise.
+    """
 
     seen: tuple[SeenFile, ...] = ()
     gone: tuple[GoneFile, ...] = ()
+    generation: int = 0
+    made: tuple[int, ...] = ()
 
 
 class Brake(StrEnum):

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
+from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger.store import KEPT, Changes, SiteSums, Sums
 from heronpy.ingest.ledger.types import (
     ROWS,
@@ -33,6 +34,7 @@ from heronpy.ingest.ledger.types import (
 )
 
 R = TypeVar("R", bound=Row)
+N = TypeVar("N")
 Values = Sequence[Any]
 #: Runs one statement with "?" for each parameter and returns its rows.
 Execute = Callable[[str, Values], list[Any]]
@@ -63,6 +65,8 @@ class _Table:
         self.converted = [
             (index, convert) for index, one in enumerate(self.types) if (convert := _converter(one)) is not None
         ]
+        #: Types of values of rows that were found to be right; as many as there are kinds of rows.
+        self._shapes: set[tuple[type, ...]] = set()
         self.keys = ["pipeline", *self.columns[: kind.KEY]]
         listed = ", ".join(f'"{name}"' for name in self.columns)
         self.select = f"SELECT {listed} FROM {self.name} WHERE pipeline = ?"
@@ -84,12 +88,38 @@ class _Table:
         return f"CREATE TABLE {self.name} ({columns}){dialect.suffix}"
 
     def row(self, values: Values) -> Any:
-        if not self.converted:
-            return self.kind(*values)
-        found = list(values)
-        for index, convert in self.converted:
-            found[index] = convert(found[index])
-        return self.kind(*found)
+        try:
+            shape = tuple(map(type, values))
+            if shape not in self._shapes:
+                self._check(values)
+                self._shapes.add(shape)
+            if not self.converted:
+                return self.kind(*values)
+            found = list(values)
+            for index, convert in self.converted:
+                found[index] = convert(found[index])
+            return self.kind(*found)
+        except (TypeError, ValueError) as error:
+            raise _damaged(f"a row of its table {self.name}: {error}") from None
+
+    def _check(self, values: Values) -> None:
+        """SQLite keeps a value of any type in a column of any: TypeError for one that is not of its column."""
+        converted = {index for index, _ in self.converted}
+        for index, (value, kind) in enumerate(zip(values, self.types, strict=True)):
+            if index not in converted and not isinstance(value, kind):
+                raise TypeError(f"{value!r:.100} is no {getattr(kind, '__name__', kind)}")
+
+
+def _damaged(what: str) -> LedgerError:
+    return LedgerError(f"the ledger is damaged ({what}); move it away, and run: heron units rebuild")
+
+
+def _number(kind: Callable[[Any], N], value: Any) -> N:
+    """A count, a time or a state from a row; LedgerError when it is none."""
+    try:
+        return kind(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _damaged(f"{error!s:.100}") from None
 
 
 def _sql_type(kind: Any, dialect: Dialect) -> str:
@@ -287,7 +317,7 @@ class SqlView:
         found = self._execute(
             "SELECT state, count(*), sum(bytes) FROM units WHERE pipeline = ? GROUP BY state", (self.name,)
         )
-        return {UnitState(state): (int(count), int(size)) for state, count, size in found}
+        return {_number(UnitState, state): (int(count), _number(int, size)) for state, count, size in found}
 
     def oldest_open(self, pipeline: str) -> float | None:
         if not self._execute("SELECT 1 FROM pipelines WHERE pipeline = ?", (pipeline,)):
@@ -296,7 +326,7 @@ class SqlView:
             *self._execute("SELECT min(since) FROM files WHERE pipeline = ? AND since IS NOT NULL", (pipeline,)),
             *self._execute("SELECT min(since) FROM units WHERE pipeline = ?", (pipeline,)),
         ]
-        return min((float(one[0]) for one in found if one[0] is not None), default=None)
+        return min((_number(float, one[0]) for one in found if one[0] is not None), default=None)
 
     # ---- the rest ---------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:
@@ -315,7 +345,7 @@ class SqlView:
     def site_seen(self, site: str) -> float:
         statement = "SELECT max(seen) FROM clients WHERE pipeline = ? AND kind = 'worker' AND site = ?"
         found = self._one(statement, site)
-        return float(found) if found is not None else float("-inf")
+        return _number(float, found) if found is not None else float("-inf")
 
     def worker_sites(self, after: float) -> list[str]:
         statement = "SELECT DISTINCT site FROM clients WHERE pipeline = ? AND kind = 'worker' AND seen >= ?"
@@ -324,7 +354,7 @@ class SqlView:
     def site_sums(self, after: float) -> dict[str, SiteSums]:
         copies = "SELECT site, count(*), sum(size) FROM copies WHERE pipeline = ? GROUP BY site"
         found = {
-            site: SiteSums(files=int(count), bytes=int(size))
+            site: SiteSums(files=int(count), bytes=_number(int, size))
             for site, count, size in self._execute(copies, (self.name,))
         }
         clients = (
@@ -334,7 +364,7 @@ class SqlView:
         for site, kind, count, seen in self._execute(clients, (after, self.name)):
             one = found.get(site, SiteSums())
             number = {"workers" if kind == Kind.WORKER else "keepers": int(count)}
-            found[site] = replace(one, seen=max(one.seen, float(seen)), **number)
+            found[site] = replace(one, seen=max(one.seen, _number(float, seen)), **number)
         leased = "SELECT site, count(*) FROM units WHERE pipeline = ? AND state = 'leased' GROUP BY site"
         for site, count in self._execute(leased, (self.name,)):
             found[site] = replace(found.get(site, SiteSums()), leased=int(count))
@@ -360,12 +390,12 @@ class SqlView:
         spans = self._execute(
             'SELECT state, sum("end" - "begin") FROM spans WHERE pipeline = ? GROUP BY state', (self.name,)
         )
-        sizes = {state: int(size) for state, size in spans}
+        sizes = {state: _number(int, size) for state, size in spans}
         waiting = self._one("SELECT sum(size - cut) FROM files WHERE pipeline = ? AND since IS NOT NULL")
         return Sums(
             files={state: int(count) for state, count, _ in files},
-            known_bytes=sum(int(size) for _, _, size in files),
-            waiting_bytes=int(waiting or 0),
+            known_bytes=sum(_number(int, size) for _, _, size in files),
+            waiting_bytes=_number(int, waiting or 0),
             done_bytes=sizes.get(SpanState.DONE.value, 0),
             bad_bytes=sizes.get(SpanState.BAD.value, 0),
         )

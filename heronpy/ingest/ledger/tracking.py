@@ -47,12 +47,15 @@ def report(draft: Draft, request: ReportScan, who: Who) -> Reported:
     """See `ReportScan`."""
     if len(request.seen) + len(request.gone) > REPORT_MAX:
         raise LedgerError(f"a report of more than {REPORT_MAX} files is refused; make several")
+    if request.generation not in (0, draft.pipeline.generation):
+        return Reported((), tuple(range(len(request.seen))), ())
     known: dict[int, File] = {}
     new: dict[tuple[str, int], int] = {}
     stale, late = [], []
+    knows_all = _knows_all(draft, request)
     for index, seen in enumerate(request.seen):
         _check(seen)
-        file = _file_of(draft, seen, new)
+        file = _file_of(draft, seen, new, knows_all)
         if file is None:
             stale.append(index)
             known.update((one.id, one) for one in draft.view.files_of(seen.key))
@@ -89,14 +92,32 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _file_of(draft: Draft, seen: SeenFile, new: dict[tuple[str, int], int]) -> File | None:
+def _knows_all(draft: Draft, request: ReportScan) -> bool:
+    """Whether the asker knows all files that there are, also by what it reports now."""
+    if not request.made:
+        return True
+    following = draft.pipeline.next_file
+    # Ids of another part of a ledger are far below, or above.
+    first = max((one for one in request.made if one <= following), default=0)
+    if following - first > REPORT_MAX:
+        return False
+    found = {
+        file.id
+        for seen in request.seen
+        for file in draft.view.files_of(seen.key)
+        if file.generation == seen.generation and file.head in (seen.compared, seen.head)
+    }
+    return all(number in found for number in range(first, following))
+
+
+def _file_of(draft: Draft, seen: SeenFile, new: dict[tuple[str, int], int], knows_all: bool) -> File | None:
     """The row of a seen file; None when the scanner has decided on an old row. `new`: ids that this report has made."""
     others = {one.generation: draft.get(File, one.id) or one for one in draft.view.files_of(seen.key)}
     made = new.get((seen.key, seen.generation))
     found = draft.get(File, made) if made is not None else others.get(seen.generation)
     if found is not None:
         return found if found.head in (seen.compared, seen.head) else None
-    if seen.compared or seen.generation <= max(others, default=0):
+    if seen.compared or not knows_all or seen.generation <= max(others, default=0):
         return None
     pipeline, now = draft.pipeline, draft.now
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))

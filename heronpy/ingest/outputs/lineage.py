@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +20,13 @@ _BATCH = "batch="
 _MAX_BYTES = 4 << 20
 #: Of the record of a dispatch of at most 256 units.
 _BATCH_MAX_BYTES = 256 << 20
+#: Of a file.
+_SIZE_MAX = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of a file, and the digest of the lines that begin in it."""
+    """A range of a file, and the digest of the lines that begin in it; ValueError for one that cannot be."""
 
     key: str
     generation: int
@@ -33,6 +34,10 @@ class Range:
     end: int
     head: str
     sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin < self.end <= _SIZE_MAX or self.generation < 1:
+            raise ValueError(f"{self.begin}-{self.end} of generation {self.generation} is no range of a file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ def batches(table: str) -> Iterator[BatchLineage]:
             found = msgspec.json.decode(data, type=BatchLineage)
         except FileNotFoundError:
             continue
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise _unreadable(folder / LINEAGE, error) from None
         name = f"{_BATCH}{found.pipeline}-{found.generation}-{found.dispatch}"
         if folder.name != name:
@@ -120,7 +125,7 @@ def record_of(folder: Path) -> Lineage:
     """The record of a published unit; LedgerError when it cannot be read."""
     try:
         found = msgspec.json.decode(read_own(folder / FILE, _MAX_BYTES), type=Lineage)
-    except (OSError, msgspec.MsgspecError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise _unreadable(folder / FILE, error) from None
     if folder.name != folder_name(found.generation, found.unit):
         raise LedgerError(f"{folder} has the record of {folder_name(found.generation, found.unit)}; one was renamed")

@@ -174,6 +174,10 @@ class Stages:
         make_folders(folder)
         write_record(folder / f"{name}.json", text.encode())
 
+    def has_bad(self, name: str) -> bool:
+        """Whether there is a record of that name."""
+        return (self.home / _BAD / f"{name}.json").exists()
+
     def bad_records(self) -> Iterable[Path]:
         """The records of bad ranges, by name."""
         return sorted((self.home / _BAD).glob("*.json"))
@@ -210,7 +214,7 @@ class Stages:
             return msgspec.json.decode(read_own(home / _ABOUT, _ABOUT_MAX), type=About)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise LedgerError(f"{home / _ABOUT} cannot be read ({error}); remove it") from None
 
     def mark_end(self, run: str) -> None:

@@ -1,0 +1,226 @@
+"""Seeded logs that grow, are rotated, truncated and copied, for a judge that knows the seed.
+
+Each line is unique and can be told from seed, log and number, so a judge needs no list of what was written: it knows
+how many lines each log got. Every act leaves the files as a real writer or logrotate would between two system calls.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+#: Words with which lines begin that cannot be processed, or that end their process.
+BAD, DEADLY = "bad", "deadly"
+#: Rotated files of a log before the inode of the oldest one is used again.
+KEEP = 8
+TICK_S = 0.02
+
+
+def line_of(seed: int, log: str, number: int, poison: int = 0) -> str:
+    """The line of this number, counted from 0; of 20 to 90 characters, without its end.
+
+    poison: about one line in so many is bad, and one in twice as many of those deadly; 0: none.
+    """
+    code = blake2b(f"{seed} {log} {number}".encode(), digest_size=36).hexdigest()
+    line = f"{log} {number} {code[: int(code[:2], 16) % 72]}."
+    chance = int(code[2:12], 16)
+    if not poison or chance % poison:
+        return line
+    return f"{DEADLY if chance // poison % 3 == 0 else BAD} {line}"
+
+
+def is_poison(line: str) -> bool:
+    """Whether a line cannot be processed."""
+    return line.startswith((f"{BAD} ", f"{DEADLY} "))
+
+
+@dataclass(slots=True)
+class Written:
+    """What a writer has written."""
+
+    seed: int
+    poison: int = 0
+    #: Lines of each log so far, also an unfinished one.
+    lines: dict[str, int] = field(default_factory=dict)
+    #: Ranges of lines that were thrown away: whoever was slow may have missed them.
+    thrown: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def all_lines(self) -> Iterator[str]:
+        """Every line that was written."""
+        for log, count in self.lines.items():
+            for number in range(count):
+                yield line_of(self.seed, log, number, self.poison)
+
+    def thrown_lines(self) -> set[str]:
+        """Lines that may be missing."""
+        return {line_of(self.seed, log, n, self.poison) for log, first, last in self.thrown for n in range(first, last)}
+
+
+class RotatedLogs:
+    """Some logs in a folder, and what is done to them."""
+
+    def __init__(self, folder: Path, seed: int, logs: Iterable[str], poison: int = 0) -> None:
+        self.folder = folder
+        self.written = Written(seed, poison, dict.fromkeys(logs, 0))
+        self._half: dict[str, str] = {}
+        #: The first line of each content by path, and the content that a live log began with.
+        self._first: dict[Path, int] = {}
+
+    # ---- writing ----------------------------------------------------------------------------
+    def append(self, log: str, lines: int = 1) -> None:
+        """Whole lines; an unfinished one is finished first."""
+        self.finish(log)
+        first = self.written.lines[log]
+        numbers = range(first, first + lines)
+        self._write(log, "".join(self._line(log, number) + "\n" for number in numbers), first)
+        self.written.lines[log] += lines
+
+    def begin(self, log: str) -> None:
+        """The first part of a line."""
+        if log in self._half:
+            return
+        number = self.written.lines[log]
+        line = self._line(log, number)
+        self._write(log, line[: len(line) // 2], number)
+        self.written.lines[log] += 1
+        self._half[log] = line[len(line) // 2 :] + "\n"
+
+    def finish(self, log: str) -> None:
+        """The rest of a line that was begun."""
+        rest = self._half.pop(log, None)
+        if rest is not None:
+            self._write(log, rest, self.written.lines[log])
+
+    def _line(self, log: str, number: int) -> str:
+        return line_of(self.written.seed, log, number, self.written.poison)
+
+    def _write(self, log: str, text: str, number: int) -> None:
+        path = self.folder / log
+        if not path.exists() or not path.stat().st_size:
+            self._first[path] = number
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+
+    # ---- rotation ---------------------------------------------------------------------------
+    def rename(self, log: str) -> None:
+        """app.log becomes app.log.1, that app.log.2, and so on; the writer makes a new file."""
+        self._shift(log)
+        self._move(self.folder / log, self.folder / f"{log}.1")
+
+    def copytruncate(self, log: str) -> None:
+        """Copy and truncate, for writers that never open their file again."""
+        live = self.folder / log
+        self._shift(log)
+        if live.exists():
+            shutil.copyfile(live, self.folder / f"{log}.1")
+            self._first[self.folder / f"{log}.1"] = self._first.get(live, 0)
+            os.truncate(live, 0)
+
+    def reuse(self, log: str) -> None:
+        """Rotate by renaming, and the new file gets the inode of the oldest one, whose content is thrown away."""
+        self.finish(log)
+        oldest = self.folder / f"{log}.{self._rotated(log)}"
+        live = self.folder / log
+        if not oldest.exists() or not live.exists():
+            return
+        aside = self.folder / f".{log}.oldest"
+        self._throw(log, oldest)
+        os.rename(oldest, aside)
+        self.rename(log)
+        os.truncate(aside, 0)
+        # One system call, as when a file is made: nobody sees the name with the old content.
+        os.rename(aside, live)
+
+    def truncate(self, log: str) -> None:
+        """Throw away what is in a log."""
+        self.finish(log)
+        live = self.folder / log
+        if live.exists():
+            self._throw(log, live)
+            os.truncate(live, 0)
+
+    def copy(self, log: str) -> None:
+        """Somebody keeps a copy beside it."""
+        if (self.folder / log).exists():
+            shutil.copyfile(self.folder / log, self.folder / f"{log}.bak")
+
+    def _shift(self, log: str) -> None:
+        self.finish(log)
+        for number in range(self._rotated(log), 0, -1):
+            self._move(self.folder / f"{log}.{number}", self.folder / f"{log}.{number + 1}")
+
+    def _move(self, old: Path, new: Path) -> None:
+        if old.exists():
+            os.rename(old, new)
+            self._first[new] = self._first.pop(old, 0)
+
+    def _rotated(self, log: str) -> int:
+        """How many rotated files there are."""
+        number = 0
+        while (self.folder / f"{log}.{number + 1}").exists():
+            number += 1
+        return number
+
+    def _throw(self, log: str, path: Path) -> None:
+        size, first = path.stat().st_size, self._first.pop(path, None)
+        if size and first is not None:
+            with open(path, "rb") as file:
+                count = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+            self.written.thrown.append((log, first, first + count))
+
+    # ---- chance -----------------------------------------------------------------------------
+    def rotate(self, log: str, chance: random.Random) -> None:
+        """One act of rotation, or what people do to logs."""
+        if self._rotated(log) >= KEEP:
+            self.reuse(log)
+            return
+        act = chance.choices(
+            (self.rename, self.copytruncate, self.copy, self.begin, self.truncate), weights=(6, 6, 2, 6, 1)
+        )[0]
+        act(log)
+
+
+class Writer(threading.Thread):
+    """Writes at a rate, and rotates by the seed, until it is stopped."""
+
+    def __init__(self, logs: RotatedLogs, lines_per_s: float, rotations_per_s: float) -> None:
+        super().__init__(name="log-writer", daemon=True)
+        self._logs, self._rate, self._rotations = logs, lines_per_s, rotations_per_s
+        self._chance = random.Random(logs.written.seed)
+        self._stopped = threading.Event()
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        """Write; see the class."""
+        try:
+            self._run()
+        except OSError as error:
+            self._error = error
+
+    def _run(self) -> None:
+        began, names = time.monotonic(), list(self._logs.written.lines)
+        while not self._stopped.wait(TICK_S):
+            due = int((time.monotonic() - began) * self._rate)
+            for log in names:
+                missing = due - self._logs.written.lines[log]
+                if missing > 0:
+                    self._logs.append(log, missing)
+                if self._chance.random() < self._rotations * TICK_S:
+                    self._logs.rotate(log, self._chance)
+        for log in names:
+            self._logs.finish(log)
+
+    def stop(self) -> Written:
+        """End it; what was written is final then. OSError when it could not write."""
+        self._stopped.set()
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._logs.written

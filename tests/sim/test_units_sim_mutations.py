@@ -1,0 +1,176 @@
+"""The simulation of work units finds bugs: each test plants one in the product, and some seed of a few must fail (F39)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.ingest import unit as units
+from heronpy.ingest import watch
+from heronpy.ingest.attempt import Attempt
+from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.ledger import finishing, leasing, machine, requests, tracking
+from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.types import Span
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.worker import LogWorker
+from tests.sim.units import run_units, units_simulator
+
+SEEDS = 150
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _handled(patch: pytest.MonkeyPatch, kind: type, bug: Callable[..., Any]) -> None:
+    patch.setitem(machine._HANDLERS, kind, bug)
+
+
+def commit_without_generation(patch: pytest.MonkeyPatch) -> None:
+    """An attempt that was begun before a rebuild counts after it."""
+
+    def commit(draft: Draft, request: requests.Commit, who: requests.Who) -> requests.Committed:
+        return finishing.commit(draft, replace(request, generation=draft.pipeline.generation), who)
+
+    _handled(patch, requests.Commit, commit)
+
+
+def publish_before_the_record(patch: pytest.MonkeyPatch) -> None:
+    """A worker publishes what it has staged, and asks the ledger afterwards."""
+    finish = Attempt._finish
+
+    def publish(self: Attempt, writer: Any) -> requests.Commit:
+        request = finish(self, writer)
+        self._stages.publish(request.generation, request.unit, request.attempt)
+        return request
+
+    patch.setattr(Attempt, "_finish", publish)
+
+
+def record_before_the_publication(patch: pytest.MonkeyPatch) -> None:
+    """The ledger is told that a unit is visible before it is."""
+    publish = LogKeeper._publish
+
+    def told(self: LogKeeper) -> bool:
+        found = self._asking.ask(requests.ListFinished()).units
+        if not found:
+            return publish(self)
+        self._asking.ask(requests.Published(tuple(one.unit for one in found), self._generation))
+        for one in found:
+            self._stages.publish(one.generation, one.unit, one.winner)
+        return True
+
+    patch.setattr(LogKeeper, "_publish", told)
+
+
+def merge_across_files(patch: pytest.MonkeyPatch) -> None:
+    merge = Draft._merge
+
+    def merged(self: Draft, file: int, spans: dict[int, Span]) -> None:
+        merge(self, 1, spans)
+
+    patch.setattr(Draft, "_merge", merged)
+
+
+def trust_who_has_slept(patch: pytest.MonkeyPatch) -> None:
+    """A keeper that has missed files may say that a renamed one is new."""
+    patch.setattr(tracking, "_knows_all", lambda draft, request: True)
+
+
+def trust_the_inode(patch: pytest.MonkeyPatch) -> None:
+    """A worker reads what is at the path of its file, whatever it is by now."""
+    patch.setattr(units, "is_marked", lambda head, descriptor: True)
+
+
+def cut_unfinished_lines(patch: pytest.MonkeyPatch) -> None:
+    """A line counts before its end is written."""
+    patch.setattr(watch, "safe_size", lambda descriptor, size, known=0: size)
+
+
+def keep_older_stages(patch: pytest.MonkeyPatch) -> None:
+    """After a rebuild, the stages of the lost ledger may still be published."""
+    patch.setattr(Stages, "drop_older", lambda self, generation: None)
+
+
+def remove_live_stages(patch: pytest.MonkeyPatch) -> None:
+    """What is staged is removed without asking whether its unit lives."""
+    staged = Stages.staged_units
+
+    def none_lives(self: Stages, generation: int) -> dict[int, list[Path]]:
+        found = staged(self, generation)
+        for stages in found.values():
+            for stage in stages:
+                self.discard(stage)
+        return found
+
+    patch.setattr(Stages, "staged_units", none_lives)
+
+
+def finish_late(patch: pytest.MonkeyPatch) -> None:
+    """The lineage of a stage is written after the record in the ledger."""
+    finish, take = Stages.finish, LogWorker._take
+    waiting: dict[int, tuple[Path, Any]] = {}
+
+    def later(self: Stages, stage: Path, lineage: Any) -> None:
+        waiting[lineage.unit] = stage, lineage
+
+    def taken(self: LogWorker, request: Any, answer: object) -> None:
+        if isinstance(request, requests.Commit) and request.unit in waiting:
+            stage, lineage = waiting.pop(request.unit)
+            if stage.exists():
+                finish(self._stages, stage, lineage)
+        take(self, request, answer)
+
+    patch.setattr(Stages, "finish", later)
+    patch.setattr(LogWorker, "_take", taken)
+
+
+def forget_bad_lines(patch: pytest.MonkeyPatch) -> None:
+    """The record of a bad line dies with its worker."""
+    patch.setattr(LogKeeper, "_complete_records", lambda self, watch: None)
+
+
+def no_backups(patch: pytest.MonkeyPatch) -> None:
+    """A lease never ends, and nobody takes what a dead process holds."""
+    patch.setattr(leasing, "_candidates", lambda draft, orphans: leasing._ready(draft))
+    _handled(patch, requests.GiveBack, lambda draft, request, who: requests.Returned(()))
+
+
+#: Bug, and a seed that is known to find it.
+PLANTED: list[tuple[Patch, int]] = [
+    (commit_without_generation, 10),
+    (publish_before_the_record, 16),
+    (record_before_the_publication, 1),
+    (merge_across_files, 0),
+    (trust_who_has_slept, 24),
+    (trust_the_inode, 2),
+    (cut_unfinished_lines, 0),
+    (keep_older_stages, 0),
+    (remove_live_stages, 15),
+    (finish_late, 1),
+    (forget_bad_lines, 4),
+    (no_backups, 0),
+]
+#: Kinds of faults that find a bug more often.
+AMONG = {commit_without_generation: ("stop", "lose"), keep_older_stages: ("stop", "lose")}
+#: They are found by one seed in three, so one is quick enough for every day.
+SHORT = {merge_across_files, cut_unfinished_lines}
+
+
+@pytest.mark.parametrize(
+    ("plant", "seed"),
+    [
+        pytest.param(plant, seed, id=plant.__name__, marks=() if plant in SHORT else pytest.mark.heavy)
+        for plant, seed in PLANTED
+    ],
+)
+def test_a_planted_bug_is_found(plant: Patch, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with units_simulator() as folder:
+        # The product changes, and another seed may find it then.
+        for number in (seed, *range(SEEDS)):
+            if not run_units(number, folder, among=AMONG.get(plant, ())).ok:
+                return
+    pytest.fail(f"{plant.__name__} was found by none of {SEEDS} seeds")

@@ -1,0 +1,587 @@
+"""Work units under everything that can go wrong between logs, workers, keepers, ledger and table.
+
+Workers and keepers are the product's own, and so is all below them, on real files in memory: what a look sees, what is
+read, staged and renamed. Models are the ledger's database (answers get lost, it is away), the processes (they die,
+stop, and go on beside their successors), and time. A judge that knows the seed reads the table.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.growing import scan
+from heronpy.ingest import LineFiles, asking, checking, options, watch
+from heronpy.ingest.agreement import disagreements
+from heronpy.ingest.bad import record_name
+from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.keys import OPTIONS_KEY, ROWS_KEY
+from heronpy.ingest.ledger import reaching
+from heronpy.ingest.ledger.memory import MemoryStore
+from heronpy.ingest.ledger.requests import Line
+from heronpy.ingest.ledger.store import Decide
+from heronpy.ingest.ledger.types import Config, File, Pipeline, Span, SpanState, Unit, UnitState
+from heronpy.ingest.ledger.validate import validate
+from heronpy.ingest.options import UnitOptions
+from heronpy.ingest.outputs.lineage import Lineage, published
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.unit import LogUnit
+from heronpy.ingest.worker import LogWorker
+from heronpy.verify.units.judge import judge
+from heronpy.verify.units.logs import BAD, DEADLY, RotatedLogs
+from tests.sim.kernel import START_S, Process, Thread, World, current_process
+from tests.sim.modules import SimEvent, SimThread, Time
+from tests.sim.run import Result, simulator
+
+T = TypeVar("T")
+PIPELINE, LEDGER = "logs", "sim:"
+WORKERS, KEEPERS = 3, 2
+SETTLE_S = 1_500.0
+#: How the end of a process is known to its successor.
+ENDS = {9: "killed", 11: "crashed", 256: "user_exception"}
+
+
+class Clock(Time):
+    """A look takes no time."""
+
+    @staticmethod
+    def thread_time() -> float:
+        return 0.0
+
+
+class Ledger:
+    """The database, reached over a network: an answer may get lost, and so may a question."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.chance("ledger")
+        self.away = False
+        #: Of questions, and of answers.
+        self.loss = 0.0
+        self.store = MemoryStore(lambda: world.now)
+        self.requests = 0
+
+    def transact(self, pipeline: str, decide: Decide[T]) -> T:
+        self._travel()
+        if self.away or self.rng.random() < self.loss:
+            self._lost("did not get a question")
+        current_process().operate()
+        self.requests += 1
+        answer = self.store.transact(pipeline, decide)
+        for problem in validate(self.store.snapshot(pipeline)) if self.requests % 8 == 0 else ():
+            self.world.wrong(f"the ledger is not sound: {problem}")
+        self._travel()
+        if self.rng.random() < self.loss:
+            self._lost("answered, and nobody heard")
+        return answer
+
+    def _lost(self, how: str) -> None:
+        self.world.trace.note("ledger", f"{how}: {current_process().name}")
+        raise LedgerAwayError("no answer")
+
+    def _travel(self) -> None:
+        thread = Thread.current()
+        assert thread is not None
+        thread.sleep(self.rng.uniform(0.0002, 0.004))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SimStages(Stages):
+    """The product's stages; time passes around each step, and a process may end there."""
+
+    def _step(self) -> None:
+        process, thread = current_process(), Thread.current()
+        process.operate()
+        assert thread is not None
+        thread.sleep(process.rng.uniform(0.0, 0.005))
+
+    def make(self, generation: int, unit: int, attempt: int) -> Path:
+        self._step()
+        return super().make(generation, unit, attempt)
+
+    def finish(self, stage: Path, lineage: Lineage) -> None:
+        self._step()
+        super().finish(stage, lineage)
+        self._step()
+
+    def publish(self, generation: int, unit: int, winner: int) -> bool:
+        self._step()
+        restored = super().publish(generation, unit, winner)
+        self._step()
+        return restored
+
+    def discard(self, stage: Path) -> None:
+        self._step()
+        super().discard(stage)
+
+    def staged_units(self, generation: int) -> dict[int, list[Path]]:
+        found = super().staged_units(generation)
+        self._step()
+        return found
+
+    def drop_older(self, generation: int) -> None:
+        self._step()
+        super().drop_older(generation)
+
+
+class Delegate:
+    """What the runtime does for a spout."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.wait_s = 0.0
+
+    def wait(self, seconds: float) -> None:
+        self.wait_s = max(self.wait_s, seconds)
+
+    def busy(self) -> None:
+        """Called again at once."""
+
+    def end_of_input(self) -> None:
+        raise AssertionError("an endless pipeline has ended")
+
+    def report_error(self, error: Exception) -> None:
+        self._cluster.world.trace.note("error", f"{current_process().name}: {type(error).__name__}")
+        self._cluster.stats[type(error).__name__] += 1
+
+    def log(self, message: str, level: str | None = None) -> None:
+        self._cluster.world.trace.tick("log")
+
+    logger = None
+
+
+class Logs(RotatedLogs):
+    """Seeded logs; when a file has changed is known in simulated time."""
+
+    def __init__(self, world: World, folder: Path, names: tuple[str, ...], poison: int) -> None:
+        super().__init__(folder, world.seed, names, poison)
+        self.world = world
+        self._changed: dict[int, tuple[tuple[int, int], float]] = {}
+
+    def changed_ns(self, status: os.stat_result) -> int:
+        known, now = (status.st_size, status.st_ctime_ns), self.world.now
+        if self._changed.get(status.st_ino, (None, 0.0))[0] != known:
+            self._changed[status.st_ino] = known, now
+        return int((self._changed[status.st_ino][1] + 1.7e9) * 1e9)
+
+    def note(self) -> None:
+        """Something was done to the files."""
+        for entry in os.scandir(self.folder):
+            self.changed_ns(entry.stat(follow_symlinks=False))
+
+    def forget(self, log: str, keep: int) -> int:
+        """Remove rotated files of a log beyond the newest ones; how many."""
+        count = self._rotated(log)
+        for number in range(keep + 1, count + 1):
+            os.unlink(self.folder / f"{log}.{number}")
+        return max(0, count - keep)
+
+
+class Cluster:
+    """Everything that runs in one simulation."""
+
+    def __init__(self, world: World, folder: Path, config: Config, poison: int = 0, slow: bool = True) -> None:
+        self.world, self.folder = world, folder
+        self.rng = world.chance("cluster")
+        self.stats: Counter[str] = Counter()
+        self.table = folder / "table"
+        self.logs = Logs(world, folder / "logs", ("a.log", "b.log"), poison)
+        self.logs.folder.mkdir()
+        self.ledger = Ledger(world)
+        #: Seconds that an idle process waits at least; so simulated days do not take hours.
+        self.pace_s = 0.0
+        self.slow = slow
+        self.config = config
+        self.options = UnitOptions(
+            PIPELINE,
+            config.pattern,
+            LEDGER,
+            LineFiles(str(self.table)),
+            config,
+            given=frozenset(item.name for item in fields(Config)),
+        )
+        self.incarnations: Counter[str] = Counter()
+        self.running: dict[str, Process] = {}
+        self.closed_for_rebuild = False
+        for number in range(WORKERS + KEEPERS):
+            self.start(number)
+
+    # ---- processes --------------------------------------------------------------------------
+    def start(self, task: int, after: str = "") -> None:
+        name = f"{'worker' if task < WORKERS else 'keeper'}-{task}"
+        self.incarnations[name] += 1
+        process = self.world.spawn(name, f"host-{task % 2}", lambda process: self._main(process, task, after))
+        process.on_exit.append(lambda status: self._ended(process, task, status))
+        self.running[name] = process
+
+    def _ended(self, process: Process, task: int, status: int) -> None:
+        if self.running.get(process.name) is process:
+            del self.running[process.name]
+            if not self.closed_for_rebuild:
+                self.world.later(self.rng.uniform(0.1, 2.0), self._again, task, ENDS.get(status, "killed"))
+
+    def _again(self, task: int, after: str) -> None:
+        name = f"{'worker' if task < WORKERS else 'keeper'}-{task}"
+        if name not in self.running and not self.closed_for_rebuild:
+            self.start(task, after)
+
+    def replace(self, process: Process) -> None:
+        """Its host is given up while it is stopped: a successor runs beside it from then on."""
+        task = int(process.name.rpartition("-")[2])
+        if self.running.get(process.name) is process and process.stopped:
+            self.stats["zombies"] += 1
+            self.start(task, "lost")
+
+    def _main(self, process: Process, task: int, after: str) -> None:
+        Thread(process, lambda: self._run(process, task, after)).start()
+
+    def _run(self, process: Process, task: int, after: str) -> None:
+        kind: type[Any] = LogWorker if task < WORKERS else LogKeeper
+        delegate = Delegate(self)
+        spout = kind(delegate)
+        thread = Thread.current()
+        assert thread is not None
+        context = SimpleNamespace(
+            get_topology_name=lambda: "sim",
+            get_topology_id=lambda: "sim-1",
+            get_component_id=lambda: process.name.partition("-")[0],
+            get_task_id=lambda: task,
+            get_component_tasks=lambda component: range(WORKERS if task < WORKERS else KEEPERS),
+            register_metric=lambda *about: None,
+            process=SimpleNamespace(container=task % 2, after=after),
+        )
+        try:
+            spout.initialize({OPTIONS_KEY: self.options, ROWS_KEY: self.rows}, context)
+            while True:
+                delegate.wait_s = 0.0
+                spout.next_tuple()
+                idle_s = max(delegate.wait_s, self.pace_s) if delegate.wait_s else 0.001
+                thread.sleep(idle_s * process.rng.uniform(1.0, 1.1))
+        except LedgerError as error:
+            # As of a zombie whose ledger was replaced.
+            self.world.trace.note("raised", f"{process.name}: {error}")
+            self.stats["raised"] += 1
+        except Exception as error:
+            self.world.wrong(f"{process.name}: " + "".join(traceback.format_exception(error)))
+        process.exit(1)
+
+    def rows(self, unit: LogUnit) -> Iterator[str]:
+        process, thread = current_process(), Thread.current()
+        assert thread is not None
+        for number, line in enumerate(unit.lines()):
+            if self.slow and number % 16 == 0:
+                thread.sleep(process.rng.uniform(0.0, 0.02))
+            if line.startswith(f"{BAD} "):
+                raise ValueError(line)
+            if line.startswith(f"{DEADLY} "):
+                process.kill(11)
+                process.vanish()
+            yield line
+
+    # ---- a lost ledger ----------------------------------------------------------------------
+    def lose(self) -> None:
+        """The topology is killed, but for what sleeps on a lost host; the ledger is rebuilt, and all starts anew."""
+        if self.closed_for_rebuild or not self.table.exists():
+            return
+        self.closed_for_rebuild = True
+        for process in list(self.running.values()):
+            if not process.stopped and self.rng.random() < 0.4:
+                process.stop()
+                self.world.later(self.rng.uniform(0.5, 20.0), process.proceed)
+                self.stats["zombies"] += 1
+            elif not process.stopped:
+                process.kill()
+        self.running.clear()
+        self.ledger.store = MemoryStore(lambda: self.world.now)
+        command = self.world.spawn("rebuild", "host-0", lambda process: Thread(process, self._rebuild).start())
+        command.on_exit.append(lambda status: self._rebuilt())
+
+    def _rebuild(self) -> None:
+        try:
+            while True:
+                try:
+                    checking.rebuild(LEDGER, PIPELINE, str(self.table))
+                    break
+                except LedgerAwayError:
+                    continue
+                except LedgerError as error:
+                    if "was seen" not in str(error) and "were seen" not in str(error):
+                        raise
+                    # A zombie asks the new ledger.
+                    thread = Thread.current()
+                    assert thread is not None
+                    thread.sleep(5.0)
+            self.stats["rebuilds"] += 1
+        except Exception as error:
+            self.world.wrong("rebuild: " + "".join(traceback.format_exception(error)))
+        current_process().exit(0)
+
+    def _rebuilt(self) -> None:
+        self.closed_for_rebuild = False
+        for task in range(WORKERS + KEEPERS):
+            self._again(task, "")
+
+    # ---- what must hold ---------------------------------------------------------------------
+    def is_settled(self) -> bool:
+        rows = self.ledger.store.snapshot(PIPELINE)
+        units = [row for row in rows if isinstance(row, Unit) and row.state is not UnitState.FAILED]
+        waits = units or any(row.since is not None for row in rows if isinstance(row, File))
+        return bool(rows) and not waits and not self._unrecorded(rows)
+
+    def _unrecorded(self, rows: Iterable[Any]) -> int:
+        """Bad ranges of which a keeper has still to write the record."""
+        spans = [row for row in rows if isinstance(row, Span) and row.state is SpanState.BAD and row.unit and row.tries]
+        generation = next(row.generation for row in rows if isinstance(row, Pipeline))
+        lines = (Line(span.file, span.begin, span.end) for span in spans)
+        return sum(not Stages(str(self.table)).has_bad(record_name(generation, line)) for line in lines)
+
+    def judge(self) -> None:
+        """At the end."""
+        world = self.world
+        rows = self.ledger.store.snapshot(PIPELINE)
+        for problem in validate(rows):
+            world.wrong(f"the ledger is not sound: {problem}")
+        found = judge(self.table, self.logs.written)
+        for what in ("missing", "doubled", "foreign", "innocent", "wrong_units"):
+            lines = getattr(found, what)
+            if lines:
+                world.wrong(f"{len(lines)} {what}, such as {lines[0]}")
+        if not found.wrong_units:
+            lineages = [lineage for _, lineage in published(str(self.table))]
+            for problem in disagreements(rows, lineages, lineages):
+                world.wrong(problem)
+        self.stats.update(lines=found.expected, units=found.units, bad=found.bad, thrown=found.thrown_missing)
+
+
+class Faults:
+    """The faults of one run; each seed leaves out some kinds."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random, among: tuple[str, ...] = ()) -> None:
+        self.cluster, self.world, self.rng = cluster, cluster.world, rng
+        self.until = START_S + rng.uniform(15.0, 50.0)
+        kinds = [kind for kind in (among or KINDS) if among or rng.random() < 0.6]
+        cluster.ledger.loss = rng.choice((0.0, 0.01, 0.05))
+        for _ in range(rng.choice((0, 6, 12, 20)) if kinds else 0):
+            kind = rng.choice(kinds)
+            self.world.at(rng.uniform(START_S + 0.5, self.until), None, self._strike, kind)
+        for log in cluster.logs.written.lines:
+            self._write(log)
+
+    def _strike(self, kind: str) -> None:
+        self.cluster.stats[f"fault_{kind}"] += 1
+        self.world.trace.note("fault", kind)
+        getattr(self, f"_{kind}")()
+
+    def _write(self, log: str) -> None:
+        """The logs grow and rotate while there are faults."""
+        if self.world.now >= self.until:
+            return
+        logs, rng = self.cluster.logs, self.rng
+        if rng.random() < 0.12:
+            logs.rotate(log, rng)
+        else:
+            logs.append(log, rng.randint(1, 30))
+        logs.note()
+        self.world.later(rng.uniform(0.05, 2.0), self._write, log)
+
+    def _victim(self) -> Process | None:
+        running = sorted(self.cluster.running.values(), key=lambda process: process.name)
+        return self.rng.choice(running) if running else None
+
+    def _kill(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            victim.kill()
+
+    def _fuse(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            victim.fuse = self.rng.randint(1, 12)
+
+    def _stop(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            victim.stop()
+            lasts_s = self.rng.choice((0.5, 8.0, 30.0))
+            self.world.later(lasts_s, victim.proceed)
+            if self.rng.random() < 0.6:
+                self.world.later(lasts_s * self.rng.random(), self.cluster.replace, victim)
+
+    def _away(self) -> None:
+        self.cluster.ledger.away = True
+        self.world.later(self.rng.uniform(0.5, 12.0), lambda: setattr(self.cluster.ledger, "away", False))
+
+    def _lose(self) -> None:
+        self.cluster.lose()
+
+    def end(self) -> None:
+        """No further fault, and nobody is stopped."""
+        self.cluster.ledger.away, self.cluster.ledger.loss = False, 0.0
+        for log in self.cluster.logs.written.lines:
+            self.cluster.logs.finish(log)
+        self.cluster.logs.note()
+        for process in self.world.processes:
+            process.fuse = None
+            process.proceed()
+        self.world.trace.note("faults", "are over")
+
+
+KINDS = ("kill", "kill", "fuse", "stop", "stop", "away", "lose")
+
+
+@contextmanager
+def units_simulator() -> Iterator[Path]:
+    """What stands in for the machine, and an empty folder in memory."""
+    with simulator() as folder, _patched():
+        yield folder
+
+
+@contextmanager
+def _patched() -> Iterator[None]:
+    def opened(url: str, must_exist: bool = False) -> Ledger:
+        cluster = getattr(World.active, "cluster", None)
+        assert cluster is not None
+        found: Ledger = cluster.ledger
+        return found
+
+    def entry(path: str, status: os.stat_result) -> scan.Entry:
+        logs: Logs = World.active.cluster.logs  # type: ignore[union-attr]
+        return scan.Entry(path, status.st_dev, status.st_ino, status.st_size, logs.changed_ns(status))
+
+    threads = SimpleNamespace(Thread=lambda **about: SimThread(about["target"], about["args"]), Event=SimEvent)
+    uuids = SimpleNamespace(uuid4=lambda: f"{current_process().rng.getrandbits(64):x}")
+    patches: list[tuple[Any, str, Any]] = [
+        (asking, "threading", threads),
+        (asking, "uuid", uuids),
+        (reaching, "open_store", opened),
+        (checking, "Stages", SimStages),
+        (options, "Stages", SimStages),
+        (watch, "time", Clock()),
+        (scan, "_entry", entry),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
+    for owner, name, value in patches:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def _simulated(seed: int, folder: Path, story: bool, play: Callable[[World, Path, Counter[str]], None]) -> Result:
+    began = time.process_time()
+    world = World(seed, 30_000_000)
+    World.active = world
+    if story:
+        world.trace.story = []
+    stats: Counter[str] = Counter()
+    home = folder / f"units-{seed:06}"
+    home.mkdir()
+    try:
+        play(world, home, stats)
+    except AssertionError as error:
+        world.wrong("".join(traceback.format_exception(error)))
+    finally:
+        digest, took_s, tail = world.trace.digest(), world.now - START_S, world.trace.tail()
+        if world.trace.story is not None:
+            tail = "\n".join(f"  {when - START_S:10.6f}  {kind:<9} {text}" for when, kind, text in world.trace.story)
+        world.close()
+        World.active = None
+        _remove(home)
+    return Result(
+        seed, digest, world.events, took_s, time.process_time() - began, "units", list(world.violations), tail,
+        stats, again="make sim WHAT=units",
+    )  # fmt: skip
+
+
+def _remove(folder: Path) -> None:
+    for root, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            os.unlink(os.path.join(root, name))
+        for name in folders:
+            os.rmdir(os.path.join(root, name))
+    os.rmdir(folder)
+
+
+def run_units(seed: int, folder: Path, *, among: tuple[str, ...] = (), story: bool = False) -> Result:
+    """One run, inside `units_simulator()`: faults, then all must come to its end."""
+
+    def play(world: World, home: Path, stats: Counter[str]) -> None:
+        rng = world.chance("units")
+        config = Config(
+            pattern=f"{home}/logs/*.log*",
+            unit_bytes=rng.choice((300, 2_000, 20_000)),
+            unit_wait_s=rng.choice((0.0, 0.5, 3.0)),
+            unpublished_units=rng.choice((2, 64)),
+        )
+        cluster = Cluster(world, home, config, poison=rng.choice((0, 0, 150)))
+        world.cluster = cluster  # type: ignore[attr-defined]
+        cluster.stats = stats
+        faults = Faults(cluster, rng, among)
+        world.run(faults.until, lambda: False)
+        faults.end()
+        # Several looks of all keepers after the last change.
+        world.run(world.now + 20.0, lambda: False)
+        end = world.now + SETTLE_S
+        while not world.violations and not cluster.is_settled():
+            if world.now > end:
+                world.wrong(f"not settled {SETTLE_S:g} s after the last fault")
+            world.run(world.now + 2.0, lambda: False)
+        if not world.violations:
+            cluster.judge()
+
+    return _simulated(seed, folder, story, play)
+
+
+def run_days(seed: int, folder: Path, days: float, pace_s: float) -> tuple[Result, list[Counter[str]]]:
+    """Days of collection of logs that rotate hourly; the sizes of all state at the end of each day."""
+    sizes: list[Counter[str]] = []
+
+    def play(world: World, home: Path, stats: Counter[str]) -> None:
+        config = Config(pattern=f"{home}/logs/*.log*", unit_bytes=2_000, unit_wait_s=2.0, days=0.5)
+        cluster = Cluster(world, home, config, slow=False)
+        world.cluster = cluster  # type: ignore[attr-defined]
+        cluster.stats, cluster.pace_s = stats, pace_s
+        rng = world.chance("days")
+
+        def hour() -> None:
+            for log in cluster.logs.written.lines:
+                cluster.logs.append(log, rng.randint(1, 20))
+                if rng.random() < 0.5:
+                    cluster.logs.rename(log)
+                    stats["removed"] += cluster.logs.forget(log, 6)
+            cluster.logs.note()
+            if rng.random() < 0.3 and cluster.running:
+                cluster.running[rng.choice(sorted(cluster.running))].kill()
+            world.later(3_600.0, hour)
+
+        hour()
+        for day in range(1, int(days) + 1):
+            world.run(START_S + day * 86_400.0, lambda: False)
+            sizes.append(cluster_size(cluster))
+        cluster.judge()
+
+    return _simulated(seed, folder, False, play), sizes
+
+
+def cluster_size(cluster: Cluster) -> Counter[str]:
+    """How much of everything there is that must not grow with time."""
+    size: Counter[str] = Counter(type(row).__name__ for row in cluster.ledger.store.snapshot(PIPELINE))
+    size["stages"] = sum(len(stages) for stages in Stages(str(cluster.table)).staged_units(1).values())
+    size["bytes"] = sum(
+        len(repr(row)) for row in cluster.ledger.store.snapshot(PIPELINE) if isinstance(row, File | Span)
+    )
+    return size
