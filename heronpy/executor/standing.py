@@ -206,6 +206,15 @@ class Standing:
         """In which it acts; 0: it does not."""
         return self._lease.epoch
 
+    def farewell(self, now: float) -> Send | None:
+        """The last word of a container that its engine ends, once nothing of it runs: nobody need wait for its silence.
+
+        None where it has never acted, or ends for another reason, which its engine tells.
+        """
+        if self.phase is not Phase.ENDED or not self._leave_why or not self._lease.stopped:
+            return None
+        return Send(self._lease.ask(now), 0, self._lease.stopped, 0.0)
+
     def handle(self, event: Event, now: float) -> list[Effect]:
         """One event. Ticks come at least once a second."""
         if now - self._last_now > OWN_STALL_S:
