@@ -163,6 +163,8 @@ class Driver:
             self._process.kill()
             code = self._process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        self.close()
+        self._process.stdout.close()
         self._end(words or f"the driver of Spark {how}")
         self._changed()
 
@@ -185,7 +187,7 @@ class Driver:
             was_ready = self.ready_at is not None
             self._jobs = {member: after_driver(job, was_ready, why) for member, job in self._jobs.items()}
             self.over_at, self.over = time.monotonic(), why
-        log.log(logging.INFO if self.closing else logging.WARNING, "%s", why)
+        log.warning("%s", why)
 
     def _read_words(self) -> None:
         """What it logs becomes records here: a scheduler's log has them, and a command shows none."""
@@ -194,3 +196,4 @@ class Driver:
             text = line.decode(errors="replace").rstrip()
             if text:
                 log.info("%s", text)
+        self._process.stderr.close()

@@ -203,6 +203,11 @@ class SparkEngine:
         left = [job for driver in self._drivers for job in driver.jobs() if not job.has_ended]
         return {self._topology_id: len(left)} if left else {}
 
+    def close(self) -> None:
+        """Ask all drivers to end, and with them all containers, as they do when this process ends; returns at once."""
+        for driver in self._drivers:
+            driver.close()
+
     @contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:
         """Calls as soon as a driver tells something, and every `poll_s`."""
