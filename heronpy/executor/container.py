@@ -318,11 +318,14 @@ class Container:
 
     async def _say_farewell(self) -> None:
         """Its engine may be gone, and could not confirm the end: the door hears of it from here."""
-        send = self._standing.farewell(_now()) if self._standing is not None else None
-        for _ in range(FAREWELLS_MAX if send is not None else 0):
+        standing = self._standing
+        send = standing.farewell(_now()) if standing is not None else None
+        if standing is None or send is None:
+            return
+        for _ in range(FAREWELLS_MAX):
             # A scheduler that was not told that we leave would take us for one that can act again.
-            if await self._link.leave("it has stopped"):
-                await self._link.renew(send, FAREWELL_S)  # type: ignore[arg-type]
+            if not standing.leave_unheard or await self._link.leave(standing.leave_unheard):
+                await self._link.renew(send, FAREWELL_S)
                 return
             await asyncio.sleep(TICK_S)
 

@@ -206,6 +206,11 @@ class Standing:
         """In which it acts; 0: it does not."""
         return self._lease.epoch
 
+    @property
+    def leave_unheard(self) -> str:
+        """Why it has to leave, as long as the door has not heard of it; empty otherwise."""
+        return self._leave_why if self._leave_at is not None else ""
+
     def farewell(self, now: float) -> Send | None:
         """The last word of a container that its engine ends, once nothing of it runs: nobody need wait for its silence.
 
@@ -221,6 +226,8 @@ class Standing:
             self._silent_at = max(self._silent_at, now + SILENT_S)
         self._last_now = now
         if self.phase is Phase.ENDED:
+            if isinstance(event, LeaveHeard):
+                self._leave_at = None
             return []
         return self._apply(event, now) + self._in_time(now)
 
