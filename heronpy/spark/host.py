@@ -33,7 +33,7 @@ log = logging.getLogger("heronpy.spark")
 
 TELL_S = 2.0
 LOOK_S = 0.25
-START_S = 150.0
+START_S = 300.0
 STOP_S = 5.0
 ENDS_S = 2.0
 
@@ -50,6 +50,8 @@ def main(argv: list[str] | None = None) -> int:
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     logs.setup("spark-driver", descriptor=2)
+    # It tells at length of each connection that ends with its JVM.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     return Host(told).run()
 
 
@@ -144,7 +146,8 @@ class Host:
 
         cloudpickle.register_pickle_by_value(host_task)
         # Bytes come back as they are: nothing that another host has sent is unpickled here.
-        self._context = SparkContext(serializer=NoOpSerializer(), batchSize=1)
+        self._context = SparkContext()
+        self._context.serializer = NoOpSerializer()
         self._jobs = HostJobs(self._context)
         log.info("application %s runs at %s", self._context.applicationId, self._context.master)
 

@@ -105,8 +105,9 @@ class HostJobs:
     def _lose(self, job: HostJob, why: str) -> None:
         """Its executor is gone, and Spark would start the task again; or Spark has killed it."""
         what = "Spark has killed its task" if job.killed else "its executor is lost"
-        job.phase, job.words = "lost", f"{what}: {_first_line(why)}"
-        self._sc.cancelJobGroup(job.group)
+        job.phase, job.words = "lost", f"{what}: {_first_line(why)}".rstrip(": ")
+        if not job.killed:
+            self._sc.cancelJobGroup(job.group)
 
     def _attempts(self, group: str) -> list[tuple[str, str, str, str]]:
         """Status, executor, host and error of each attempt of a job's task, oldest first."""

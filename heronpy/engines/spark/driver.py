@@ -27,7 +27,7 @@ log = logging.getLogger("heronpy.engines.spark")
 MODULE: Final = "heronpy.spark.host"
 #: A driver that tells nothing for so long hangs; while its JVM starts it may.
 SILENT_S: Final = 15.0
-START_MAX_S: Final = 180.0
+START_MAX_S: Final = 330.0
 _LINE_MAX: Final = 4 << 20
 _END_S: Final = 10.0
 
