@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,21 +58,21 @@ def main(argv: list[str] | None = None) -> int:
 
 def check(master: str) -> int:
     """Packages and Java, then the master; a line of JSON each."""
-    code = int(exit_codes.OK)
-    for what, attempt, fix in (
-        ("Spark's driver", lambda: check_spark(master), "install what is missing on this host"),
-        ("Spark's master", lambda: check_master(master), "correct heron.spark_engine.master"),
-    ):
+    tries: tuple[tuple[str, Callable[[], None], str, str], ...] = (
+        ("Spark's driver", lambda: check_spark(master), "pyspark and Java are here", "install it on this host"),
+        ("Spark's master", lambda: check_master(master), master, "correct heron.spark_engine.master"),
+    )
+    for what, attempt, detail, fix in tries:
+        ok = True
         try:
             attempt()
-            detail, ok = "pyspark and Java are here" if what.endswith("driver") else master, True
         except ConfigError as error:
-            detail = str(error).replace("this topology needs Spark", "the driver needs Spark")
-            detail, ok = detail.replace("heron.spark.master", "heron.spark_engine.master"), False
+            ok, detail = False, str(error).replace("heron.spark.master", "heron.spark_engine.master")
+            detail = detail.replace("this topology needs Spark", "the engine needs Spark's driver")
         print(json.dumps({"what": what, "ok": ok, "detail": detail, "fix": fix}), flush=True)
         if not ok:
             return int(exit_codes.FAILURE)
-    return code
+    return int(exit_codes.OK)
 
 
 class Host:
@@ -144,7 +145,7 @@ class Host:
 
         from heronpy.spark import host_task
 
-        cloudpickle.register_pickle_by_value(host_task)
+        cloudpickle.register_pickle_by_value(host_task)  # type: ignore[no-untyped-call]
         # Bytes come back as they are: nothing that another host has sent is unpickled here.
         self._context = SparkContext()
         self._context.serializer = NoOpSerializer()

@@ -144,7 +144,8 @@ class HostJobs:
 
         try:
             self._sc.setJobGroup(job.group, f"container {job.id}", interruptOnCancel=False)
-            rows = RDD(self._sc._jsc.parallelize(self._empty, 1), self._sc, UTF8Deserializer())
+            of_text: Any = UTF8Deserializer()  # type: ignore[no-untyped-call]
+            rows: Any = RDD(self._sc._jsc.parallelize(self._empty, 1), self._sc, of_text)
             (line,) = rows.mapPartitions(container_task(given)).collect()
             answer = json.loads(line)
             with self._lock:

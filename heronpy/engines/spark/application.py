@@ -163,7 +163,7 @@ def placed(requests: Sequence[Request], owned: Sequence[Collection[int]]) -> tup
     `owned` has the containers of each application that lives.
     """
     by_application: list[list[Request]] = [[] for _ in owned]
-    rest = []
+    rest: list[Request] = []
     for one in requests:
         at = next((index for index, containers in enumerate(owned) if one.container in containers), None)
         (rest if at is None else by_application[at]).append(one)
