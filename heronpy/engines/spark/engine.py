@@ -43,6 +43,8 @@ IDLE_S: Final = 30.0
 #: How long executors may take to appear, before a container counts as queued and not as starting.
 LAUNCH_S: Final = 20.0
 CHECK_S: Final = 60.0
+#: For the door to tell a container to end, and for that to do so: a renewal, the stop of its tasks, its logs.
+DOOR_S: Final = 45.0
 #: Where a master listens; what reaches Kubernetes or YARN is asked for by heron.security.network.
 _ANYWHERE: Final = "192.0.2.1:9"
 _OPEN: Final = "the driver of Spark"
@@ -76,7 +78,7 @@ class SparkEngine:
         #: Jobs of applications that are gone, and when their driver was.
         self._past: dict[tuple[int, int], tuple[Job, float]] = {}
         self._history = RestartHistory()
-        self._failed = ""
+        self._failed, self._failed_until = "", 0.0
         self._not_before = 0.0
         self._changed = threading.Event()
 
@@ -84,7 +86,7 @@ class SparkEngine:
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Taken over with the next list. See `Engine.submit`."""
         self._bury()
-        if self._failed:
+        if self._failed and self._now() < self._failed_until:
             raise EngineFatalError(self._failed)
         known = {(one.container, one.submission) for one in self._waiting}
         self._waiting += [one for one in requests if (one.container, one.submission) not in known]
@@ -93,13 +95,13 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """A container that runs is told at the scheduler's door to end, for Spark can only kill it: `grace_s` later."""
+        """A container that runs is told at the scheduler's door to end, for Spark can only kill it, which is for later."""
         for member in filter(None, map(member_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == member]:
                 self._waiting.remove(one)
                 self._past[member] = Job(*member, "cancelled", words="it was cancelled before it began"), self._now()
             for driver in self._drivers:
-                driver.cancel(member, grace_s)
+                driver.cancel(member, grace_s + DOOR_S)
 
     def _hand_over(self) -> None:
         if not self._waiting or self._now() < self._not_before:
@@ -174,6 +176,7 @@ class SparkEngine:
             self._not_before = now + decision.pause_s
         else:
             often = f"{APPLICATIONS.budget + 1} times within {APPLICATIONS.window_s / 60:g} minutes"
+            self._failed_until = now + APPLICATIONS.window_s
             self._failed = f"the application of Spark was ended {often}, the last: {why}"
 
     @staticmethod
