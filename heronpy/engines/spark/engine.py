@@ -95,7 +95,7 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """A container that runs is told at the scheduler's door to end, for Spark can only kill it, which is for later."""
+        """A container that runs hears at the scheduler's door that it is to end; Spark only kills, so that waits."""
         for member in filter(None, map(member_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == member]:
                 self._waiting.remove(one)
