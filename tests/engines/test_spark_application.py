@@ -63,7 +63,7 @@ def test_a_task_fills_its_executor_and_runs_once() -> None:
     assert found["spark.cores.max"] == "4" and found["spark.executor.memory"] == "954m"
     once = ("spark.task.maxFailures", "spark.speculation", "spark.dynamicAllocation.enabled")
     assert [found[name] for name in once] == ["1", "false", "false"]
-    assert found["spark.network.timeout"] == "12s" and found["spark.executor.heartbeatInterval"] == "2000ms"
+    assert found["spark.network.timeout"] == "30s" and found["spark.executor.heartbeatInterval"] == "5000ms"
     assert found["spark.authenticate"] == "true" and found["spark.pyspark.python"] == "/py"
     assert found["spark.driver.port"] == "20" and found["spark.port.maxRetries"] == "9"
     assert "secret" not in str(found)

@@ -61,7 +61,7 @@ class World:
         self.out.mkdir(mode=0o700)
         rooms = {
             "engine": {
-                "kind": "spark", "renew_s": 1, "fence_s": 6, "lost_s": 12, "permit_s": 20, "poll_s": 0.5,
+                "kind": "spark", "renew_s": 1, "fence_s": 8, "lost_s": 15, "permit_s": 20, "poll_s": 0.5,
                 "shared": shared, "home": self.hosts,
             },
             "spark_engine": {"master": spark.url},

@@ -19,6 +19,8 @@ from heronpy.engines.contract import Request
 _MIB = 1 << 20
 #: Below this Spark refuses to start an executor.
 MEMORY_MIN_BYTES = 512 * _MIB
+#: A JVM that is silent for less may be collecting its garbage.
+SILENT_MIN_S = 30.0
 #: Of an executor's JVM where the memory of its container is counted apart.
 HEAP = "512m"
 _STANDALONE = re.compile(r"spark://[^\s/]+")
@@ -109,6 +111,7 @@ def properties_of(
     topology_id: str, options: SparkOptions, size: Size, address: str, ports: range | None
 ) -> dict[str, str]:
     """All properties of an application: one task per executor, once."""
+    silent_s = max(SILENT_MIN_S, options.lost_s)
     memory, cores = f"{math.ceil(size.memory_bytes / _MIB)}m", str(size.cores)
     found = {
         "spark.ui.enabled": "false",
@@ -132,8 +135,8 @@ def properties_of(
         "spark.dynamicAllocation.enabled": "false",
         "spark.job.interruptOnCancel": "false",
         "spark.scheduler.mode": "FIFO",
-        "spark.network.timeout": f"{max(1, round(options.lost_s))}s",
-        "spark.executor.heartbeatInterval": f"{max(200, round(options.lost_s * 1000 / 6))}ms",
+        "spark.network.timeout": f"{round(silent_s)}s",
+        "spark.executor.heartbeatInterval": f"{round(silent_s * 1000 / 6)}ms",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
     }
