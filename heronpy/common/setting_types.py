@@ -475,7 +475,7 @@ class SecuritySettings:
 class EngineSettings:
     """The cluster that runs the containers; without it they run on this machine."""
 
-    kind: str = _setting("", "Kind of cluster: kubernetes or slurm; empty: this machine.")
+    kind: str = _setting("", "Kind of cluster: kubernetes, slurm or spark; empty: this machine.")
     python: str = _setting(
         "", "Python on the cluster's hosts, with heronpy of this release; empty: the same path as here."
     )
@@ -543,6 +543,28 @@ class KubernetesSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SparkEngineSettings:
+    """Spark as the engine that runs the containers: the application whose executors they run in."""
+
+    master: str = _setting(
+        "", "Master that gives the executors: spark://HOST:PORT; yarn and k8s://URL are taken, too, but not proven."
+    )
+    cores: int = _setting(
+        0,
+        "Cores of each executor, which runs one container; 0: what the largest container of an application asks for.",
+        high=1024,
+    )
+    memory_bytes: int = _setting(
+        0, "Memory of each executor; 0: what the largest container of an application asks for, 512 MB at least."
+    )
+    driver_memory: str = _setting("512m", "Heap of the driver, in Spark's notation; it is a child of the scheduler.")
+    conf: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"doc": "Additional Spark properties, a map of name to value; those that decide what runs are ours."},
+    )
+
+
 ROOMS: Final[Mapping[str, type]] = {
     "stmgr": StmgrSettings,
     "instance": InstanceSettings,
@@ -561,6 +583,7 @@ ROOMS: Final[Mapping[str, type]] = {
     "engine": EngineSettings,
     "slurm": SlurmSettings,
     "kubernetes": KubernetesSettings,
+    "spark_engine": SparkEngineSettings,
 }
 """Room name to the dataclass of its settings."""
 
@@ -595,7 +618,7 @@ OPERATORS_KEYS: Final = frozenset(
     {"heron.checkpoint.interval_min_s", "heron.security.network", "heron.security.port_range"}
     | {
         f"heron.{ROOM_OF[kind]}.{item.name}"
-        for kind in (EngineSettings, SlurmSettings, KubernetesSettings)
+        for kind in (EngineSettings, SlurmSettings, KubernetesSettings, SparkEngineSettings)
         for item in fields(kind)
     }
 )

@@ -133,6 +133,24 @@ class Found:
     fix: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What an engine does otherwise than most; one that differs has them as its attribute `traits`."""
+
+    #: It can keep a container away from hosts; without it none is drained.
+    avoids_hosts: bool = True
+    #: `cancel` tells the first process of a container to end. If not, the scheduler's door does, at once.
+    tells_to_end: bool = True
+    #: Containers run on when the scheduler ends.
+    outlives_scheduler: bool = True
+
+
+def traits_of(engine: Engine) -> Traits:
+    """What an engine does otherwise than most."""
+    found = getattr(engine, "traits", None)
+    return found if isinstance(found, Traits) else Traits()
+
+
 class Engine(Protocol):
     """A cluster as one topology's scheduler uses it; safe to use from any thread, one call at a time."""
 

@@ -1,4 +1,4 @@
-"""Engines by their kind: Kubernetes, Slurm, and what installed packages offer at the entry point `heronpy.engines`.
+"""Engines by their kind: ours, and what installed packages offer at the entry point `heronpy.engines`.
 
 An entry point is a function `open(settings, topology_id, command) -> Engine`. Its module is loaded when an engine of
 that kind is opened.
@@ -13,7 +13,13 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.setting_types import EngineSettings, KubernetesSettings, SlurmSettings
+from heronpy.common.setting_types import (
+    EngineSettings,
+    KubernetesSettings,
+    SecuritySettings,
+    SlurmSettings,
+    SparkEngineSettings,
+)
 from heronpy.common.settings import HasSettings, settings_for
 from heronpy.engines.contract import Engine
 
@@ -109,5 +115,19 @@ def _words(text: str) -> tuple[str, ...]:
         raise ConfigError(f"heron.slurm.options cannot be read: {error}") from None
 
 
+def _spark(settings: HasSettings, topology_id: str, command: Sequence[str]) -> Engine:
+    from heronpy.engines.spark.application import SparkOptions
+    from heronpy.engines.spark.engine import SparkEngine
+    from heronpy.net.addresses import ports_of
+
+    room, engine = settings_for(settings, SparkEngineSettings), settings_for(settings, EngineSettings)
+    security = settings_for(settings, SecuritySettings)
+    options = SparkOptions(
+        room.master, room.cores, room.memory_bytes, room.driver_memory, room.conf, engine.python, engine.lost_s
+    )
+    ports = ports_of(security.port_range)
+    return SparkEngine(topology_id, options, command, security.network, ports, engine.poll_s)
+
+
 #: Engines that come with heronpy.
-OWN: Mapping[str, Opener] = {"kubernetes": _kubernetes, "slurm": _slurm}
+OWN: Mapping[str, Opener] = {"kubernetes": _kubernetes, "slurm": _slurm, "spark": _spark}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heronpy.engines.contract import EngineError
 
+#: Of the text of Spark's properties.
+DEFAULTS_MAX = 1 << 20
+_MASTER_FIX = "set heron.spark_engine.master to spark://HOST:PORT"
 IMAGE_PYTHON = "/usr/local/bin/python3"
 
 
@@ -25,6 +30,8 @@ def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile
     """What is found for a kind of engine; nothing for kinds that are installed apart."""
     if kind == "kubernetes":
         return _kubernetes()
+    if kind == "spark":
+        return _spark(os.environ if variables is None else variables)
     if kind != "slurm":
         return Profile()
     from heronpy.engines.slurm.batch import SlurmOptions
@@ -39,6 +46,29 @@ def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile
     chosen = default if default is not None else up[0] if len({one.name for one in up}) == 1 else None
     notes = [f"partition {one.name}{' (default)' if one.default else ''}: {one.words}" for one in partitions]
     return Profile({"slurm": {"partition": chosen.name}} if chosen is not None else {}, {"slurm": notes})
+
+
+def _spark(variables: Mapping[str, str]) -> Profile:
+    """The master of the Spark that is set up on this host."""
+    home = variables.get("SPARK_HOME", "")
+    folder = variables.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    if not folder:
+        return Profile(unknown=f"SPARK_CONF_DIR and SPARK_HOME are not set; {_MASTER_FIX}")
+    file = os.path.join(folder, "spark-defaults.conf")
+    try:
+        with open(file, encoding="utf-8") as opened:
+            master = master_of(opened.read(DEFAULTS_MAX))
+    except (OSError, UnicodeDecodeError):
+        master = ""
+    if not master:
+        return Profile(unknown=f"no spark.master in {file}; {_MASTER_FIX}")
+    return Profile({"spark_engine": {"master": master}}, {"spark_engine": [f"spark.master of {file}"]})
+
+
+def master_of(defaults: str) -> str:
+    """The master in the text of a spark-defaults.conf; "" without one (pure)."""
+    found = re.findall(r"^\s*spark\.master(?:\s*[=:]\s*|\s+)(\S+)\s*$", defaults, re.MULTILINE)
+    return str(found[-1]) if found else ""
 
 
 def _kubernetes() -> Profile:

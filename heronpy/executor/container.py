@@ -77,6 +77,9 @@ LOGS_SOON_S = 5.0
 #: Of that time for the archive; the rest is for what the door gets instead.
 ARCHIVE_PART = 0.6
 LOG_CHECK_TICKS = 120
+#: For the last word of a container that its engine ends.
+FAREWELLS_MAX = 8
+FAREWELL_S = 1.0
 #: For a preparation that is cut short.
 PREPARING_ENDS_S = 3.0
 #: Where engines leave the name that they have for a host.
@@ -154,6 +157,7 @@ class Container:
             with suppress(TimeoutError):
                 limit_s = LOGS_SOON_S if soon else LOGS_S
                 async with asyncio.timeout(limit_s):
+                    await self._say_farewell()
                     await self._send_logs(said, limit_s * ARCHIVE_PART)
             await self._jobs.close()
         finally:
@@ -311,6 +315,19 @@ class Container:
     async def _leave(self, why: str) -> None:
         if await self._link.leave(why):
             self._feed(LeaveHeard())
+
+    async def _say_farewell(self) -> None:
+        """Its engine may be gone, and could not confirm the end: the door hears of it from here."""
+        standing = self._standing
+        send = standing.farewell(_now()) if standing is not None else None
+        if standing is None or send is None:
+            return
+        for _ in range(FAREWELLS_MAX):
+            # A scheduler that was not told that we leave would take us for one that can act again.
+            if not standing.leave_unheard or await self._link.leave(standing.leave_unheard):
+                await self._link.renew(send, FAREWELL_S)
+                return
+            await asyncio.sleep(TICK_S)
 
     async def _ask_state(self, number: int) -> None:
         launch = self._launch

@@ -206,12 +206,28 @@ class Standing:
         """In which it acts; 0: it does not."""
         return self._lease.epoch
 
+    @property
+    def leave_unheard(self) -> str:
+        """Why it has to leave, as long as the door has not heard of it; empty otherwise."""
+        return self._leave_why if self._leave_at is not None else ""
+
+    def farewell(self, now: float) -> Send | None:
+        """The last word of a container that its engine ends, once nothing of it runs: nobody need wait for its silence.
+
+        None where it has never acted, or ends for another reason, which its engine tells.
+        """
+        if self.phase is not Phase.ENDED or not self._leave_why or not self._lease.stopped:
+            return None
+        return Send(self._lease.ask(now), 0, self._lease.stopped, 0.0)
+
     def handle(self, event: Event, now: float) -> list[Effect]:
         """One event. Ticks come at least once a second."""
         if now - self._last_now > OWN_STALL_S:
             self._silent_at = max(self._silent_at, now + SILENT_S)
         self._last_now = now
         if self.phase is Phase.ENDED:
+            if isinstance(event, LeaveHeard):
+                self._leave_at = None
             return []
         return self._apply(event, now) + self._in_time(now)
 

@@ -23,6 +23,7 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, DeadlineError, FencedError, HeronError, RetryableError, RpcError
 from heronpy.common.setting_types import LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
+from heronpy.engines.contract import traits_of
 from heronpy.net import curve
 from heronpy.net.private import make_private
 from heronpy.net.rpc import ControlServer, body_of
@@ -210,7 +211,9 @@ class EngineScheduler:
 
     def end(self) -> None:
         """End as after a signal."""
-        log.info("the scheduler was asked to end; the topology's containers run on")
+        stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
+        fate = "run on" if stays else "end with it"
+        log.info("the scheduler was asked to end; the topology's containers %s", fate)
         self._end.set()
 
     def _on_lost(self, error: FencedError) -> None:
@@ -404,6 +407,11 @@ class EngineScheduler:
     async def _answer_drain(self, host: str) -> control_pb2.Ok:
         if not host:
             raise RpcError("a host to drain has a name; give one that heron status shows")
+        if not traits_of(self._setup.engine).avoids_hosts:
+            raise RpcError(
+                f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; take the host out"
+                " of its cluster, and they are replaced elsewhere"
+            )
         if host not in self._drains or self._drains[host].done():
             self._drains[host] = asyncio.create_task(self._drain(host))
         return control_pb2.Ok(text=await asyncio.shield(self._drains[host]))

@@ -17,7 +17,7 @@ from heronpy.common.setting_types import (
     SparkSettings,
 )
 from heronpy.common.settings import settings_for
-from heronpy.engines.contract import Engine
+from heronpy.engines.contract import Engine, traits_of
 from heronpy.engines.lease import LeaseTimes
 from heronpy.engines.open import open_engine
 from heronpy.net import curve, door_keys
@@ -92,7 +92,9 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
     command = [settings.python or sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     command += ["--start-s", f"{settings.start_s:g}"]
     engine = open_engine(launch.submitted.engine, launch, launch.topology_id, command)
-    limits = PlacementLimits(restart, leave_s=_LEAVE_S, start_s=settings.start_s, avoid_s=settings.avoid_s)
+    # Without the engine's word the door gives it, with the next renewal.
+    leave_s = _LEAVE_S if traits_of(engine).tells_to_end else 0.0
+    limits = PlacementLimits(restart, leave_s=leave_s, start_s=settings.start_s, avoid_s=settings.avoid_s)
     return Setup(settings, limits, terms, engine)
 
 

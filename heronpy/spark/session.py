@@ -16,6 +16,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,29 +108,12 @@ class SparkDriver:
         """Start the JVM and give pyspark its address."""
         properties = self._local_dir / "spark.properties"
         write_properties(properties, self._properties())
-        info = connection_file()
-        command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
-        command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]
-        environ = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS} | os.environ
-        environ |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
-        try:
-            self._jvm = Jvm.start(command, environ)
-            self._remember(self._jvm.process.pid)
-            # While the JVM starts.
-            import pyspark.sql  # noqa: F401
-            from pyspark.core.context import SparkContext
-            from pyspark.java_gateway import launch_gateway
 
-            self._jvm.listen(info, deadline)
-        finally:
-            shutil.rmtree(info.parent, ignore_errors=True)
-        # pyspark finds a running JVM through these variables; no other process may inherit them.
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(self._jvm.port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = self._jvm.secret
-        try:
-            SparkContext._ensure_initialized(gateway=launch_gateway())  # type: ignore[no-untyped-call]
-        finally:
-            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        def started(jvm: Jvm) -> None:
+            self._jvm = jvm
+            self._remember(jvm.process.pid)
+
+        connect(properties, deadline, started)
 
     @property
     def overdue(self) -> SparkStartError | None:
@@ -295,6 +279,36 @@ class SparkDriver:
                 log.warning("ending the Spark driver of an earlier gateway, process %d", process.pid)
                 process.kill()
                 process.wait(5)
+
+
+def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -> None:
+    """Start a JVM with the properties of a file, and give pyspark its address; `started` gets it before it is ready.
+
+    JvmError when it ends, or is not ready at the monotonic time `deadline`.
+    """
+    info = connection_file()
+    command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
+    command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]
+    environ = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS} | os.environ
+    environ |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
+    try:
+        jvm = Jvm.start(command, environ)
+        started(jvm)
+        # While the JVM starts.
+        import pyspark.sql  # noqa: F401
+        from pyspark.core.context import SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        jvm.listen(info, deadline)
+    finally:
+        shutil.rmtree(info.parent, ignore_errors=True)
+    # pyspark finds a running JVM through these variables; no other process may inherit them.
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
+    try:
+        SparkContext._ensure_initialized(gateway=launch_gateway())  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
 def _spark_home() -> str:

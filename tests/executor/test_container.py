@@ -207,7 +207,9 @@ def test_it_ends_with_the_process_that_started_it(tmp: Path) -> None:
         await eventually(lambda: len(door.all("renew")) > renewals + 2, 5, "more renewals")
         engine.kill()
         await eventually(lambda: not processes_in(tmp), 10, "the end of all processes")
-        assert ["is gone" in leave.why for leave in door.all("leave")] == [True] and left_in(tmp) == []
+        assert {"is gone" in leave.why for leave in door.all("leave")} == {True} and left_in(tmp) == []
+        last = door.all("renew")[-1]
+        assert (last.epoch, last.stopped) == (0, max(one.epoch for one in door.all("renew"))), "its last word"
 
     at_door(tmp, scene)
 

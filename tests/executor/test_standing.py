@@ -270,3 +270,23 @@ def test_whatever_happens(steps: list[tuple[Event, float]], fencing: Fencing, st
             granted_at = max(granted_at, sent[event.number])
         if standing.phase is Phase.ACTING and fencing is Fencing.LEASE:
             assert now < granted_at + TIMES.fence_s, "it acts no longer than its lease"
+
+
+def test_one_that_its_engine_ends_has_a_last_word() -> None:
+    world = World(Fencing.EPOCH).acting(3)
+    assert world.standing.farewell(world.now) is None, "it still acts"
+    assert SendLeave("gone") in world.feed(Signal(True, "gone")) and world.standing.leave_unheard == "gone"
+    world.feed(LeaveHeard())
+    assert world.last(StopExecutor) and not world.standing.leave_unheard
+    assert world.feed(ExecutorEnded(15)) == [End(Ending.ASKED, "gone")]
+    last = world.standing.farewell(world.now)
+    assert last is not None and (last.epoch, last.stopped) == (0, 3)
+
+
+def test_one_that_has_never_acted_or_ends_by_itself_has_none() -> None:
+    world = World()
+    world.feed(Signal(True, "gone"))
+    assert world.standing.phase is Phase.ENDED and world.standing.farewell(world.now) is None
+    other = World().acting(3)
+    other.feed(ExecutorEnded(9))
+    assert other.standing.farewell(other.now) is None

@@ -16,7 +16,7 @@ import zmq
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedRpcError, InvalidRpcError, RetryableRpcError, RpcError
-from heronpy.engines.contract import Request
+from heronpy.engines.contract import Request, Traits
 from heronpy.net import curve, door_keys
 from heronpy.net.rpc import ControlClient, seal, wrap
 from heronpy.procs.exit_reason import ExitReason
@@ -314,6 +314,21 @@ def test_drain_moves_the_containers_of_a_host_elsewhere(play: Callable[..., None
             assert "no container was there" in again.text
             with pytest.raises(RpcError, match="has a name"):
                 await scheduler.ask(control_pb2.DrainHost(), 5.0)
+
+    play(story)
+
+
+def test_an_engine_that_tells_no_container_to_end_and_avoids_no_host(play: Callable[..., None]) -> None:
+    """Then the door tells it, at once, and a drain is refused."""
+
+    async def story(world: World) -> None:
+        world.engine.traits = Traits(avoids_hosts=False, tells_to_end=False)
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            with pytest.raises(RpcError, match="cannot keep containers away from a host"):
+                await scheduler.ask(control_pb2.DrainHost(host="n1"), 5.0)
+            await scheduler.ask(control_pb2.RestartContainer(container=2), 30.0)
+            assert (await scheduler.all_run())["executor-2"].submission == 2
 
     play(story)
 

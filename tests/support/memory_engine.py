@@ -21,6 +21,7 @@ from heronpy.engines.contract import (
     NodeSize,
     Request,
     Seen,
+    Traits,
 )
 from heronpy.engines.lease import Fencing, Lease, LeaseTimes
 from heronpy.net.rpc import ControlClient
@@ -34,6 +35,8 @@ HOSTS = ("n1", "n2", "n3")
 
 class MemoryEngine:
     """Objects on three hosts with room for everything; `started` is called for each that runs."""
+
+    traits = Traits()
 
     def __init__(self, hosts: Sequence[str] = HOSTS) -> None:
         self.hosts = list(hosts)

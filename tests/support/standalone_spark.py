@@ -23,14 +23,15 @@ _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class StandaloneSpark:
-    """A master, and workers with one core each. `url` is the master's."""
+    """A master, and workers, with one core each if nothing else is said. `url` is the master's."""
 
-    def __init__(self, address: str, workers: int, folder: Path) -> None:
+    def __init__(self, address: str, workers: int, folder: Path, cores: int = 1, memory: str = "1200m") -> None:
         self.address, self.folder = address, folder
         self._processes: list[subprocess.Popen[bytes]] = []
         self._port = free_port(address)
         self.url = f"spark://{address}:{self._port}"
         self._workers = workers
+        self._size = ("-c", str(cores), "-m", memory)
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
@@ -38,7 +39,7 @@ class StandaloneSpark:
         self._run("master", _MASTER, "--host", address, "--port", str(port), "--webui-port", "0")
         wait_for(lambda: answers(address, port), _START_S, "the master of Spark")
         self.workers = [
-            self._run(f"worker-{n}", _WORKER, "--host", address, "-c", "1", "-m", "1200m", "-d", str(folder / f"w{n}"),
+            self._run(f"worker-{n}", _WORKER, "--host", address, *self._size, "-d", str(folder / f"w{n}"),
                       "--webui-port", "0", self.url)
             for n in range(workers)
         ]  # fmt: skip
@@ -67,15 +68,27 @@ class StandaloneSpark:
                         found.append(child)
         return found
 
+    def lose(self, worker: subprocess.Popen[bytes]) -> None:
+        """A worker and all that it runs are gone at once, as with its host; nobody is told."""
+        processes = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+        for process in processes:
+            with suppress(psutil.Error):
+                process.suspend()
+        for process in processes:
+            with suppress(psutil.Error):
+                process.kill()
+
     def close(self) -> None:
         for process in reversed(self._processes):
             end_all(process)
 
 
 @contextmanager
-def standalone_spark(address: str = "127.0.0.1", workers: int = 2) -> Iterator[StandaloneSpark]:
+def standalone_spark(
+    address: str = "127.0.0.1", workers: int = 2, cores: int = 1, memory: str = "1200m"
+) -> Iterator[StandaloneSpark]:
     with tempfile.TemporaryDirectory(prefix="hp-spark-", dir="/var/tmp") as folder:
-        spark = StandaloneSpark(address, workers, Path(folder))
+        spark = StandaloneSpark(address, workers, Path(folder), cores, memory)
         try:
             spark.start()
             yield spark

@@ -12,13 +12,13 @@ from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument
 
 @click.group("cluster")
 def cluster_command() -> None:
-    """Set up a cluster that runs containers on other hosts, by an engine such as Kubernetes or Slurm."""
+    """Set up a cluster that runs containers on other hosts, by an engine: Kubernetes, Slurm or Spark."""
 
 
 @cluster_command.command("init")
 @click.argument("name")
 @click.option("--engine", required=True, metavar="KIND", shell_complete=complete.engines,
-              help="Kind of engine: kubernetes or slurm.")  # fmt: skip
+              help="Kind of engine: kubernetes, slurm or spark.")  # fmt: skip
 @click.option("--config-path", metavar="DIR", help="Folder to make NAME in; default: HERON_CONF, else the folder conf"
               " of the client's configuration.")  # fmt: skip
 def init_command(**flags: Any) -> None:

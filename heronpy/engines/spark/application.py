@@ -1,0 +1,173 @@
+"""What is asked of Spark: the properties of an application, its size, and which containers share one (pure).
+
+The executors of an application are alike, each with room for one task, so containers that start together share an
+application whose executors have what the largest of them asks for. An application never grows: containers that come
+later get one of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.engines.contract import Request
+
+_MIB = 1 << 20
+#: Below this Spark refuses to start an executor.
+MEMORY_MIN_BYTES = 512 * _MIB
+#: A JVM that is silent for less may be collecting its garbage.
+SILENT_MIN_S = 30.0
+#: Of an executor's JVM where the memory of its container is counted apart.
+HEAP = "512m"
+_STANDALONE = re.compile(r"spark://[^\s/]+")
+_OTHER = re.compile(r"yarn|k8s://\S+")
+_AMOUNT = re.compile(r"[1-9]\d*[kmgtKMGT]?")
+#: Properties that decide what runs, and how often; each is set by a setting, or by us alone.
+OWNED: Mapping[str, str] = {
+    "spark.master": "spark_engine.master", "spark.executor.cores": "spark_engine.cores",
+    "spark.executor.memory": "spark_engine.memory_bytes", "spark.executor.memoryOverhead": "spark_engine.memory_bytes",
+    "spark.driver.memory": "spark_engine.driver_memory", "spark.pyspark.python": "engine.python",
+    "spark.network.timeout": "engine.lost_s", "spark.executor.heartbeatInterval": "engine.lost_s",
+    "spark.driver.host": "security.network", "spark.driver.bindAddress": "security.network",
+    "spark.driver.port": "security.port_range", "spark.driver.blockManager.port": "security.port_range",
+    "spark.port.maxRetries": "security.port_range", "spark.app.name": "", "spark.submit.deployMode": "",
+    "spark.task.cpus": "", "spark.task.maxFailures": "", "spark.stage.maxConsecutiveAttempts": "",
+    "spark.speculation": "", "spark.dynamicAllocation.enabled": "", "spark.cores.max": "",
+    "spark.executor.instances": "", "spark.job.interruptOnCancel": "", "spark.scheduler.mode": "",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """What an operator sets for a cluster; ConfigError where it is missing, or contradicts what we set."""
+
+    master: str
+    #: Of each executor; 0: what its largest container asks for.
+    cores: int = 0
+    memory_bytes: int = 0
+    driver_memory: str = HEAP
+    conf: Mapping[str, Any] = field(default_factory=dict)
+    python: str = ""
+    #: An executor that is silent for this long is lost.
+    lost_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not self.master:
+            raise ConfigError("heron.spark_engine.master is empty; set it to the cluster's master, spark://HOST:PORT")
+        if not _STANDALONE.fullmatch(self.master) and not _OTHER.fullmatch(self.master):
+            raise ConfigError(
+                f"heron.spark_engine.master is {self.master!r}, which gives no executors on other hosts; use"
+                " spark://HOST:PORT, yarn or k8s://URL"
+            )
+        if 0 < self.memory_bytes < MEMORY_MIN_BYTES:
+            raise ConfigError(
+                f"heron.spark_engine.memory_bytes is {self.memory_bytes}, but an executor of Spark needs at least"
+                f" {MEMORY_MIN_BYTES}"
+            )
+        if not _AMOUNT.fullmatch(self.driver_memory):
+            raise ConfigError(
+                f"heron.spark_engine.driver_memory is {self.driver_memory!r} but must be an amount such as 512m"
+            )
+        for name in self.conf:
+            if name in OWNED:
+                setting = OWNED[name]
+                fix = f"use heron.{setting}" if setting else "remove it: heronpy sets it itself"
+                raise ConfigError(f"heron.spark_engine.conf has {name}, which is not allowed there; {fix}")
+
+    @property
+    def is_standalone(self) -> bool:
+        """Whether the master is one of Spark's own; others are not proven."""
+        return self.master.startswith("spark://")
+
+    @property
+    def masters(self) -> list[str]:
+        """Where the masters of Spark's own cluster manager listen, as host:port."""
+        if not self.is_standalone:
+            return []
+        return [place if ":" in place else f"{place}:7077" for place in self.master[len("spark://") :].split(",")]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """An application: how many executors, and what each has."""
+
+    slots: int
+    cores: int
+    memory_bytes: int
+
+
+def size_of(requests: Sequence[Request], options: SparkOptions) -> Size:
+    """What the containers that start together need; cores are whole in Spark."""
+    cores = options.cores or max(1, *(math.ceil(one.cpu) for one in requests))
+    memory = options.memory_bytes or max(MEMORY_MIN_BYTES, *(one.ram_bytes for one in requests))
+    return Size(len({one.container for one in requests}), cores, memory)
+
+
+def properties_of(
+    topology_id: str, options: SparkOptions, size: Size, address: str, ports: range | None
+) -> dict[str, str]:
+    """All properties of an application: one task per executor, once."""
+    silent_s = max(SILENT_MIN_S, options.lost_s)
+    memory, cores = f"{math.ceil(size.memory_bytes / _MIB)}m", str(size.cores)
+    found = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+        "spark.locality.wait": "0",
+        "spark.decommission.enabled": "false",
+        "spark.excludeOnFailure.enabled": "false",
+        **{str(name): _text(value) for name, value in options.conf.items()},
+        "spark.app.name": f"heron {topology_id}",
+        "spark.master": options.master,
+        "spark.submit.deployMode": "client",
+        "spark.driver.memory": options.driver_memory,
+        "spark.executor.cores": cores,
+        # A task takes all of its executor.
+        "spark.task.cpus": cores,
+        # A container that ran twice at once would be worse than none: only the scheduler starts another one.
+        "spark.task.maxFailures": "1",
+        "spark.stage.maxConsecutiveAttempts": "1",
+        "spark.speculation": "false",
+        "spark.dynamicAllocation.enabled": "false",
+        "spark.job.interruptOnCancel": "false",
+        "spark.scheduler.mode": "FIFO",
+        "spark.network.timeout": f"{round(silent_s)}s",
+        "spark.executor.heartbeatInterval": f"{round(silent_s * 1000 / 6)}ms",
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+    }
+    if options.is_standalone:
+        # Counted by the worker, and limited by nobody: the container is a process beside the executor's heap.
+        found |= {"spark.executor.memory": memory, "spark.cores.max": str(size.slots * size.cores)}
+    else:
+        found |= {"spark.executor.memory": HEAP, "spark.executor.memoryOverhead": memory}
+        found |= {"spark.executor.instances": str(size.slots)}
+    if options.python:
+        found["spark.pyspark.python"] = options.python
+    if ports is not None:
+        # Spark takes the next free one.
+        first = str(ports[0])
+        found |= {"spark.driver.port": first, "spark.driver.blockManager.port": first}
+        found["spark.port.maxRetries"] = str(len(ports) - 1)
+    return found
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def placed(requests: Sequence[Request], owned: Sequence[Collection[int]]) -> tuple[list[list[Request]], list[Request]]:
+    """Which application runs each request: the one that has its container; the rest need a new one.
+
+    `owned` has the containers of each application that lives.
+    """
+    by_application: list[list[Request]] = [[] for _ in owned]
+    rest: list[Request] = []
+    for one in requests:
+        at = next((index for index, containers in enumerate(owned) if one.container in containers), None)
+        (rest if at is None else by_application[at]).append(one)
+    return by_application, rest

@@ -1,0 +1,199 @@
+"""One driver of Spark, as a child process: what it is told, and what it last told.
+
+It runs `heronpy.spark.host` in a Python of its own, so that a JVM, and whatever hangs in it, is no part of a scheduler.
+Commands go to its standard input as lines of JSON; the first has its properties and the tickets follow, none of which
+is an argument or a variable. It ends when its standard input is closed, as it is when this process ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from heronpy.engines.contract import EngineAwayError, Request
+from heronpy.engines.spark.application import Size
+from heronpy.engines.spark.jobs import ENDED_MAX, Job, Told, after_driver, id_of, told_of
+
+log = logging.getLogger("heronpy.engines.spark")
+
+MODULE: Final = "heronpy.spark.host"
+#: A driver that tells nothing for so long hangs; while its JVM starts it may.
+SILENT_S: Final = 15.0
+START_MAX_S: Final = 330.0
+_LINE_MAX: Final = 4 << 20
+_END_S: Final = 10.0
+
+
+class Driver:
+    """An application and its jobs; safe to use from several threads. `changed` is called from another one."""
+
+    def __init__(
+        self,
+        topology_id: str,
+        size: Size,
+        start: Mapping[str, Any],
+        changed: Callable[[], None],
+        argv: Sequence[str] | None = None,
+    ) -> None:
+        self.size = size
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._jobs: dict[tuple[int, int], Job] = {}
+        self._told = Told()
+        self._began = self._told_at = time.monotonic()
+        #: When it was ready for jobs; None before.
+        self.ready_at: float | None = None
+        #: Why it has ended; empty while it lives.
+        self.over = ""
+        self.over_at = 0.0
+        self._idle_since: float | None = None
+        #: It was asked to end, so it takes no more jobs.
+        self.closing = False
+        command = [*(argv or (sys.executable, "-Pm", MODULE)), "--topology-id", topology_id]
+        foreign = ("SPARK_REMOTE", "PYSPARK_")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
+            )
+        except OSError as error:
+            raise EngineAwayError(f"the driver of Spark cannot be started: {error.strerror}") from None
+        threading.Thread(target=self._read_words, name="spark-driver-log", daemon=True).start()
+        self._say(start)
+        threading.Thread(target=self._read, name="spark-driver", daemon=True).start()
+
+    # ---- what it is told ------------------------------------------------------------------------
+    def submit(self, request: Request, command: Sequence[str]) -> None:
+        """Run a container."""
+        member = request.container, request.submission
+        with self._lock:
+            self._jobs.setdefault(member, Job(*member))
+        self._say(
+            {
+                "do": "submit",
+                "id": id_of(*member),
+                "topology_id": request.topology_id,
+                "container": request.container,
+                "submission": request.submission,
+                "command": list(command),
+                "ticket": request.ticket,
+            }
+        )
+
+    def cancel(self, member: tuple[int, int], grace_s: float) -> None:
+        """End a job: at once if its task has not begun, else after `grace_s`."""
+        with self._lock:
+            job = self._jobs.get(member)
+            if job is None or job.has_ended:
+                return
+        self._say({"do": "cancel", "id": id_of(*member), "grace_s": grace_s})
+
+    def _say(self, words: Mapping[str, Any]) -> None:
+        # A driver that has ended is noticed by its reader.
+        assert self._process.stdin is not None
+        with suppress(OSError, ValueError), self._lock:
+            self._process.stdin.write(json.dumps(words).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """Ask it to end, and with it whatever runs in its application; returns at once. Idempotent."""
+        assert self._process.stdin is not None
+        self.closing = True
+        with suppress(OSError), self._lock:
+            self._process.stdin.close()
+
+    # ---- what it tells --------------------------------------------------------------------------
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def told(self) -> Told:
+        """Its last line."""
+        return self._told
+
+    def jobs(self) -> list[Job]:
+        """All that were submitted to it."""
+        with self._lock:
+            return list(self._jobs.values())
+
+    def silent_s(self) -> float:
+        """For how long a driver that lives has told nothing, beyond what is usual; 0.0: all is well."""
+        if self.over:
+            return 0.0
+        limit_s = SILENT_S if self.ready_at is not None else START_MAX_S
+        silent = time.monotonic() - self._told_at
+        return silent if silent > limit_s else 0.0
+
+    def idle_s(self) -> float:
+        """For how long it has had nothing to run."""
+        if any(not job.has_ended for job in self.jobs()):
+            self._idle_since = None
+            return 0.0
+        self._idle_since = self._idle_since or time.monotonic()
+        return time.monotonic() - self._idle_since
+
+    def kill(self) -> None:
+        """End a driver that hangs."""
+        self._process.kill()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        words = ""
+        for line in iter(lambda: self._process.stdout.readline(_LINE_MAX), b""):  # type: ignore[union-attr]
+            try:
+                told = told_of(json.loads(line))
+            except ValueError as error:
+                log.warning("%s", str(error)[:500])
+                continue
+            words = told.failed or words
+            self._take(told)
+            self._changed()
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:  # it has closed its output and goes on: nobody could follow what it does
+            self._process.kill()
+            code = self._process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        self.close()
+        self._process.stdout.close()
+        self._end(words or f"the driver of Spark {how}")
+        self._changed()
+
+    def _take(self, told: Told) -> None:
+        with self._lock:
+            self._told, self._told_at = told, time.monotonic()
+            if told.ready and self.ready_at is None:
+                self.ready_at = self._told_at
+                log.info("application %s of Spark is ready after %.1f s", told.application, self._told_at - self._began)
+            for job in told.jobs:
+                known = self._jobs.get((job.container, job.submission))
+                if known is not None and not known.has_ended:
+                    self._jobs[job.container, job.submission] = job
+            ended = [member for member, job in self._jobs.items() if job.has_ended]
+            for member in ended[:-ENDED_MAX]:
+                del self._jobs[member]
+
+    def _end(self, why: str) -> None:
+        with self._lock:
+            was_ready = self.ready_at is not None
+            self._jobs = {member: after_driver(job, was_ready, why) for member, job in self._jobs.items()}
+            self.over_at, self.over = time.monotonic(), why
+        log.warning("%s", why)
+
+    def _read_words(self) -> None:
+        """What it logs becomes records here: a scheduler's log has them, and a command shows none."""
+        assert self._process.stderr is not None
+        for line in iter(lambda: self._process.stderr.readline(8192), b""):  # type: ignore[union-attr]
+            text = line.decode(errors="replace").rstrip()
+            if text:
+                log.info("%s", text)
+        self._process.stderr.close()

@@ -1,0 +1,270 @@
+"""Spark behind the contract of engines.
+
+The application is a child of the process that holds this object, and each container a job of it. So they end with the
+scheduler, which starts them anew: whoever opens this engine for a topology of another process sees nothing, and has
+nothing to end.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Final
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.units import format_bytes
+from heronpy.engines.contract import (
+    EngineAwayError,
+    EngineFatalError,
+    Explained,
+    Found,
+    NodeSize,
+    Request,
+    Seen,
+    Traits,
+)
+from heronpy.engines.spark.application import Size, SparkOptions, placed, properties_of, size_of
+from heronpy.engines.spark.driver import MODULE, Driver
+from heronpy.engines.spark.jobs import ENDED_MAX, LOST, Job, id_of, member_of, seen_of, waits_for
+from heronpy.net.addresses import address_here
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
+
+#: Applications that end although nobody asked: the fourth within five minutes is final.
+APPLICATIONS: Final = RestartLimits(backoff_s=0.5, backoff_max_s=5.0, budget=3, window_s=300.0)
+#: An application without a container is given back.
+IDLE_S: Final = 30.0
+#: How long executors may take to appear, before a container counts as queued and not as starting.
+LAUNCH_S: Final = 20.0
+CHECK_S: Final = 60.0
+#: For the door to tell a container to end, and for that to do so: a renewal, the stop of its tasks, its logs.
+DOOR_S: Final = 45.0
+#: Where a master listens; what reaches Kubernetes or YARN is asked for by heron.security.network.
+_ANYWHERE: Final = "192.0.2.1:9"
+_OPEN: Final = "the driver of Spark"
+
+
+class SparkEngine:
+    """The jobs of one topology. `command` is what each container runs; its standard input is the ticket."""
+
+    traits = Traits(avoids_hosts=False, tells_to_end=False, outlives_scheduler=False)
+
+    def __init__(
+        self,
+        topology_id: str,
+        options: SparkOptions,
+        command: Sequence[str],
+        network: str = "",
+        ports: range | None = None,
+        poll_s: float = 2.0,
+        driver_argv: Sequence[str] | None = None,
+    ) -> None:
+        self._topology_id = topology_id
+        self._options = options
+        self._command = tuple(command)
+        self._network = network
+        self._ports = ports
+        self._poll_s = poll_s
+        self._argv = driver_argv
+        self._drivers: list[Driver] = []
+        #: Submitted, and not handed over yet: containers that are submitted together share an application.
+        self._waiting: list[Request] = []
+        #: Jobs of applications that are gone, and when their driver was.
+        self._past: dict[tuple[int, int], tuple[Job, float]] = {}
+        self._history = RestartHistory()
+        self._failed, self._failed_until = "", 0.0
+        self._not_before = 0.0
+        self._changed = threading.Event()
+
+    # ---- what is asked for ----------------------------------------------------------------------
+    def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
+        """Taken over with the next list. See `Engine.submit`."""
+        self._bury()
+        if self._failed and self._now() < self._failed_until:
+            raise EngineFatalError(self._failed)
+        known = {(one.container, one.submission) for one in self._waiting}
+        self._waiting += [one for one in requests if (one.container, one.submission) not in known]
+        return {
+            (one.container, one.submission): id_of(one.container, one.submission) for one in requests
+        }  # fmt: skip
+
+    def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
+        """A container that runs hears at the scheduler's door that it is to end; Spark only kills, so that waits."""
+        for member in filter(None, map(member_of, engine_ids)):
+            for one in [one for one in self._waiting if (one.container, one.submission) == member]:
+                self._waiting.remove(one)
+                self._past[member] = Job(*member, "cancelled", words="it was cancelled before it began"), self._now()
+            for driver in self._drivers:
+                driver.cancel(member, grace_s + DOOR_S)
+
+    def _hand_over(self) -> None:
+        if not self._waiting or self._now() < self._not_before:
+            return
+        owned = [set() if driver.closing else {job.container for job in driver.jobs()} for driver in self._drivers]
+        by_driver, rest = placed(self._waiting, owned)
+        if rest:
+            size = size_of(rest, self._options)
+            self._drivers.append(self._started(size))
+            by_driver.append(rest)
+        self._waiting = []
+        for driver, requests in zip(self._drivers, by_driver, strict=True):
+            for one in requests:
+                driver.submit(one, self._command)
+
+    def _started(self, size: Size) -> Driver:
+        address = self.reach()[0]
+        properties = properties_of(self._topology_id, self._options, size, address, self._ports)
+        start = {"properties": properties, "address": address, "python": self._options.python or sys.executable}
+        return Driver(self._topology_id, size, start, self._changed.set, self._argv)
+
+    # ---- what is seen ---------------------------------------------------------------------------
+    def list(self) -> Sequence[Seen]:
+        """What the drivers told last; EngineAwayError while one of them hangs."""
+        self._bury()
+        self._hand_over()
+        for driver in self._drivers:
+            if silent_s := driver.silent_s():
+                driver.kill()  # its containers end with it, and are started anew
+                raise EngineAwayError(f"{_OPEN} has not answered for {silent_s:.0f} s, and is ended")
+        found = [seen_of(Job(one.container, one.submission), True, self._pause()) for one in self._waiting]
+        found += [seen_of(job) for job, _ in self._past.values()]
+        for driver in self._drivers:
+            ready_at = driver.ready_at
+            starting = ready_at is None or self._now() - ready_at < LAUNCH_S
+            why = self._why(driver)
+            found += [seen_of(job, starting, why) for job in driver.jobs()]
+        return found
+
+    def _why(self, driver: Driver) -> str:
+        size = driver.size
+        words = f"{size.cores} core{'s' if size.cores > 1 else ''} and {format_bytes(size.memory_bytes)}"
+        return waits_for(driver.told, size.slots, words)
+
+    def _pause(self) -> str:
+        return "a new application of Spark is started soon" if self._drivers or self._past else ""
+
+    def _bury(self) -> None:
+        """Take over the jobs of drivers that have ended, and end those that have nothing to do any more."""
+        now = self._now()
+        for driver in [one for one in self._drivers if one.over]:
+            self._drivers.remove(driver)
+            jobs = driver.jobs()
+            self._past |= {(job.container, job.submission): (job, driver.over_at) for job in jobs}
+            if any(job.phase == LOST for job in jobs):
+                self._charge(driver.over, now)
+        for driver in self._drivers:
+            if not driver.closing and driver.idle_s() > IDLE_S:
+                driver.close()
+        # What nobody could confirm is told for as long as a silent container needs to be given up.
+        kept = {
+            member: (job, at)
+            for member, (job, at) in self._past.items()
+            if job.phase != LOST or now - at < self._options.lost_s
+        }
+        self._past = dict([*kept.items()][-ENDED_MAX:])
+
+    def _charge(self, why: str, now: float) -> None:
+        """An application has ended under its containers."""
+        decision = decide_restart(APPLICATIONS, self._history, ExitReason.CRASHED, 0.0, now)
+        if decision.restart:
+            self._not_before = now + decision.pause_s
+        else:
+            often = f"{APPLICATIONS.budget + 1} times within {APPLICATIONS.window_s / 60:g} minutes"
+            self._failed_until = now + APPLICATIONS.window_s
+            self._failed = f"the application of Spark was ended {often}, the last: {why}"
+
+    @staticmethod
+    def _now() -> float:
+        return time.monotonic()
+
+    def explain(self, engine_id: str) -> Explained:
+        """What an application lacks."""
+        member = member_of(engine_id)
+        for driver in self._drivers:
+            if any((job.container, job.submission) == member for job in driver.jobs()):
+                return Explained(self._why(driver))
+        return Explained(self._pause())
+
+    def last_words(self, engine_id: str) -> str:
+        """Of a job whose task has returned."""
+        member = member_of(engine_id)
+        known = [job for driver in self._drivers for job in driver.jobs()] + [job for job, _ in self._past.values()]
+        return next((job.printed for job in known if (job.container, job.submission) == member), "")
+
+    def look_command(self) -> str:
+        """The drivers of this host: without one, nothing of a topology goes on for long."""
+        return f"ps -u $USER -o pid,args | grep '[h]{MODULE[1:]} --topology-id {self._topology_id}$'"
+
+    def topologies(self) -> dict[str, int]:
+        """Its own containers; those of other processes cannot be seen from here."""
+        left = [job for driver in self._drivers for job in driver.jobs() if not job.has_ended]
+        return {self._topology_id: len(left)} if left else {}
+
+    def close(self) -> None:
+        """Ask all drivers to end, and with them all containers, as they do when this process ends; returns at once."""
+        for driver in self._drivers:
+            driver.close()
+
+    @contextmanager
+    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+        """Calls as soon as a driver tells something, and every `poll_s`."""
+        over = threading.Event()
+
+        def follow() -> None:
+            while not over.is_set():
+                self._changed.wait(self._poll_s)
+                self._changed.clear()
+                if not over.is_set():
+                    changed()
+
+        thread = threading.Thread(target=follow, name="spark-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            self._changed.set()
+            thread.join()
+
+    def reach(self) -> tuple[str, ...]:
+        """The address by which this host reaches the master."""
+        towards = next(iter(self._options.masters), _ANYWHERE)
+        try:
+            return (address_here(self._network, towards),)
+        except ConfigError as error:
+            raise EngineAwayError(str(error)) from None
+
+    def node_sizes(self) -> Sequence[NodeSize]:
+        """What an executor has, if the operator has said so."""
+        options = self._options
+        if not options.cores and not options.memory_bytes:
+            return []
+        cores, memory = options.cores or float("inf"), options.memory_bytes or 1 << 62
+        return [NodeSize(cores, memory, None, "an executor (heron.spark_engine.cores, memory_bytes)")]
+
+    def check(self) -> Sequence[Found]:
+        """Packages, Java and master, tried by a process as a driver is."""
+        if find_spec("pyspark") is None and self._argv is None:
+            what = "this Python has no package pyspark"
+            return [Found("Spark's driver", False, what, "run: pip install 'heronpy[spark]'")]
+        command = [*(self._argv or (sys.executable, "-Pm", MODULE)), "--topology-id", self._topology_id]
+        command += ["--check", self._options.master]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=CHECK_S, check=False)
+            lines = [json.loads(line) for line in done.stdout.splitlines()]
+            found = [Found(str(one["what"]), bool(one["ok"]), str(one["detail"]), str(one["fix"])) for one in lines]
+        except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
+            return [Found("Spark's driver", False, f"it cannot be tried: {error}", "see that Python runs here")]
+        if not found:
+            said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            return [Found("Spark's driver", False, said[0] if said else "it says nothing", "reinstall heronpy[spark]")]
+        if all(one.ok for one in found) and not self._options.is_standalone:
+            what = f"{self._options.master} is taken as it is: only Spark's own cluster manager is proven"
+            found.append(Found("Spark's master", True, what))
+        return found

@@ -1,0 +1,132 @@
+"""The life of a container's job, as its driver tells it and as the contract has it (pure).
+
+An end is confirmed when the task has returned: it waits for the container's first process, which leaves no other
+behind. A job whose executor or driver is lost says nothing of the processes of its task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from heronpy.engines.contract import Ended, EnginePhase, Seen
+from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
+
+_ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
+#: Phases that a driver tells.
+QUEUED, RUNNING, RETURNED, FAILED, LOST, CANCELLED = "queued", "running", "returned", "failed", "lost", "cancelled"
+PHASES: Final = frozenset({QUEUED, RUNNING, RETURNED, FAILED, LOST, CANCELLED})
+_WORDS_MAX: Final = 1000
+#: Jobs that have ended are shown so many at most, the newest.
+ENDED_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One submission of one container."""
+
+    container: int
+    submission: int
+    phase: str = QUEUED
+    #: As os.wait returns it, of one that has returned.
+    status: int = 0
+    words: str = ""
+    #: The end of what its first process printed.
+    printed: str = ""
+
+    @property
+    def engine_id(self) -> str:
+        """`2.1` for the first submission of container 2."""
+        return id_of(self.container, self.submission)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase not in (QUEUED, RUNNING)
+
+
+def id_of(container: int, submission: int) -> str:
+    """The engine id of a submission."""
+    return f"{container}.{submission}"
+
+
+def member_of(engine_id: str) -> tuple[int, int] | None:
+    """Container and submission; None of what is no id of ours."""
+    found = _ID.fullmatch(engine_id)
+    return (int(found[1]), int(found[2])) if found is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One line of a driver."""
+
+    ready: bool = False
+    application: str = ""
+    executors: int = 0
+    #: Why the driver ends; empty while it goes on.
+    failed: str = ""
+    jobs: tuple[Job, ...] = ()
+
+
+def told_of(line: Mapping[str, Any]) -> Told:
+    """A line of a driver, which is another process; ValueError if it is none of ours."""
+    try:
+        jobs = []
+        for one in line.get("jobs", ()):
+            member = member_of(str(one["id"]))
+            if member is None or one["phase"] not in PHASES:
+                raise ValueError(f"a driver of Spark tells of the job {str(one)[:200]}")
+            words, printed = str(one.get("words", ""))[:_WORDS_MAX], str(one.get("printed", ""))
+            jobs.append(Job(*member, one["phase"], int(one.get("status", 0)), words, printed))
+        failed = str(line.get("failed", ""))[:_WORDS_MAX]
+        application, executors = str(line.get("application", "")), int(line.get("executors", 0))
+        return Told(bool(line.get("ready")), application, executors, failed, tuple(jobs))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a driver of Spark speaks of something else: {error}") from None
+
+
+def after_driver(job: Job, was_ready: bool, why: str) -> Job:
+    """A job whose driver has ended: what had an application may run on, the rest was never started."""
+    if job.has_ended:
+        return job
+    return replace(job, phase=LOST if was_ready else FAILED, words=why)
+
+
+def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
+    """A job as the contract has it. `starting`: it waits for its application; `why`: for what.
+
+    The host is left out: containers tell it themselves, by the name that a person knows.
+    """
+    member = job.container, job.submission
+    match job.phase:
+        case "queued":
+            phase = EnginePhase.STARTING if starting else EnginePhase.QUEUED
+            return Seen(job.engine_id, *member, phase, words=why)
+        case "running":
+            return Seen(job.engine_id, *member, EnginePhase.RUNNING, words=job.words)
+        case "lost":
+            words = job.words or "its executor is lost"
+            return Seen(job.engine_id, *member, EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
+        case "returned":
+            reason = classify(job.status, ExitHints())
+            code = None if job.status & 0x7F else job.status >> 8
+            words = describe_status(job.status)
+            return Seen(
+                job.engine_id, *member, EnginePhase.ENDED, "", Ended.CONFIRMED, reason, code, words=words
+            )  # fmt: skip
+    reason = ExitReason.PREEMPTED if job.phase == CANCELLED else ExitReason.SPAWN_FAILED
+    words = job.words or job.phase
+    return Seen(job.engine_id, *member, EnginePhase.ENDED, "", Ended.CONFIRMED, reason, words=words)
+
+
+def waits_for(told: Told, slots: int, words: str) -> str:
+    """Why a job is queued, in words for people; `words` says what each executor has."""
+    if not told.ready:
+        return "the application of Spark is starting"
+    if told.executors >= slots:
+        return f"application {told.application}: its executors are busy"
+    return (
+        f"application {told.application} has {told.executors} of {slots} executors, each with {words}: no worker of"
+        " the cluster has as much free"
+    )

@@ -1,0 +1,81 @@
+"""What Spark runs for a container: a task that starts its first process, and returns when that has ended.
+
+It travels by value and needs nothing but Python and pyspark, so that a host without heronpy can say so. The ticket is
+part of the closure; the process gets it as its standard input. A task that Spark repeats, because it has lost an
+executor, returns at once: two of them could run.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+
+#: Of what the process prints.
+TAIL_BYTES = 4096
+DRAIN_S = 2.0
+#: What Spark sets for its own Python workers.
+_SPARKS = (
+    "SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_", "PYTHONPATH", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "JAVA_WORKER",
+)  # fmt: skip
+_PR_SET_PDEATHSIG = 1
+
+
+def container_task(given: dict) -> Callable[[Iterator], Iterator[bytes]]:  # type: ignore[type-arg]
+    """The function of a one-task job; it yields one line of JSON. `given`: command, ticket and who it is."""
+
+    def run(_: Iterator) -> Iterator[bytes]:  # type: ignore[type-arg]
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() > 0:
+            yield json.dumps({"repeated": True}).encode()
+            return
+        yield json.dumps(run_process(given)).encode()
+
+    return run
+
+
+def run_process(given: dict) -> dict:  # type: ignore[type-arg]
+    """Run the first process of a container to its end; its wait status, and the end of what it printed."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(_SPARKS)}
+    environ.update(
+        HERON_TOPOLOGY_ID=given["topology_id"],
+        HERON_CONTAINER=str(given["container"]),
+        HERON_SUBMISSION=str(given["submission"]),
+    )
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    try:
+        process = subprocess.Popen(
+            given["command"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ,
+            cwd="/", start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
+    except OSError as error:
+        return {"status": 127 << 8, "printed": f"{given['command'][0]}: {error.strerror}"}
+    tail = [b""]
+
+    def read() -> None:
+        assert process.stdout is not None
+        while piece := os.read(process.stdout.fileno(), TAIL_BYTES):
+            tail[0] = (tail[0] + piece)[-TAIL_BYTES:]
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    assert process.stdin is not None
+    try:
+        process.stdin.write(given["ticket"].encode())
+        process.stdin.close()
+    except OSError:
+        pass  # it has ended already, and its status says why
+    code = process.wait()
+    reader.join(DRAIN_S)
+    return {"status": -code if code < 0 else code << 8, "printed": tail[0].decode(errors="replace")}
