@@ -29,6 +29,7 @@ from heronpy.common.home import heron_home
 from heronpy.common.version import VERSION
 from heronpy.procs.loop import run_loop
 from heronpy.tracker import place
+from heronpy.tracker.folder import folder_of
 from heronpy.tracker.front import Front
 from heronpy.tracker.guard import House
 from heronpy.tracker.options import DEFAULT_PORT, Options
@@ -176,7 +177,7 @@ def run(options: Options, each_second: Callable[[], None] = lambda: None, say: C
 async def _run(options: Options, each_second: Callable[[], None], say: Callable[[str], None]) -> int:
     home = heron_home()
     check_root(home, "HERON_HOME")
-    folder = place.folder_of(home)
+    folder = folder_of(home)
     check(options, Tokens(folder))
     context = _tls(options)
     # Pages that are open, and bookmarks, find a tracker that was started again.
