@@ -119,7 +119,7 @@ export function joined(timeline, recorder, spanS, component) {
     begin = next;
   }
   minutesUntil(Infinity);
-  const whole = (both) => slices.flatMap(([which, begin, end]) => both[which].slice(begin, end));
+  const whole = (both) => [].concat(...slices.map(([which, begin, end]) => both[which].slice(begin, end)));
   const wanted = (key) => component === '' || key === `/${WHOLE}` || key.startsWith(`${component}/`);
   return {
     kept_from: kept.kept_from,
