@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from heronpy.clusters.log_folders import container_of
 from heronpy.clusters.masters import Master
@@ -20,7 +20,9 @@ from heronpy.common.log_files import log_processes
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.storage.dead_letters import files_of
-from heronpy.storage.log_archive import Run
+
+if TYPE_CHECKING:
+    from heronpy.storage.log_archive import Run
 
 _LOG_FILE: Final = re.compile(r"(?P<log>log-files/.+\.log)(?:\.(?P<back>\d{1,4}))?")
 #: Above the numbers of rotated files; and how many earlier runs of a container are searched.

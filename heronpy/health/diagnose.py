@@ -15,7 +15,7 @@ from statistics import fmean, median
 from heronpy.common.states import lifecycle_name
 from heronpy.health import trends
 from heronpy.health.findings import CALM, Finding, Verdict
-from heronpy.health.signals import SETTLE_S, Signals, TaskSignals
+from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
 from heronpy.proto import control_pb2
 
 #: Busy shares: above the first two a bolt sets the pace, below the third it does not.
@@ -90,14 +90,20 @@ def _down(signals: Signals) -> Iterator[Finding]:
         return
     for component in signals.components:
         tasks = signals.of(component)
-        down = [task.name for task in tasks if not task.up]
+        # A task that ends again and again is down between its restarts: what it ends of says more.
+        down = [task.name for task in tasks if not task.up and not _ends_again(signals, task.name)]
         if down:
             ends = [signals.restarted.get(name) or signals.out_of_memory.get(name) for name in down]
             last = next((end for end in ends if end is not None), (0, ""))
             yield Finding(
-                Verdict.DOWN, component, figures={"down": len(down), "tasks": len(tasks), "restarts": last[0]},
+                Verdict.DOWN, component, down[0] if len(down) == 1 else "",
+                {"down": len(down), "tasks": len(tasks), "restarts": last[0]},
                 quote=last[1] or signals.cause, names=tuple(down),
             )  # fmt: skip
+
+
+def _ends_again(signals: Signals, name: str) -> bool:
+    return name in signals.out_of_memory or signals.restarted.get(name, (0, ""))[0] > 1
 
 
 def _hung(signals: Signals) -> Iterator[Finding]:
@@ -120,9 +126,11 @@ def _memory(signals: Signals) -> Iterator[Finding]:
 
 
 def _crashing(signals: Signals) -> Iterator[Finding]:
+    down = {task.name for task in signals.tasks if not task.up}
     for name, (times, text) in signals.restarted.items():
         if times > 1:
-            yield Finding(Verdict.CRASHING, task=name, figures={"times": times}, quote=text)
+            figures = {"times": times, "down": 1} if name in down else {"times": times}
+            yield Finding(Verdict.CRASHING, task=name, figures=figures, quote=text)
 
 
 def _bad_update(signals: Signals) -> Iterator[Finding]:
@@ -142,7 +150,11 @@ def _bad_update(signals: Signals) -> Iterator[Finding]:
 
 def _starved(signals: Signals) -> bool:
     """Whether a machine has no CPU left."""
-    return any(host.used >= CORES_USED * host.cores and host.pressure >= PRESSURE for host in signals.hosts)
+    return any(map(_has_no_cpu_left, signals.hosts))
+
+
+def _has_no_cpu_left(host: HostSignals) -> bool:
+    return host.used >= CORES_USED * host.cores and host.pressure >= PRESSURE
 
 
 def _waits_for_acks(signals: Signals) -> list[TaskSignals]:
@@ -189,16 +201,17 @@ def _slow(signals: Signals) -> Iterator[Finding]:
         else:
             unexplained.append(tasks)
     yield from _machine(signals)
+    starved = {host.name for host in signals.hosts if _has_no_cpu_left(host)}
     for tasks in unexplained:
         finding = _too_few(tasks, signals)
-        if finding is not None:
+        if finding is not None and not all(task.host in starved for task in tasks):
             yield finding
 
 
 def _machine(signals: Signals) -> Iterator[Finding]:
-    """Before too few tasks: more of them do not help where no CPU is left."""
+    """Instead of too few tasks: more of them do not help where no CPU is left."""
     for host in signals.hosts:
-        if host.used >= CORES_USED * host.cores and host.pressure >= PRESSURE:
+        if _has_no_cpu_left(host):
             yield Finding(
                 Verdict.MACHINE,
                 figures={"cores": host.cores, "others": max(0.0, host.used - host.own), "own": host.own,

@@ -149,7 +149,9 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.DOWN: _down,
     Verdict.HUNG: lambda f, _: f"{f.task} has been in one call for {format_duration(round(f.figures['silent_s']))}",
     Verdict.MEMORY: _memory,
-    Verdict.CRASHING: lambda f, _: f"{f.task} was restarted {_times(f)}: {f.quote}",
+    Verdict.CRASHING: lambda f, _: (
+        f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}: {f.quote}"
+    ),
     Verdict.DEPENDENCY: _dependency,
     Verdict.SKEW: _skew,
     Verdict.SLOW_TASK: _slow_task,

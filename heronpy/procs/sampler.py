@@ -13,6 +13,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -26,6 +27,7 @@ from typing import Any
 from heronpy.common.folders import write_private_text
 from heronpy.procs.heap import LIMIT_MAX_S, count_types
 
+_DIGEST = re.compile("[0-9a-f]{64}")
 #: Maximum duration and rate of sampling, whatever the file says.
 DURATION_MAX_S = 600.0
 RATE_MAX = 1000
@@ -174,6 +176,10 @@ def _frames(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
 
 
 def _named(place: tuple[CodeType, int]) -> str:
-    """The last two parts of a path: enough to tell files apart, without exposing the machine's folders."""
+    """The last two parts of a path: enough to tell files apart, without exposing the machine's folders.
+
+    The folder of an unpacked package, which its digest names, says nothing.
+    """
     code, line = place
-    return f"{code.co_qualname} ({'/'.join(Path(code.co_filename).parts[-2:])}:{line})"
+    parts = [part for part in Path(code.co_filename).parts[-2:] if not _DIGEST.fullmatch(part)]
+    return f"{code.co_qualname} ({'/'.join(parts)}:{line})"

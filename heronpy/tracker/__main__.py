@@ -10,7 +10,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.home import heron_home
 from heronpy.common.logs import setup
 from heronpy.procs.child_log import OwnLog
-from heronpy.tracker import place
+from heronpy.tracker.folder import LOG, folder_of
 from heronpy.tracker.options import Options
 
 LOG_MAX_BYTES, LOGS_MAX = 1 << 20, 3
@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--idle-exit", type=float, required=True, help="seconds without request after which it ends")
     parser.add_argument("--config-path", help="folder with <cluster>/<room>.yaml files of settings")
     arguments = parser.parse_args()
-    own_log = OwnLog(str(place.folder_of(heron_home()) / place.LOG), LOG_MAX_BYTES, LOGS_MAX)
+    own_log = OwnLog(str(folder_of(heron_home()) / LOG), LOG_MAX_BYTES, LOGS_MAX)
     own_log.redirect()
     setup("tracker", "INFO")
     try:

@@ -82,7 +82,7 @@ class App:
         self._pages = pages if pages is not None else load()
         self.routes: Sequence[Route] = routes()
         self._compiled = [(compile_path(route.path)[0], route) for route in self.routes]
-        self._openapi = msgspec.json.encode(document([one for one in self.routes if one.path.startswith(reading.V1)]))
+        self._openapi = b""
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -171,7 +171,10 @@ class App:
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def openapi(self) -> Response:
-        """The OpenAPI document."""
+        """The OpenAPI document, made for who asks first: it takes as long as a page may wait for its figures."""
+        if not self._openapi:
+            own = [one for one in self.routes if one.path.startswith(reading.V1)]
+            self._openapi = msgspec.json.encode(document(own))
         return Response(self._openapi, media_type="application/json")
 
 

@@ -1,24 +1,27 @@
-"""Finds the tracker of a HERON_HOME, or starts it: what `heron ui` does."""
+"""Finds the tracker of a HERON_HOME, or starts it: what `heron ui` does.
+
+What it takes to read a record and to ask a tracker is imported in functions: where there is none, the new one starts
+meanwhile.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import http.client
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
-
-import psutil
+from typing import TYPE_CHECKING
 
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError
 from heronpy.common.folders import check_root
-from heronpy.tracker import place
-from heronpy.tracker.place import Running
+from heronpy.tracker.folder import LOG, RECORD, folder_of
+
+if TYPE_CHECKING:
+    from heronpy.tracker.place import Running
 
 #: What `heron ui` started ends after this time without request.
 IDLE_EXIT_S = 1800.0
@@ -28,12 +31,22 @@ START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.02
 def find(home: Path) -> Running | None:
     """The tracker that runs and answers; None when there is none."""
     check_root(home, "HERON_HOME")
-    running = place.read(place.folder_of(home))
+    folder = folder_of(home)
+    return _answering(folder) if (folder / RECORD).exists() else None
+
+
+def _answering(folder: Path) -> Running | None:
+    from heronpy.tracker import place
+
+    running = place.read(folder)
     return running if running is not None and answers(running) else None
 
 
 def answers(running: Running) -> bool:
     """Whether it takes requests. With TLS or behind a proxy only that it listens is looked at."""
+    import http.client
+    from urllib.parse import urlsplit
+
     address = urlsplit(running.address)
     host, port = address.hostname or "127.0.0.1", address.port or 80
     connection = http.client.HTTPConnection(host, port, timeout=2.0)
@@ -54,7 +67,7 @@ def find_or_start(home: Path, config_path: str | None) -> Running:
     found = find(home)
     if found is not None:
         return found
-    folder = place.folder_of(home)
+    folder = folder_of(home)
     with _one_at_a_time(folder):
         return find(home) or _start(folder, config_path)
 
@@ -83,14 +96,14 @@ def _start(folder: Path, config_path: str | None) -> Running:
     )
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        running = place.read(folder)
-        if running is not None and answers(running):
+        running = _answering(folder)
+        if running is not None:
             return running
         if child.poll() is not None:
-            raise HeronError(f"the tracker did not start: {_last_line(folder / place.LOG)}")
+            raise HeronError(f"the tracker did not start: {_last_line(folder / LOG)}")
         time.sleep(LOOK_S)
     child.terminate()
-    raise DeadlineError(f"the tracker did not answer within {START_S:g} s; see {folder / place.LOG}")
+    raise DeadlineError(f"the tracker did not answer within {START_S:g} s; see {folder / LOG}")
 
 
 def _last_line(path: Path) -> str:
@@ -113,8 +126,12 @@ def _ended(running: Running) -> bool:
 
 def stop(home: Path) -> Running | None:
     """End the tracker that runs; None when there was none. ConfigError for one that `heron ui` did not start."""
+    import psutil
+
+    from heronpy.tracker import place
+
     check_root(home, "HERON_HOME")
-    folder = place.folder_of(home)
+    folder = folder_of(home)
     running = place.read(folder)
     process = running.process if running is not None else None
     if running is None or process is None:

@@ -116,6 +116,13 @@ def _settled_row(one: Row, other: Row, names: list[str]) -> Row:
         if was != now and was and now and _is_figure(name, was) and _is_figure(name, now):
             if abs(now - was) < (SHARE_STEP if name in _SHARES else STEP * abs(was)):
                 kept[name] = was
+    # A median that is kept must not pass a 99th percentile that is not, nor the other way round.
+    for low in [name for name in kept if "_p50_" in name or "_p99_" in name]:
+        median, high = low.replace("_p99_", "_p50_"), low.replace("_p50_", "_p99_")
+        pair = [kept.get(name, getattr(other, name)) for name in (median, high)]
+        if None not in pair and pair[0] > pair[1]:
+            kept.pop(median, None)
+            kept.pop(high, None)
     return msgspec.structs.replace(other, **kept) if kept else other
 
 

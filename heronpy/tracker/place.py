@@ -1,4 +1,4 @@
-"""Where the tracker of a HERON_HOME is: a private folder with its record, tokens and audit.
+"""Which tracker of a HERON_HOME runs: the record in its folder.
 
 The record names a process by pid and start time together, so a reused pid is never taken for it.
 """
@@ -15,11 +15,9 @@ import msgspec
 import psutil
 
 from heronpy.common.errors import ConfigError, HeronError
-from heronpy.common.folders import make_folders, open_private, read_own
-from heronpy.net.private import check_private
+from heronpy.common.folders import open_private, read_own
+from heronpy.tracker.folder import RECORD
 
-RECORD = "tracker.json"
-LOG = "tracker.log"
 LAST_PORT = "last-port"
 _MAX_BYTES = 64 * 1024
 
@@ -45,14 +43,6 @@ class Running(msgspec.Struct, kw_only=True):
             return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return None
-
-
-def folder_of(home: Path) -> Path:
-    """The tracker's folder, made if need be; ConfigError when other users may enter it."""
-    folder = home / "tracker"
-    make_folders(folder)
-    check_private(folder)
-    return folder
 
 
 def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:

@@ -29,6 +29,7 @@ from heronpy.common.home import heron_home
 from heronpy.common.version import VERSION
 from heronpy.procs.loop import run_loop
 from heronpy.tracker import place
+from heronpy.tracker.folder import folder_of
 from heronpy.tracker.front import Front
 from heronpy.tracker.guard import House
 from heronpy.tracker.options import DEFAULT_PORT, Options
@@ -53,8 +54,9 @@ REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
 KEEP_ALIVE_S = 30
 LOOK_S = 1.0
-#: For so long the thread that imports may keep the server from the interpreter.
-IMPORT_SLICE_S = 0.0005
+#: For so long a thread that computes may keep the server from the interpreter, each time that the server has sent or
+#: received something. Threads read records, plans and histories, and import; they have time.
+SLICE_S = 0.0005
 
 
 class Protocol(H11Protocol):
@@ -176,8 +178,9 @@ def run(options: Options, each_second: Callable[[], None] = lambda: None, say: C
 async def _run(options: Options, each_second: Callable[[], None], say: Callable[[str], None]) -> int:
     home = heron_home()
     check_root(home, "HERON_HOME")
-    folder = place.folder_of(home)
+    folder = folder_of(home)
     check(options, Tokens(folder))
+    sys.setswitchinterval(SLICE_S)
     context = _tls(options)
     # Pages that are open, and bookmarks, find a tracker that was started again.
     sock = listen(options.host, options.port, place.last_port(folder))
@@ -217,14 +220,9 @@ def _tracker(clusters: tuple[str, ...], common: Common, house: House, folder: Pa
 
 
 def _import_rest() -> None:
-    """Most of the time of a start, so the server runs already; the thread lets it have the interpreter at once."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(IMPORT_SLICE_S)
-    try:
-        importlib.import_module("heronpy.tracker.app")
-        importlib.import_module("heronpy.tracker.history_keeper")
-    finally:
-        sys.setswitchinterval(before)
+    """Most of the time of a start, so the server runs already."""
+    importlib.import_module("heronpy.tracker.app")
+    importlib.import_module("heronpy.tracker.history_keeper")
 
 
 async def _work(

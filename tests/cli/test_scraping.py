@@ -11,6 +11,7 @@ from heronpy.common.errors import RetryableRpcError
 from heronpy.metrics.alerts import ALERTS
 from heronpy.proto import control_pb2
 from heronpy.tracker import place
+from heronpy.tracker.folder import folder_of
 from tests.cli.conftest import FakeTopology, Heron
 
 
@@ -53,7 +54,7 @@ def test_the_tracker_is_one_target_if_one_runs(heron: Heron, home: Path) -> None
     result = heron("metrics", "targets", "--tracker")
     assert result.code != 0 and result.err == "error: no tracker runs; start one with 'heron tracker'\n"
     assert heron("metrics", "targets", "local", "--tracker").code == 2
-    assert place.read(place.folder_of(home)) is None
+    assert place.read(folder_of(home)) is None
 
 
 def test_rules_and_dashboard_are_printed_without_a_cluster(heron: Heron) -> None:

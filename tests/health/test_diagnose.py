@@ -63,8 +63,16 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         "wc has changed (update done); its rates can be judged in 40s",
     ),
     "down": (
-        signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (4, "ValueError: x")}),
+        signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (1, "ValueError: x")}),
         Verdict.DOWN, "1 of 2 tasks of count is down (count-3): ValueError: x",
+    ),
+    "down between two restarts": (
+        signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (4, "ValueError: x")}),
+        Verdict.CRASHING, "count-3 was restarted 4 times and is down: ValueError: x",
+    ),
+    "down for want of memory": (
+        signals(bolt(2), TaskSignals("count-3", "count", False, False), out_of_memory={"count-3": (1, "peak 70MB")}),
+        Verdict.MEMORY, "count-3 ran out of memory once: peak 70MB",
     ),
     "hung": (signals(bolt(2, silent_s=31.0)), Verdict.HUNG, "count-2 has been in one call for 31s"),
     "memory": (

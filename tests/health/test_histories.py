@@ -2,7 +2,7 @@
 
 Each file in `histories/` is the end of what `heron doctor --watch --window 60 --evidence FILE` wrote about a run of
 `topologies/sick.py`, or of a topology that keeps up: `healthy` with idle tasks, `loaded` with tasks that are 40 to 90 %
-busy on a machine that others use, too. The sentences are those of their last look.
+busy on a machine that others use, too; `starved` is a leak on a machine where others use nearly all CPU. The sentences are those of their last look.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import CALM
+from heronpy.health.findings import CALM, Verdict
 from heronpy.health.recording import replay
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
@@ -40,6 +40,10 @@ SENTENCES = {
         "container_1_work_2 ran out of memory 6 times: its resident memory peaked at 141.5MB, above the limit of 120MB",
         _MEMORY,
     ),
+    "starved": (
+        "container_1_work_2 ran out of memory 7 times: its resident memory peaked at 120.5MB, above the limit of 120MB",
+        _MEMORY,
+    ),
     "sink": ("store is waiting, not computing: 51ms per tuple, 578us of it CPU", _WAITS),
 }  # fmt: skip
 
@@ -62,6 +66,12 @@ def test_a_topology_that_keeps_up_is_healthy_all_the_time_and_the_others_never(n
     keeps_up = name in ("healthy", "loaded")
     for signals in looks(name):
         assert (diagnose(signals)[0].verdict in CALM) == keeps_up, sentence(diagnose(signals)[0], "Sick")
+
+
+def test_more_tasks_are_not_advised_where_no_cpu_is_left() -> None:
+    """All tasks of work were 88 % busy and more: waiting for a core."""
+    found = diagnose(looks("starved")[-1])
+    assert [one.verdict for one in found] == [Verdict.MEMORY, Verdict.MACHINE]
 
 
 def test_every_history_has_its_sentence() -> None:

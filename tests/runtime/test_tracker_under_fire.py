@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from heronpy.tracker import place
+from heronpy.tracker.folder import folder_of
 from tests.runtime.test_states import PROGRAM, stored, when_stored
 from tests.support.command import Heron, component
 from tests.support.waiting import wait_for
@@ -28,7 +29,7 @@ def started(heron: Heron) -> tuple[psutil.Process, tuple[str, int]]:
     # On a busy machine its start may take longer than the command waits.
     wait_for(lambda: heron("ui").code == 0, 120.0, "a tracker")
     address = urlsplit(heron("ui").ok().out.split()[-1])
-    known = place.read(place.folder_of(heron.home))
+    known = place.read(folder_of(heron.home))
     assert known is not None and known.process is not None and address.port is not None
     return known.process, ("127.0.0.1", address.port)
 

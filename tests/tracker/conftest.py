@@ -14,8 +14,9 @@ import pytest
 
 from heronpy.clusters.target import Common
 from heronpy.proto import control_pb2
-from heronpy.tracker import front, peer, place
+from heronpy.tracker import front, peer
 from heronpy.tracker.app import App
+from heronpy.tracker.folder import folder_of
 from heronpy.tracker.guard import House
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology, home, packing, word_count, wordy
@@ -73,7 +74,7 @@ def asking(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     monkeypatch.setattr(peer, "uid_of", lambda client, server: os.getuid())
     assert front.peer is peer
     home.mkdir(mode=0o700, exist_ok=True)
-    yield Asking(place.folder_of(home))
+    yield Asking(folder_of(home))
 
 
 def load_reply() -> control_pb2.LoadReply:

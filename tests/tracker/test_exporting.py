@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from heronpy.common.errors import RetryableRpcError
 from heronpy.metrics.sums import SUMS
 from heronpy.proto import control_pb2
-from heronpy.tracker import exporting
+from heronpy.tracker import exposition
 from heronpy.tracker.tokens import Tokens
 from tests.cli.conftest import FakeTopology
 from tests.support.prometheus import prometheus_tool
@@ -69,7 +69,7 @@ def test_two_findings_of_one_component_are_one_series(asking: Asking, busy: Fake
 
 
 def test_series_are_bounded(asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "SERIES_MAX", 5)
+    monkeypatch.setattr(exposition, "SERIES_MAX", 5)
     page = page_of(asking)
     assert page["heron_tracker_series_discarded", ""][1] > 10 and len(page) == 6
 

@@ -173,3 +173,21 @@ def test_a_message_is_one_event() -> None:
     body = live.message("delta", Delta(fields={"topology.cause": "a\n\ndata: forged\r\n"}), "x-1")
     assert body.count(b"\n\n") == 1 and body.endswith(b"\n\n")
     assert body.count(b"\n") == 4 and b"\r" not in body
+
+
+def test_a_median_is_never_shown_above_the_99th_percentile() -> None:
+    def snapshot(p50: float, p99: float) -> Snapshot:
+        load = load_of(load_reply(), 1)
+        load.components[1].latency_p50_s, load.components[1].latency_p99_s = p50, p99
+        return Snapshot(
+            level="component", topology=None, topologies=None, plan=None, load=load, tasks=None, silent_s=None
+        )
+
+    def shown(was: tuple[float, float], now: tuple[float, float]) -> tuple[float | None, float | None]:
+        load = live.settled(snapshot(*was), snapshot(*now)).load
+        assert load is not None
+        return load.components[1].latency_p50_s, load.components[1].latency_p99_s
+
+    assert shown((75.0, 99.1), (99.5, 99.9)) == (99.5, 99.9), "the 99th percentile has hardly moved, but is passed"
+    assert shown((99.1, 120.0), (98.9, 99.0)) == (98.9, 99.0)
+    assert shown((99.1, 120.0), (98.9, 119.9)) == (99.1, 120.0)

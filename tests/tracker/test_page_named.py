@@ -11,6 +11,7 @@ import pytest
 from heronpy.clusters.target import unix_user
 from heronpy.common.errors import ConfigError
 from heronpy.tracker import finding, place
+from heronpy.tracker.folder import RECORD
 from tests.support.command import REPO
 
 NAMED = ("local", "me", "default", "a b/ü")
@@ -32,7 +33,7 @@ def test_the_page_is_named_only_while_a_tracker_runs(home: Path) -> None:
 
 @pytest.mark.parametrize("record", [b"", b"{", b"[]", b'{"pid": "x"}', b"x" * 100_000])
 def test_a_damaged_record_names_nothing(record: bytes, home: Path) -> None:
-    (home / "tracker" / place.RECORD).write_bytes(record)
+    (home / "tracker" / RECORD).write_bytes(record)
     assert place.page_if_running(home, *NAMED) == ""
     assert place.page_if_running(home / "nowhere", *NAMED) == ""
     assert not (home / "nowhere").exists()

@@ -17,6 +17,7 @@ import pytest
 from heronpy.common.errors import ConfigError
 from heronpy.tracker import peer, place
 from heronpy.tracker.app import routes
+from heronpy.tracker.folder import folder_of
 from heronpy.tracker.options import Options
 from heronpy.tracker.serve import check, hosts_of, listen
 from heronpy.tracker.tokens import Tokens
@@ -58,7 +59,7 @@ def home(tmp_path: Path) -> Path:
 def start(home: Path, idle: float = 0.0) -> tuple[subprocess.Popen[bytes], tuple[str, int]]:
     program = textwrap.dedent(PROGRAM.format(idle=idle))
     process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "HERON_HOME": str(home)})
-    found = wait_for(lambda: place.read(place.folder_of(home)), 30.0, "the tracker's record")
+    found = wait_for(lambda: place.read(folder_of(home)), 30.0, "the tracker's record")
     return process, ("127.0.0.1", int(found.address.rpartition(":")[2]))
 
 
@@ -68,7 +69,7 @@ def server(home: Path) -> Iterator[tuple[str, int]]:
     yield address
     process.terminate()
     assert process.wait(10) == 0
-    assert place.read(place.folder_of(home)) is None
+    assert place.read(folder_of(home)) is None
 
 
 def rest(sock: socket.socket) -> bytes:

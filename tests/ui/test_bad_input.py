@@ -65,7 +65,11 @@ def test_a_long_line_and_half_a_log_are_shown(site: Site, tab: Tab) -> None:
     tab.page.locator(".log .line", has_text="not a record").first.wait_for()
     # It is longer than what is read at first.
     tab.page.get_by_role("button", name="earlier lines").click()
-    tab.page.locator(".log .line", has_text="y" * 1000).first.wait_for()
+    line = tab.page.locator(".log .line", has_text="y" * 1000).first
+    line.wait_for()
+    assert "y" * 3000 not in line.text_content(), "the rest waits for a click"
+    line.get_by_role("button", name="more letters").click()
+    tab.page.locator(".log .line", has_text="y" * 3000).first.wait_for()
 
 
 def test_a_token_says_what_it_lacks_and_one_that_is_gone_asks_for_another(site: Site, tab: Tab) -> None:

@@ -72,23 +72,35 @@ def rounded(value: Any, name: str = "") -> Any:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
+def started() -> Iterator[Any]:
+    """A browser."""
+    with chromium() as found:
+        yield found
+
+
+def empty(started: Any) -> Any:
+    """An empty page that can import the modules."""
+    opened = started.new_page()
+
+    def serve(route: Any) -> None:
+        module = STATIC / "js" / route.request.url.rpartition("/")[2]
+        script = module.suffix == ".js"
+        route.fulfill(
+            body=module.read_text() if script else "", content_type="text/javascript" if script else "text/html"
+        )
+
+    opened.route("**/*", serve)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def page(started: Any) -> Any:
     """An empty page that has the module of the live state."""
-    with chromium() as started:
-        opened = started.new_page()
-
-        def serve(route: Any) -> None:
-            module = STATIC / "js" / route.request.url.rpartition("/")[2]
-            script = module.suffix == ".js"
-            route.fulfill(
-                body=module.read_text() if script else "", content_type="text/javascript" if script else "text/html"
-            )
-
-        opened.route("**/*", serve)
-        opened.goto("http://page.test/")
-        opened.evaluate("async () => { window.state = await import('http://page.test/live_state.js'); }")
-        opened.evaluate("async () => { window.format = await import('http://page.test/format.js'); }")
-        yield opened
+    opened = empty(started)
+    opened.goto("http://page.test/")
+    opened.evaluate("async () => { window.state = await import('http://page.test/live_state.js'); }")
+    opened.evaluate("async () => { window.format = await import('http://page.test/format.js'); }")
+    return opened
 
 
 AFTER = """([first, messages, cuts]) => {
@@ -129,6 +141,9 @@ def test_deltas_lead_to_what_the_tracker_has(page: Any, states: list[Snapshot], 
         ("duration", 0.9999, "1 s"),
         ("duration", 125, "2 min 5 s"),
         ("duration", None, "-"),
+        ("latency", 99, "1 min 39 s"),
+        ("latency", 100, "≥ 1 min 40 s"),
+        ("latency", None, "-"),
         ("taskName", "container_1_a_b_12", "a_b-12"),
         ("taskName", "stmgr-1", "stmgr-1"),
     ],
@@ -161,7 +176,7 @@ def test_a_spark_run_of_seconds_has_a_line(page: Any) -> None:
           looks.forEach(([ago, sinks]) => recorder.see('one', sinks, now - ago));
           const kept = series.joined(null, recorder, 600, '');
           recorder.see('other', looks[0][1], now);
-          return { kept, other: recorder.samples.length };
+          return { kept, other: recorder.times.length };
         }""",
         [[[6, [sink(2, 4.0)]], [5.5, [sink(9, 4.0)]], [4, [sink(6, 3.0)]], [2, [sink(6, 3.0)]], [0, []]]],
     )
@@ -170,3 +185,65 @@ def test_a_spark_run_of_seconds_has_a_line(page: Any) -> None:
     assert [round(one, 6) if one is not None else None for one in series["spark_done"]] == [None, 2.0, 0.0]
     assert series["spark_batch_s"] == [4.0, 2.5, None] and series["spark_waiting"] == [2, 2, 2]
     assert found["other"] == 1, "another topology begins anew"
+
+
+JOINED = """async ([minutes, looks]) => {
+  const series = await import('http://page.test/series.js');
+  const recorder = new series.Recorder();
+  const load = (at, held) => ({ at, held, components: [] });
+  looks.forEach(([at, held]) => recorder.see('one', load(at, held)));
+  const timeline = { kept_from: 0, times: minutes.map(([at]) => at), series: [{ component: '', metric: 'held', values: minutes.map(([, held]) => held) }] };
+  const found = series.joined(timeline, recorder, 600, '');
+  return found.times.map((at, number) => [at, found.series.find((one) => one.metric === 'held').values[number]]);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("looks", "found"),
+    [
+        pytest.param([], [940, 1000, 1060, 1120, 1180, 1240], id="nothing seen"),
+        pytest.param([1100, 1102, 1104], [940, 1000, 1060, 1100, 1102, 1104, 1180, 1240], id="minutes around"),
+        pytest.param([1002, 1242, 1244], [940, 1000, 1002, 1060, 1120, 1180, 1242, 1244], id="a hidden tab"),
+        pytest.param([1000, 1055, 1110], [940, 1000, 1055, 1110, 1180, 1240], id="no minute in a short gap"),
+        pytest.param([1002, 87400, 87402], [87400, 87402], id="a browser that slept for a day"),
+    ],
+)
+def test_minutes_fill_what_a_page_has_not_seen(page: Any, looks: list[float], found: list[float]) -> None:
+    """Where nobody looked the timeline tells, so that no line is drawn straight across."""
+    minutes = [[at, 0.5] for at in range(940, 1241, 60)]
+    values = page.evaluate(JOINED, [minutes, [[at, 0.25] for at in looks]])
+    assert values == [[at, 0.25 if at in looks else 0.5] for at in found]
+
+
+LIVE = """async () => {
+  window.opened = 0;
+  // A connection that was lost while the computer slept: nobody says so.
+  window.fetch = (_, { signal }) => {
+    window.opened += 1;
+    const body = new ReadableStream({ start: (control) => signal.addEventListener('abort', () => control.error(signal.reason)) });
+    return Promise.resolve(new Response(body));
+  };
+  const { Live } = await import('http://page.test/live.js');
+  const live = new Live({ level: 'component' });
+  live.listen(() => (window.status = live.state.status));
+}"""
+
+
+@pytest.fixture(scope="module")
+def sleeper(started: Any) -> Any:
+    """An empty page whose time the test turns."""
+    opened = empty(started)
+    opened.clock.install()
+    opened.goto("http://page.test/")
+    return opened
+
+
+def test_a_browser_that_slept_for_a_day_opens_its_stream_anew(sleeper: Any) -> None:
+    page = sleeper
+    page.evaluate(LIVE)
+    page.wait_for_function("status === 'live'")
+    before = page.evaluate("opened")
+    page.clock.fast_forward(86_400_000)
+    page.wait_for_function("status === 'waiting'")
+    page.clock.run_for(5_000)
+    page.wait_for_function("(before) => opened === before + 1 && status === 'live'", arg=before)

@@ -13,7 +13,8 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError
 from heronpy.common.home import heron_home
 from heronpy.common.nearest import suggestion
-from heronpy.tracker import finding, place
+from heronpy.tracker import finding
+from heronpy.tracker.folder import folder_of
 from heronpy.tracker.options import Options
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def show_page(target: Target, topology: str, config_path: str | None, common: Co
     """Print the address of the page of a topology that runs, or else of the last of its name that has ended."""
     from heronpy.clusters.ended import last_ended
     from heronpy.clusters.session import Session
+    from heronpy.tracker import place
 
     config_path = common.config_path or config_path
     session = Session(target, replace(common, config_path=config_path))
@@ -90,7 +92,7 @@ def stop() -> None:
 def _tokens() -> Tokens:
     from heronpy.tracker.tokens import Tokens
 
-    return Tokens(place.folder_of(heron_home()))
+    return Tokens(folder_of(heron_home()))
 
 
 def create_token(name: str, scopes: tuple[str, ...], where: str, days: float) -> None:

@@ -1,6 +1,6 @@
 /** Changes of a topology: a dialog shows what would happen before it is done; the plan's version goes along. */
 
-import { get, pathOf, post, Problem } from './api.js';
+import { get, pathOf, post, problemOf } from './api.js';
 import { Trouble } from './parts.js';
 import { html, useEffect, useRef, useState } from './ui.js';
 
@@ -78,7 +78,7 @@ function Ask({ place, action, plan, onClose }) {
       const found = await post(pathOf(place, 'actions', action.name), { ...body(), dry_run: dryRun }, headers);
       setResult({ found: { ...found, key }, problem: null, busy: false });
     } catch (problem) {
-      setResult({ found: null, problem: problem instanceof Problem ? problem : new Problem({ status: 0, title: String(problem) }), busy: false });
+      setResult({ found: null, problem: problemOf(problem), busy: false });
     }
   };
   const shown = result.found;

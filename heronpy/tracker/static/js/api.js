@@ -16,6 +16,9 @@ export class Problem extends Error {
   }
 }
 
+/** What went wrong, as a Problem. @param {any} error @returns {Problem} */
+export const problemOf = (error, title = String(error)) => (error instanceof Problem ? error : new Problem({ status: 0, title }));
+
 export const token = {
   get: () => sessionStorage.getItem(KEY) ?? '',
   /** @param {string} value */

@@ -1,6 +1,6 @@
 /** Charts over time, from the timeline: uPlot draws, a table beside it has the same figures. */
 
-import { bytes, count, day, duration, rate, share, time } from './format.js';
+import { bytes, count, day, duration, latency, rate, share, time } from './format.js';
 import { Cell, html, rarely, useCell, useDark, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
 
 /** Whether uPlot is there: it is loaded last. */
@@ -17,7 +17,7 @@ const HEIGHT = 150;
  * A chart: title, how a value is shown, title of a line by its metric (`%`: the component), the highest value there is.
  * @typedef {{title: string, shown: (value: any) => string, lines: Record<string, string>, top?: number}} Kind
  */
-const END_TO_END = { title: 'end to end', shown: duration, lines: { end_to_end_p50_s: '% p50', end_to_end_p99_s: '% p99', complete_p50_s: '% acked p50', complete_p99_s: '% acked p99' } };
+const END_TO_END = { title: 'end to end', shown: latency, lines: { end_to_end_p50_s: '% p50', end_to_end_p99_s: '% p99', complete_p50_s: '% acked p50', complete_p99_s: '% acked p99' } };
 
 /** Of all components together. @type {Kind[]} */
 export const OF_TOPOLOGY = [
@@ -27,14 +27,14 @@ export const OF_TOPOLOGY = [
   { title: 'blocked, and spouts held', shown: share, lines: { blocked: '%', held: 'spouts held' }, top: 1 },
   { title: 'queues', shown: bytes, lines: { queue_bytes: '%' } },
   { title: 'memory', shown: bytes, lines: { memory_bytes: '%' } },
-  { title: 'time per tuple, p99', shown: duration, lines: { latency_p99_s: '%' } },
+  { title: 'time per tuple, p99', shown: latency, lines: { latency_p99_s: '%' } },
   { title: 'CPU, cores', shown: count, lines: { cpu: '%' } },
 ];
 /** Of one component. @type {Kind[]} */
 export const OF_COMPONENT = [
   { title: 'rates', shown: rate, lines: { emitted_per_s: 'out', executed_per_s: 'in', failed_per_s: 'failed' } },
   { title: 'busy, blocked, idle', shown: share, lines: { busy: 'busy', blocked: 'blocked', idle: 'idle', busy_max: 'busiest task' }, top: 1 },
-  { title: 'time per tuple', shown: duration, lines: { latency_p50_s: 'p50', latency_p99_s: 'p99' } },
+  { title: 'time per tuple', shown: latency, lines: { latency_p50_s: 'p50', latency_p99_s: 'p99' } },
   { ...END_TO_END, lines: { end_to_end_p50_s: 'p50', end_to_end_p99_s: 'p99', complete_p50_s: 'acked p50', complete_p99_s: 'acked p99' } },
   { title: 'queue', shown: bytes, lines: { queue_bytes: 'queue' } },
   { title: 'memory', shown: bytes, lines: { memory_bytes: 'memory' } },
@@ -145,7 +145,7 @@ function options(chart, lines, box, marks, setAt) {
     cursor: { sync: { key: 'charts' }, drag: { x: false, y: false }, points: { size: 5 } },
     scales: { x: { time: true }, y: { range: (_, low, high) => [0, chart.top ?? (high > 0 ? high * 1.05 : 1)] } },
     axes: [
-      { ...axis, size: 28, space: 80, values: (plot, ticks) => ticks.map((tick) => clock(tick, plot.scales.x.max - plot.scales.x.min)) },
+      { ...axis, size: 28, space: 80, incrs: TICKS, values: (plot, ticks) => ticks.map((tick) => clock(tick, plot.scales.x.max - plot.scales.x.min)) },
       { ...axis, size: 74, ...(chart.shown === bytes && { incrs: POWERS }), values: (_, ticks) => ticks.map((tick) => chart.shown(tick)) },
     ],
     series: [
@@ -168,6 +168,9 @@ function options(chart, lines, box, marks, setAt) {
 
 /** Round amounts of bytes are powers of two. */
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
+/** Seconds between two ticks; uPlot's own go from one minute to five. */
+const TICKS = [1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400, 172_800];
 
 /** Time of day under a chart, the date where days are shown. @param {number} at @param {number} span seconds */
 function clock(at, span) {

@@ -2,7 +2,8 @@
 
 import { whoAmI } from './actions.js';
 import { get, pathOf, post } from './api.js';
-import { bytes, count, duration } from './format.js';
+import { figure, plain } from './columns.js';
+import { bytes, count, duration, text } from './format.js';
 import { Section, Table, Trouble } from './parts.js';
 import { html, useEffect, useMemo, useState } from './ui.js';
 
@@ -44,7 +45,7 @@ export function Evidence({ place, process }) {
 const share = (part, whole) => `${Math.round((100 * part) / whole)} %`;
 
 /** Rows by name, those with the largest figure of `order` first. */
-const table = (caption, rows, order, ...columns) => html`<${Table} caption=${caption} rows=${rows} order=${order} down=${true} name=${(row) => row.name} columns=${[['name', caption, (name) => name], ...columns].map(([key, title, said]) => ({ key, title, num: key !== 'name', cell: (row) => said(row[key]), by: (row) => row[key] }))} />`;
+const table = (caption, rows, order, ...columns) => html`<${Table} caption=${caption} rows=${rows} order=${order} down=${true} name=${(row) => row.name} columns=${[plain(caption, 'name', text), ...columns.map((column) => figure(...column))]} />`;
 
 /** Callers above; a box is as wide as its share, and coloured by what of it is its own. @param {{profile: any}} props */
 function Flame({ profile }) {
@@ -53,9 +54,9 @@ function Flame({ profile }) {
   return html`<p>${duration(profile.seconds)} of threads that ran, sampled by ${profile.sampler}. ${profile.note}</p>
     <div class="graph scroll" role="region" tabindex="0" aria-label="flame graph"><svg width=${WIDTH} height=${ROW * (1 + Math.max(0, ...boxes.map((box) => box.level)))}>
       ${boxes.map(({ name, seconds, own, left, level, width }) => html`<g class=${`node level${Math.ceil((4 * own) / seconds)}`} transform=${`translate(${left} ${level * ROW})`}>
-        <title>${`${name}: ${said(seconds)}`}</title><rect class="box" width=${width} height=${ROW} /><text class="word" x="3" y="12">${name.slice(0, width / 7)}</text></g>`)}
+        <title>${`${name}: ${said(seconds)}`}</title><rect class="box" width=${width} height=${ROW} /><text class="word" x="3" y="12">${name.slice(0, Math.max(0, width - 6) / 7)}</text></g>`)}
     </svg></div>
-    ${table('function', rows, 'own', ['own', 'itself', said], ['seconds', 'with what it calls', said])}`;
+    ${table('function', rows, 'itself', ['itself', 'own', said], ['with what it calls', 'seconds', said])}`;
 }
 
 /** Boxes, and a row per function. */
@@ -91,5 +92,5 @@ function laidOut({ frames, stacks, seconds: all }) {
 /** @param {{heap: any}} props */
 function Heap({ heap }) {
   return html`<p>${count(heap.objects)} objects have ${bytes(heap.bytes)} of ${bytes(heap.memory_bytes)}; the rest is code and C extensions. It stopped for ${duration(heap.paused_s)}.${heap.share < 1 && ` Estimated from ${share(heap.share, 1)}.`}</p>
-    ${table('type', heap.types, 'bytes', ['count', 'objects', count], ['bytes', 'bytes', bytes])}`;
+    ${table('type', heap.types, 'bytes', ['objects', 'count', count], ['bytes', 'bytes', bytes])}`;
 }

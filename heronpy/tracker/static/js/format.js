@@ -55,6 +55,12 @@ export function duration(value) {
   return `${finer ? Math.floor(over) : digits(over)} ${unit}`;
 }
 
+/** The last bucket of a distribution of latencies ends here, seconds: what is beyond is not known any closer. */
+const LONGEST_S = 100;
+
+/** A quantile of latencies. @param {number|null|undefined} value seconds */
+export const latency = (value) => (value >= LONGEST_S ? '≥ ' : '') + duration(value);
+
 const pad = (value) => String(value).padStart(2, '0');
 
 /** Time of day, local; with the date when it is not today. @param {number|null|undefined} at seconds since 1970 */

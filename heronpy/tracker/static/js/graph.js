@@ -54,7 +54,7 @@ function line(points) {
  * @param {{place: any, plan: any, load: any, by: string, marked: string, onMark: (component: string) => void}} props
  */
 function Drawing({ place, plan, load, by, marked, onMark }) {
-  const shape = JSON.stringify([plan.nodes.map((node) => node.name), plan.edges.map((edge) => [edge.id, edge.grouping, edge.fields])]);
+  const shape = useMemo(() => JSON.stringify([plan.nodes.map((node) => node.name), plan.edges.map((edge) => [edge.id, edge.grouping, edge.fields])]), [plan]);
   const drawing = useMemo(() => (plan.nodes.length > NODES_MAX ? null : placed(plan)), [shape]);
   if (drawing === null) {
     return html`<p class="quiet">The graph has ${plan.nodes.length} components, more than a picture can show; the tables below have them all.</p>`;

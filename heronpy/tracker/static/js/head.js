@@ -1,6 +1,6 @@
 /** The head of every page of a topology: what it is, what the doctor says, where else to go. */
 
-import { duration, of, rate, share, text } from './format.js';
+import { duration, latency, of, rate, share, text } from './format.js';
 import { Actions } from './actions.js';
 import { Flow, Sentence, State, Trouble } from './parts.js';
 import { to } from './route.js';
@@ -33,7 +33,7 @@ export function TopologyFrame({ route, state, children }) {
       <h1>${topology?.name ?? place.name}</h1>
       ${topology && html`<${State} state=${topology.state} />
         <span>${topology.ended_at ? 'ran' : 'up'} ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>plan ${text(topology.plan_version)}</span>
-        ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${rate(topology.emitted_per_s)}</span><span>p99 ${duration(topology.latency_p99_s)}</span><span>held ${share(topology.held)}</span>`}
+        ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${rate(topology.emitted_per_s)}</span><span>p99 ${latency(topology.latency_p99_s)}</span><span>held ${share(topology.held)}</span>`}
         <${Actions} place=${place} topology=${topology} plan=${state.snapshot.plan} ended=${state.status === 'gone' || topology.ended_at} />`}
     </header>
     <${Flow} state=${state} />

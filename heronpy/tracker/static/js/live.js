@@ -1,6 +1,6 @@
 /** Live streams: server-sent events read with fetch, only while the tab is visible, opened again when they end. */
 
-import { Problem, ask, url } from './api.js';
+import { Problem, ask, problemOf, url } from './api.js';
 import { taken } from './early.js';
 import { Parser, after, initial } from './live_state.js';
 
@@ -8,6 +8,8 @@ const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 10_000;
 /** The server says something every 15 s; without a word for this long the stream counts as lost. */
 const SILENCE_MS = 40_000;
+/** So often it is looked at by the clock: a timer stands still while the computer sleeps. */
+const LOOK_MS = 4000;
 /** Answers that another try does not change. */
 const FINAL = new Set([400, 401, 403, 404]);
 
@@ -57,7 +59,7 @@ export class Live {
 
   #stop() {
     clearTimeout(this.timer);
-    clearTimeout(this.watchdog);
+    clearInterval(this.watchdog);
     this.abort?.abort();
     this.abort = undefined;
   }
@@ -74,7 +76,8 @@ export class Live {
     const abort = early?.abort ?? new AbortController();
     this.abort = abort;
     try {
-      this.#heard(abort);
+      this.heardAt = Date.now();
+      this.watchdog = setInterval(() => Date.now() - this.heardAt > SILENCE_MS && abort.abort(), LOOK_MS);
       const headers = { Accept: 'text/event-stream', ...(this.lastId && { 'Last-Event-ID': this.lastId }) };
       const answer = await (early?.answer ?? ask(url('live', this.query), { signal: abort.signal, headers }));
       this.#set({ status: 'live', problem: null });
@@ -82,7 +85,7 @@ export class Live {
       if (this.abort === abort) this.#ended(new Problem({ status: 0, title: 'the live stream has ended' }));
     } catch (error) {
       // Another stream, or none, has taken the place of one that was ended here.
-      if (this.abort === abort) this.#ended(error instanceof Problem ? error : new Problem({ status: 0, title: broken(error) }));
+      if (this.abort === abort) this.#ended(problemOf(error, broken(error)));
     }
   }
 
@@ -93,7 +96,7 @@ export class Live {
     for (;;) {
       const { value, done } = await reader.read();
       if (done || this.abort !== abort) return;
-      this.#heard(abort);
+      this.heardAt = Date.now();
       let state = this.state;
       for (const message of parser.feed(value)) {
         state = after(state, message);
@@ -102,14 +105,6 @@ export class Live {
       }
       if (state !== this.state) this.#set(state.gone ? { ...state, status: 'gone' } : state);
     }
-  }
-
-  #heard(abort) {
-    clearTimeout(this.watchdog);
-    this.watchdog = setTimeout(() => {
-      if (this.abort !== abort) return;
-      abort.abort();
-    }, SILENCE_MS);
   }
 
   /** @param {Problem} told */

@@ -1,8 +1,8 @@
 /** A log: its end, live; further back on demand; by level and by words. All of it is text, whatever it looks like. */
 
-import { Problem, get, pathOf } from './api.js';
+import { get, pathOf, problemOf } from './api.js';
 import { time } from './format.js';
-import { Filter, Trouble, fits } from './parts.js';
+import { Filter, Trouble, fits, long } from './parts.js';
 import { frozen, html, useCell, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
 
 const LINES_MAX = 2000;
@@ -75,7 +75,7 @@ export function LogView({ place, process, follow }) {
           wait = EVERY_MS;
         } catch (error) {
           if (abort.signal.aborted) return;
-          setProblem(error instanceof Problem ? error : new Problem({ status: 0, title: String(error) }));
+          setProblem(problemOf(error));
           wait = Math.min(SLOWEST_MS, wait * 2);
         }
       }
@@ -105,7 +105,7 @@ export function LogView({ place, process, follow }) {
       atEnd.current = false;
       setView(reader.current.at);
     } catch (error) {
-      setProblem(error instanceof Problem ? error : new Problem({ status: 0, title: String(error) }));
+      setProblem(problemOf(error));
     }
   };
   return html`<div class="log">
@@ -117,7 +117,7 @@ export function LogView({ place, process, follow }) {
     </div>
     <${Trouble} problem=${problem} />
     <div class="lines" ref=${box} onScroll=${scrolled} tabindex="0" role="log" aria-label=${`log of ${process}`} aria-live="off">
-      ${shown.map((line) => html`<div key=${line.number} class=${`line of-${(line.level ?? 'none').toLowerCase()}`}><span class="at">${line.at === null ? '' : time(line.at)}</span><span class="level">${line.level ?? ''}</span><span class="text">${line.logger && html`<span class="quiet">${line.logger} </span>`}${line.text}</span></div>`)}
+      ${shown.map((line) => html`<div key=${line.number} class=${`line of-${(line.level ?? 'none').toLowerCase()}`}><span class="at">${line.at === null ? '' : time(line.at)}</span><span class="level">${line.level ?? ''}</span><span class="text">${line.logger && html`<span class="quiet">${line.logger} </span>`}${long(line.text)}</span></div>`)}
     </div>
   </div>`;
 }

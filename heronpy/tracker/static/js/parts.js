@@ -1,6 +1,6 @@
 /** Parts of several pages: tables, sentences, states, sparklines. */
 
-import { UNKNOWN, duration, text, time } from './format.js';
+import { UNKNOWN, count, duration, text, time } from './format.js';
 import { Component, h, html, rarely, useClock, useState } from './ui.js';
 
 /** How urgent it is, by rank: a sign and a word beside each colour. */
@@ -66,7 +66,7 @@ export function Flow({ state }) {
   return null;
 }
 
-/** @typedef {{key: string, title: string, num?: boolean, help?: string, cell: (row: any) => any, by?: (row: any) => any, of?: string[]}} Column `of`: all fields of the row that the cell shows */
+/** @typedef {{title: string, num?: boolean, help?: string, cell: (row: any) => any, by?: (row: any) => any, of?: string[]}} Column `of`: all fields of the row that the cell shows */
 
 const STEP = 100;
 
@@ -77,18 +77,18 @@ const STEP = 100;
 export function Table({ columns, rows, name, caption, order = '', down = false, mark, onHover, empty = 'Nothing here.' }) {
   const [sorting, setSorting] = useState({ key: order, down });
   const [limit, setLimit] = useState(STEP);
-  const by = columns.find((column) => column.key === sorting.key)?.by;
+  const by = columns.find((column) => column.title === sorting.key)?.by;
   const sorted = by ? [...rows].sort((one, other) => (sorting.down ? -1 : 1) * compared(by(one), by(other))) : rows;
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   const title = (column) =>
     column.by
-      ? html`<button class="sort" onClick=${() => setSorting({ key: column.key, down: sorting.key === column.key ? !sorting.down : Boolean(column.num) })}>${column.title}<span aria-hidden="true">${sorting.key === column.key ? (sorting.down ? ' ▾' : ' ▴') : ''}</span></button>`
+      ? html`<button class="sort" onClick=${() => setSorting({ key: column.title, down: sorting.key === column.title ? !sorting.down : Boolean(column.num) })}>${column.title}<span aria-hidden="true">${sorting.key === column.title ? (sorting.down ? ' ▾' : ' ▴') : ''}</span></button>`
       : column.title;
-  const sortOf = (column) => (column.by && sorting.key === column.key ? (sorting.down ? 'descending' : 'ascending') : undefined);
+  const sortOf = (column) => (column.by && sorting.key === column.title ? (sorting.down ? 'descending' : 'ascending') : undefined);
   return html`<div class="scroll" tabindex="0" role="group" aria-label=${caption}>
     <table>
       <caption class="unseen">${caption}</caption>
-      <thead><tr>${columns.map((column) => html`<th key=${column.key} scope="col" class=${column.num ? 'num' : ''} title=${column.help} aria-sort=${sortOf(column)}>${title(column)}</th>`)}</tr></thead>
+      <thead><tr>${columns.map((column) => html`<th key=${column.title} scope="col" class=${column.num ? 'num' : ''} title=${column.help} aria-sort=${sortOf(column)}>${title(column)}</th>`)}</tr></thead>
       <tbody>${sorted.slice(0, limit).map((row) => h(Row, { key: name(row), row, columns, style: mark?.(row) ?? '', onHover }))}</tbody>
     </table>
     ${sorted.length > limit && html`<button onClick=${() => setLimit(limit + STEP)}>show ${Math.min(STEP, sorted.length - limit)} of ${sorted.length - limit} more</button>`}
@@ -110,7 +110,7 @@ class Cells extends Component {
 }
 
 /** Without a template: a page has thousands of them. @param {Column} column @param {number} number @param {any} row */
-const cell = (column, number, row) => (number === 0 ? h('th', { scope: 'row', key: column.key }, column.cell(row)) : h('td', { key: column.key, class: column.num ? 'num' : '' }, column.cell(row)));
+const cell = (column, number, row) => (number === 0 ? h('th', { scope: 'row', key: column.title }, column.cell(row)) : h('td', { key: column.title, class: column.num ? 'num' : '' }, column.cell(row)));
 
 /** A delta keeps the rows that it does not change: they need no new look. Nor do those far down a long table. */
 const Row = rarely(Cells, ['columns', 'style'], ['row']);
@@ -141,9 +141,20 @@ export function Spark({ values, label }) {
   return html`<svg class="spark" viewBox="0 0 80 18" width="80" height="18" role="img" aria-label=${label}><path d=${drawing} /></svg>`;
 }
 
-/** Name and value pairs. @param {{items: [string, any, string?][]}} props */
-export function Facts({ items }) {
-  return html`<dl class="facts">${items.map(([name, value, help]) => html`<div key=${name} title=${help}><dt>${name}</dt><dd>${value ?? UNKNOWN}</dd></div>`)}</dl>`;
+/** Letters of a text that are shown at once. */
+const LETTERS = 2000;
+
+function Long({ text }) {
+  const [whole, setWhole] = useState(false);
+  return whole ? text : html`${text.slice(0, LETTERS)}<button onClick=${() => setWhole(true)}>… ${count(text.length - LETTERS)} more letters</button>`;
+}
+
+/** A text; of a long one the rest is shown at a click. @param {string} text */
+export const long = (text) => (text.length > 1.1 * LETTERS ? html`<${Long} key=${text} text=${text} />` : text);
+
+/** Name and value pairs. @param {{items: [string, any, string?][], wide?: boolean}} props */
+export function Facts({ items, wide }) {
+  return html`<dl class=${wide ? 'facts wide' : 'facts'}>${items.map(([name, value, help]) => html`<div key=${name} title=${help}><dt>${name}</dt><dd>${value ?? UNKNOWN}</dd></div>`)}</dl>`;
 }
 
 /** A time of day. @param {{at: number|null}} props */

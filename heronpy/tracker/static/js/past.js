@@ -17,7 +17,7 @@ const DRAWN_S = 4;
 /** Of the topology that is looked at; pages of one topology share it. */
 const recorder = new Recorder();
 const sparkRecorder = new SparkRecorder();
-const UNSEEN = { samples: [] };
+const UNSEEN = new SparkRecorder();
 
 /** Remember what the live stream says. @param {any} state */
 export function useRecorder(state) {
@@ -80,7 +80,7 @@ const Drawn = rarely(({ data, problem, at, seconds, component, spark, own, event
 }, ['problem', 'seconds', 'component', 'spark', 'own', 'spouts'], ['data', 'at', 'events'], Infinity);
 
 /** What happened, the newest first. @param {{events: any[]}} props */
-export function Events({ events }) {
+export const Events = rarely(({ events }) => {
   const newest = events.slice(-SHOWN).reverse();
   return html`<${Section} title="events">
     ${newest.length === 0 ? html`<p class="quiet">Nothing has happened yet.</p>` : html`<ol class="events" tabindex="0" aria-label="events, the newest first">${newest.map((event) => html`<li key=${event.number} class=${event.warning ? 'warn' : ''}>
@@ -88,4 +88,4 @@ export function Events({ events }) {
       <span>${event.text}${event.times > 1 ? ` (${event.times} times)` : ''}${event.lasted_s ? `, ${duration(event.lasted_s)}` : ''}${event.detail && html`<code>${event.detail}</code>`}</span>
     </li>`)}</ol>`}
   <//>`;
-}
+}, ['events']);

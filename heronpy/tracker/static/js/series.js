@@ -17,42 +17,58 @@ export const METRICS = [...COLUMNS, WHOLE];
 /** The same for the micro-batches of Spark. */
 export const SPARK_METRICS = ['spark_waiting', 'spark_lag_s', 'spark_done', 'spark_batch_s'];
 
-/** What the page has seen of one topology. */
+/** A minute within so many seconds of what the page has seen says the same. */
+const NEAR_S = 30;
+
+/** What the page has seen of one topology, a column of values for each key: `component/metric`. */
 export class Recorder {
   constructor() {
-    this.id = '';
-    /** @type {{at: number, values: Map<string, number|null>}[]} */
-    this.samples = [];
+    this.#anew('');
   }
 
-  /** @param {string} id of the topology: another one begins anew @param {any} load */
-  see(id, load) {
-    if (id !== this.id) [this.id, this.samples] = [id, []];
-    if (!load || load.at <= (this.samples.at(-1)?.at ?? 0)) return;
-    const values = new Map([[`/${WHOLE}`, load.held]]);
-    for (const row of load.components) {
-      for (const column of COLUMNS) values.set(`${row.name}/${column}`, row[column] ?? null);
+  #anew(id) {
+    this.id = id;
+    /** @type {number[]} */
+    this.times = [];
+    /** @type {Map<string, (number|null)[]>} */
+    this.series = new Map();
+  }
+
+  /** Another topology begins anew. @param {string} id @returns {number} when the last sample was taken; 0: there is none */
+  of(id) {
+    if (id !== this.id) this.#anew(id);
+    return this.times.at(-1) ?? 0;
+  }
+
+  /** @param {number} at @param {[string, number|null|undefined][]} figures */
+  add(at, figures) {
+    for (const [key, value] of figures) {
+      if (!this.series.has(key)) this.series.set(key, Array(this.times.length).fill(null));
+      this.series.get(key).push(value ?? null);
     }
-    this.samples.push({ at: load.at, values });
-    if (this.samples.length > SAMPLES_MAX) this.samples.shift();
+    const size = this.times.push(at);
+    for (const values of this.series.values()) {
+      if (values.length < size) values.push(null);
+      if (size > SAMPLES_MAX) values.shift();
+    }
+    if (size > SAMPLES_MAX) this.times.shift();
+  }
+
+  /** @param {string} id of the topology @param {any} load */
+  see(id, load) {
+    if (load?.at > this.of(id)) this.add(load.at, [[`/${WHOLE}`, load.held], ...load.components.flatMap((row) => COLUMNS.map((column) => [`${row.name}/${column}`, row[column]]))]);
   }
 }
 
 /** The figures of Spark's batches, all sinks together, as the timeline keeps them: what is done since the look before. */
-export class SparkRecorder {
-  constructor() {
-    this.id = '';
-    /** @type {{at: number, values: Map<string, number|null>}[]} */
-    this.samples = [];
-    this.ended = 0;
-    this.took = 0;
-  }
+export class SparkRecorder extends Recorder {
+  ended = 0;
+  took = 0;
 
-  /** @param {string} id of the topology: another one begins anew @param {any[]} sinks @param {number} at seconds since 1970 */
+  /** @param {string} id of the topology @param {any[]} sinks @param {number} at seconds since 1970 */
   see(id, sinks, at) {
-    if (id !== this.id) [this.id, this.samples] = [id, []];
-    const last = this.samples.at(-1);
-    if (!sinks.length || (last && at - last.at < 1)) return;
+    const last = this.of(id);
+    if (!sinks.length || at - last < 1) return;
     const sum = (of) => sinks.reduce((total, sink) => total + of(sink), 0);
     const ended = sum((sink) => sink.committed + sink.failed);
     const took = sum((sink) => (sink.committed + sink.failed) * (sink.seconds_per_batch ?? 0));
@@ -60,40 +76,58 @@ export class SparkRecorder {
     const [before, tookBefore] = last ? [this.ended, this.took] : [0, 0];
     const more = ended - before;
     const lags = sinks.map((sink) => sink.lag_s).filter((lag) => lag !== null);
-    this.samples.push({
-      at,
-      values: new Map([
-        ['/spark_waiting', sinks[0].waiting],
-        ['/spark_lag_s', lags.length ? Math.max(...lags) : null],
-        ['/spark_done', last && more >= 0 ? more / (at - last.at) : null],
-        ['/spark_batch_s', more > 0 && took >= tookBefore ? (took - tookBefore) / more : null],
-      ]),
-    });
+    this.add(at, [
+      ['/spark_waiting', sinks[0].waiting],
+      ['/spark_lag_s', lags.length ? Math.max(...lags) : null],
+      ['/spark_done', last && more >= 0 ? more / (at - last) : null],
+      ['/spark_batch_s', more > 0 && took >= tookBefore ? (took - tookBefore) / more : null],
+    ]);
     [this.ended, this.took] = [ended, took];
-    if (this.samples.length > SAMPLES_MAX) this.samples.shift();
   }
 }
 
 /**
- * One timeline from both: minutes up to the first sample, then samples. Longer spans have minutes only.
- * @param {any|null} timeline @param {{samples: {at: number, values: Map<string, number|null>}[]}} recorder @param {number} spanS @param {string} component '' is all
+ * One timeline from both: what this page has seen, and minutes before and where it has not looked, as while its tab was
+ * hidden. Longer spans have minutes only.
+ * @param {any|null} timeline @param {Recorder} recorder @param {number} spanS @param {string} component '' is all
  */
 export function joined(timeline, recorder, spanS, component) {
-  const samples = spanS <= RECENT_S ? recorder.samples.filter((sample) => sample.at > Date.now() / 1000 - spanS) : [];
   const kept = timeline ?? { times: [], series: [], kept_from: null };
-  if (!samples.length) return kept;
-  const number = kept.times.filter((at) => at < samples[0].at).length;
-  const before = new Map(kept.series.map((series) => [`${series.component}/${series.metric}`, series.values.slice(0, number)]));
+  const seen = recorder.times;
+  // Both tell the time of the tracker's machine; that of the browser may be another.
+  const now = Math.max(seen.at(-1) ?? 0, kept.times.at(-1) ?? 0);
+  const first = (times) => times.findIndex((at) => at > now - spanS);
+  const from = first(seen);
+  if (from < 0 || spanS > RECENT_S) return kept;
+  const minutes = new Map(kept.series.map((series) => [`${series.component}/${series.metric}`, series.values]));
+  const [nothing, unseen] = [kept.times, seen].map((times) => times.map(() => null));
+  const missed = (next) => kept.times.some((at) => at > seen[next - 1] + NEAR_S && at < seen[next] - NEAR_S);
+  // Slices by turns: which of the two, from, to.
+  const slices = [];
+  let minute = first(kept.times);
+  if (minute < 0) minute = kept.times.length;
+  const minutesUntil = (at) => {
+    const begin = minute;
+    while (kept.times[minute] < at) minute++;
+    slices.push([0, begin, minute]);
+  };
+  for (let begin = from, next = from + 1; next <= seen.length; next++) {
+    if (next < seen.length && (seen[next] - seen[next - 1] < 2 * NEAR_S || !missed(next))) continue;
+    minutesUntil(begin === from ? seen[from] : seen[begin] - NEAR_S);
+    slices.push([1, begin, next]);
+    while (kept.times[minute] <= seen[next - 1] + NEAR_S) minute++;
+    begin = next;
+  }
+  minutesUntil(Infinity);
+  const whole = (both) => [].concat(...slices.map(([which, begin, end]) => both[which].slice(begin, end)));
   const wanted = (key) => component === '' || key === `/${WHOLE}` || key.startsWith(`${component}/`);
-  const keys = [...new Set([...before.keys(), ...samples.at(-1).values.keys()])].filter(wanted);
-  const nothing = Array(number).fill(null);
   return {
     kept_from: kept.kept_from,
-    times: [...kept.times.slice(0, number), ...samples.map((sample) => sample.at)],
-    series: keys.map((key) => ({
+    times: whole([kept.times, seen]),
+    series: [...new Set([...minutes.keys(), ...recorder.series.keys()])].filter(wanted).map((key) => ({
       component: key.slice(0, key.lastIndexOf('/')),
       metric: key.slice(key.lastIndexOf('/') + 1),
-      values: [...(before.get(key) ?? nothing), ...samples.map((sample) => sample.values.get(key) ?? null)],
+      values: whole([minutes.get(key) ?? nothing, recorder.series.get(key) ?? unseen]),
     })),
   };
 }

@@ -1,6 +1,6 @@
 /** What components are made of: Preact and htm, and hooks for data that respect a frozen page. */
 
-import { Problem, get } from './api.js';
+import { get, problemOf } from './api.js';
 import { liveOf } from './live.js';
 import { Component, h, html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 
@@ -151,8 +151,7 @@ export function useGet(path, query = {}, everyS = 0) {
         setFound({ key, data, problem: null });
       } catch (problem) {
         if (abort.signal.aborted) return;
-        const told = problem instanceof Problem ? problem : new Problem({ status: 0, title: String(problem) });
-        setFound((old) => ({ key, data: old.key === key ? old.data : null, problem: told }));
+        setFound((old) => ({ key, data: old.key === key ? old.data : null, problem: problemOf(problem) }));
       }
       asking = false;
       if (everyS) timer = setTimeout(() => due() && run(), everyS * 1000);

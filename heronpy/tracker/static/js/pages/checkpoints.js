@@ -2,23 +2,24 @@
 
 import { Restore } from '../actions.js';
 import { pathOf } from '../api.js';
+import { figure, link, plain, when } from '../columns.js';
 import { bytes, count, duration, taskName, text } from '../format.js';
 import { TopologyFrame } from '../head.js';
-import { Facts, Section, Table, Trouble, When } from '../parts.js';
+import { Facts, Section, Table, Trouble } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet } from '../ui.js';
 import { useTopology } from './topology.js';
 
 /** @param {any} place @param {any} plan @param {boolean} ended */
 const completeColumns = (place, plan, ended) => [
-  { key: 'number', title: 'number', by: (row) => row.number, cell: (row) => html`<a href=${to(place, 'checkpoints', String(row.number))}>${row.number}</a>` },
-  { key: 'kind', title: 'kind', by: (row) => row.kind, cell: (row) => row.kind },
-  { key: 'taken', title: 'complete', num: true, by: (row) => row.taken_at, cell: (row) => html`<${When} at=${row.taken_at} />` },
-  { key: 'took', title: 'took', num: true, by: (row) => row.duration_s, cell: (row) => duration(row.duration_s) },
-  { key: 'total', title: 'size', num: true, by: (row) => row.total_bytes, cell: (row) => bytes(row.total_bytes) },
-  { key: 'new', title: 'new', num: true, by: (row) => row.written_bytes, cell: (row) => bytes(row.written_bytes), help: 'written for this one; the rest is shared with earlier ones' },
-  { key: 'state', title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned: an older one was restored since' : 'whole') },
-  ...(ended ? [] : [{ key: 'restore', title: 'go back', cell: (row) => (row.damage ? null : html`<${Restore} place=${place} plan=${plan} number=${row.number} />`) }]),
+  plain('number', 'number', (number) => link(place, 'checkpoints', String(number), number)),
+  plain('kind', 'kind', text),
+  figure('complete', 'taken_at', when),
+  figure('took', 'duration_s', duration),
+  figure('size', 'total_bytes', bytes),
+  figure('new', 'written_bytes', bytes, 'written for this one; the rest is shared with earlier ones'),
+  { title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned: an older one was restored since' : 'whole') },
+  ...(ended ? [] : [{ title: 'go back', cell: (row) => (row.damage ? null : html`<${Restore} place=${place} plan=${plan} number=${row.number} />`) }]),
 ];
 
 /** @param {any} place @param {any} plan */
@@ -26,13 +27,13 @@ function partColumns(place, plan) {
   const instances = new Map((plan?.containers ?? []).flatMap((container) => container.tasks.map((task) => [task.task_id, task.instance_id])));
   const named = (row) => (instances.has(row.task_id) ? html`<a href=${to(place, 'task', instances.get(row.task_id))}>${row.component}-${row.task_id}</a>` : `${row.component}-${row.task_id}`);
   return [
-    { key: 'name', title: 'task', by: (row) => `${row.component}-${row.task_id}`, cell: named },
-    { key: 'align', title: 'align', num: true, by: (row) => row.align_s, cell: (row) => duration(row.align_s), help: 'from the first barrier to the cut' },
-    { key: 'sync', title: 'sync', num: true, by: (row) => row.sync_s, cell: (row) => duration(row.sync_s), help: 'the pause of the task' },
-    { key: 'async', title: 'async', num: true, by: (row) => row.async_s, cell: (row) => duration(row.async_s), help: 'writing behind its back' },
-    { key: 'total', title: 'size', num: true, by: (row) => row.total_bytes, cell: (row) => bytes(row.total_bytes) },
-    { key: 'new', title: 'new', num: true, by: (row) => row.written_bytes, cell: (row) => bytes(row.written_bytes) },
-    { key: 'channel', title: 'tuples on their way', num: true, by: (row) => row.channel_tuples, cell: (row) => count(row.channel_tuples) },
+    { title: 'task', by: (row) => `${row.component}-${row.task_id}`, cell: named },
+    figure('align', 'align_s', duration, 'from the first barrier to the cut'),
+    figure('sync', 'sync_s', duration, 'the pause of the task'),
+    figure('async', 'async_s', duration, 'writing behind its back'),
+    figure('size', 'total_bytes', bytes),
+    figure('new', 'written_bytes', bytes),
+    figure('tuples on their way', 'channel_tuples', count),
   ];
 }
 
@@ -85,7 +86,7 @@ function One({ place, number, plan, ended }) {
     <${Trouble} problem=${problem} />
     ${checkpoint && html`<${Facts} items=${[
       ['kind', checkpoint.kind],
-      ['complete', html`<${When} at=${checkpoint.taken_at} />`],
+      ['complete', when(checkpoint.taken_at)],
       ['took', duration(checkpoint.duration_s)],
       ['size', bytes(checkpoint.total_bytes)],
       ['new', bytes(checkpoint.written_bytes)],

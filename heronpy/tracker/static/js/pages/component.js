@@ -37,7 +37,7 @@ export function ComponentPage({ route }) {
     <${Exceptions} place=${place} query=${{ component: name }} />
     <${Events} events=${mine} />
     ${node && html`<${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges.filter((edge) => edge.source === name || edge.target === name)} name=${(edge) => edge.id} caption="streams" empty="No stream." /><//>
-      <${Section} title="output fields"><${Facts} items=${Object.entries(node.streams).map(([stream, fields]) => [stream, fields.join(', ')])} /><//>
-      <${Section} title="settings of the component"><${Facts} items=${Object.entries(node.config)} /><//>`}
+      <${Section} title="output fields"><${Facts} wide items=${Object.entries(node.streams).map(([stream, fields]) => [stream, fields.join(', ')])} /><//>
+      <${Section} title="settings of the component"><${Facts} wide items=${Object.entries(node.config)} /><//>`}
   <//>`;
 }

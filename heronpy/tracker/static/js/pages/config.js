@@ -1,17 +1,18 @@
 /** Settings with their origins. */
 
 import { pathOf } from '../api.js';
+import { plain } from '../columns.js';
 import { text } from '../format.js';
 import { TopologyFrame } from '../head.js';
-import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
+import { Facts, Filter, Section, Table, Trouble, fits, long } from '../parts.js';
 import { html, useGet, useState } from '../ui.js';
 import { useTopology } from './topology.js';
 
 const COLUMNS = [
-  { key: 'key', title: 'setting', by: (row) => row.key, cell: (row) => row.key },
-  { key: 'component', title: 'component', by: (row) => row.component, cell: (row) => row.component },
-  { key: 'value', title: 'value', by: (row) => row.value, cell: (row) => html`<span class=${row.redacted ? 'quiet value' : 'value'}>${text(row.value)}${row.redacted && ' (hidden: it may be a secret)'}</span>` },
-  { key: 'origin', title: 'origin', by: (row) => row.origin, cell: (row) => (row.origin === 'default' ? html`<span class="quiet">default</span>` : html`<b>${row.origin}</b>`) },
+  plain('setting', 'key', text),
+  plain('component', 'component', String),
+  { title: 'value', by: (row) => row.value, cell: (row) => html`<span class=${row.redacted ? 'quiet value' : 'value'}>${long(text(row.value))}${row.redacted && ' (hidden: it may be a secret)'}</span>` },
+  { title: 'origin', by: (row) => row.origin, cell: (row) => (row.origin === 'default' ? html`<span class="quiet">default</span>` : html`<b>${row.origin}</b>`) },
 ];
 
 /** @param {{route: any}} props */
@@ -25,7 +26,7 @@ export function ConfigPage({ route }) {
   const tools = html`<label><input type="checkbox" checked=${changed} onChange=${(event) => setChanged(event.target.checked)} /> without defaults</label><${Filter} value=${filter} onChange=${setFilter} label="filter settings" />`;
   return html`<${TopologyFrame} route=${route} state=${state}><${Section} title="config" aside=${tools}>
     <${Trouble} problem=${problem} />
-    ${data && html`<${Facts} items=${[['package', text(data.package)], ['python', text(data.python)], ['release', text(data.release)]]} />
-      <${Table} columns=${COLUMNS} rows=${rows} name=${(row) => `${row.component}/${row.key}`} caption="settings" order="key" empty="No setting fits the filter." />`}
+    ${data && html`<${Facts} wide items=${[['package', text(data.package)], ['python', text(data.python)], ['release', text(data.release)]]} />
+      <${Table} columns=${COLUMNS} rows=${rows} name=${(row) => `${row.component}/${row.key}`} caption="settings" order="setting" empty="No setting fits the filter." />`}
   <//><//>`;
 }

@@ -1,6 +1,7 @@
 /** What holds the topology back: every finding that fits, its figures, and what the doctor has seen of each task. */
 
 import { pathOf } from '../api.js';
+import { figure, taskColumn } from '../columns.js';
 import { bytes, count, duration, rate, share, taskName } from '../format.js';
 import { TopologyFrame } from '../head.js';
 import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
@@ -10,20 +11,27 @@ import { useTopology } from './topology.js';
 
 /** @param {any} place */
 const columns = (place) => [
-  { key: 'name', title: 'task', by: (row) => row.instance_id, cell: (row) => html`<a href=${to(place, 'task', row.instance_id)}>${taskName(row.instance_id)}</a>` },
-  { key: 'up', title: 'up', cell: (row) => (row.up ? 'up' : html`<b class="alarm">✗ down</b>`) },
-  { key: 'in', title: 'in', num: true, by: (row) => row.executed_per_s, cell: (row) => rate(row.executed_per_s) },
-  { key: 'out', title: 'out', num: true, by: (row) => row.emitted_per_s, cell: (row) => rate(row.emitted_per_s) },
-  { key: 'busy', title: 'busy', num: true, by: (row) => row.busy, cell: (row) => share(row.busy) },
-  { key: 'cpu', title: 'CPU', num: true, by: (row) => row.cpu, cell: (row) => count(row.cpu) },
-  { key: 'queue', title: 'queue', num: true, by: (row) => row.queue_bytes, cell: (row) => bytes(row.queue_bytes) },
-  { key: 'lag', title: 'queue takes', num: true, by: (row) => row.lag_s, cell: (row) => duration(row.lag_s), help: 'how long its queue takes at the present rate' },
-  { key: 'silent', title: 'silent', num: true, by: (row) => row.silent_s, cell: (row) => duration(row.silent_s), help: 'since its loop made a turn' },
+  taskColumn(place),
+  { title: 'up', cell: (row) => (row.up ? 'up' : html`<b class="alarm">✗ down</b>`) },
+  figure('in', 'executed_per_s', rate),
+  figure('out', 'emitted_per_s', rate),
+  figure('busy', 'busy', share),
+  figure('CPU', 'cpu', count),
+  figure('queue', 'queue_bytes', bytes),
+  figure('queue takes', 'lag_s', duration, 'how long its queue takes at the present rate'),
+  figure('silent', 'silent_s', duration, 'since its loop made a turn'),
 ];
+
+/** How a figure is shown. @param {string} verdict @param {string} name */
+const unit = (verdict, name) => {
+  if (name.endsWith('_s')) return duration;
+  if (verdict === 'memory' && name !== 'times') return bytes;
+  return /^(rate|usual|arrival|before|after)$/.test(name) ? rate : count;
+};
 
 /** @param {{place: any, finding: any, leads: boolean}} props */
 function FindingView({ place, finding, leads }) {
-  const figures = Object.entries(finding.figures).map(([name, value]) => [name, count(value)]);
+  const figures = Object.entries(finding.figures).map(([name, value]) => [name.replace(/_s$/, '').replaceAll('_', ' '), unit(finding.verdict, name)(value)]);
   return html`<article class="exception" data-row tabindex="-1" aria-label=${finding.verdict}>
     <p><span class=${`rank ${finding.calm ? 'ok' : 'bad'}`}>${finding.calm ? '✓' : '!'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
     ${finding.next && html`<p class="next"><b>next</b> ${finding.next}</p>`}

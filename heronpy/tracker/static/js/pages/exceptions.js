@@ -3,7 +3,7 @@
 import { pathOf } from '../api.js';
 import { duration, taskName } from '../format.js';
 import { TopologyFrame } from '../head.js';
-import { Filter, Section, Trouble, When, fits } from '../parts.js';
+import { Filter, Section, Trouble, When, fits, long } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useState } from '../ui.js';
 import { useTopology } from './topology.js';
@@ -25,10 +25,10 @@ export function Exceptions({ place, query = {}, whole = false }) {
 
 function Group({ place, group, open }) {
   return html`<details class="exception" data-row open=${open}>
-    <summary><b>${group.type}</b> ${group.messages[0]} <span class="quiet">${group.count === 1 ? 'once' : `${group.count} times`}${group.startup ? ' while starting' : ''}, last <${When} at=${group.last_at} />${group.count > 1 ? `, over ${duration(group.last_at - group.first_at)}` : ''}</span></summary>
+    <summary><b>${group.type}</b> ${long(group.messages[0])} <span class="quiet">${group.count === 1 ? 'once' : `${group.count} times`}${group.startup ? ' while starting' : ''}, last <${When} at=${group.last_at} />${group.count > 1 ? `, over ${duration(group.last_at - group.first_at)}` : ''}</span></summary>
     ${group.where && html`<p>at <code>${group.where}</code></p>`}
     <p>in ${group.tasks.slice(0, TASKS_SHOWN).map((task, number) => html`${number ? ', ' : ''}<a href=${to(place, /^container_/.test(task) ? 'task' : 'logs', task)}>${taskName(task)}</a>`)}${group.tasks.length > TASKS_SHOWN ? ` and ${group.tasks.length - TASKS_SHOWN} more` : ''}</p>
-    ${group.messages.length > 1 && html`<ul>${group.messages.slice(0, 5).map((message, number) => html`<li key=${number}>${message}</li>`)}</ul>`}
+    ${group.messages.length > 1 && html`<ul>${group.messages.slice(0, 5).map((message, number) => html`<li key=${number}>${long(message)}</li>`)}</ul>`}
     <pre tabindex="0" aria-label="traceback">${group.traceback || 'no traceback'}</pre>
   </details>`;
 }

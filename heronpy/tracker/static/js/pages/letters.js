@@ -3,20 +3,13 @@
 import { pathOf } from '../api.js';
 import { taskName } from '../format.js';
 import { TopologyFrame } from '../head.js';
-import { Filter, Section, Trouble, When, fits } from '../parts.js';
+import { Filter, Section, Trouble, When, fits, long } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useState } from '../ui.js';
 import { Unreachable } from './logs.js';
 import { useTopology } from './topology.js';
 
 const SHOWN = 100;
-const VALUE_LETTERS = 2000;
-
-/** @param {unknown} payload */
-function valuesOf(payload) {
-  const whole = typeof payload === 'string' ? payload : JSON.stringify(payload, null, 1);
-  return whole.length > VALUE_LETTERS ? `${whole.slice(0, VALUE_LETTERS)} … (${whole.length} characters)` : whole;
-}
 
 /** @param {{route: any}} props */
 export function LettersPage({ route }) {
@@ -32,7 +25,7 @@ export function LettersPage({ route }) {
     ${letters.map((letter, number) => html`<details key=${`${letter.at}/${letter.instance}/${number}`} class="exception" data-row>
       <summary><${When} at=${letter.at} /> <b>${letter.component}</b> gave up a tuple of ${letter.source}${letter.stream && letter.stream !== 'default' ? ` (${letter.stream})` : ''} after ${letter.tries} ${letter.tries === 1 ? 'try' : 'tries'}</summary>
       <p>in <a href=${to(place, 'task', letter.instance)}>${taskName(letter.instance)}</a></p>
-      <pre tabindex="0" aria-label="values">${valuesOf(letter.payload)}</pre>
+      <pre tabindex="0" aria-label="values">${long(typeof letter.payload === 'string' ? letter.payload : JSON.stringify(letter.payload, null, 1))}</pre>
       <pre tabindex="0" aria-label="traceback">${letter.traceback || 'no traceback'}</pre>
     </details>`)}
     ${data && data.letters.length >= SHOWN && html`<p class="quiet">These are the newest ${SHOWN}; heron dead-letters shows all.</p>`}

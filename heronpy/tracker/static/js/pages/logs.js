@@ -1,20 +1,21 @@
 /** The logs of a topology's processes, and one of them. */
 
 import { pathOf } from '../api.js';
+import { figure, when } from '../columns.js';
 import { bytes, taskName } from '../format.js';
 import { TopologyFrame } from '../head.js';
 import { LogView } from '../log_view.js';
-import { Filter, Section, Table, Trouble, When, fits } from '../parts.js';
+import { Filter, Section, Table, Trouble, fits, long } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useState } from '../ui.js';
 import { useTopology } from './topology.js';
 
 /** @param {any} place */
 const columns = (place) => [
-  { key: 'process', title: 'process', by: (row) => row.process, cell: (row) => html`<a href=${to(place, /^container_/.test(row.process) ? 'task' : 'logs', row.process)}>${taskName(row.process)}</a>` },
-  { key: 'container', title: 'container', num: true, by: (row) => row.container, cell: (row) => `c${row.container}` },
-  { key: 'bytes', title: 'size', num: true, by: (row) => row.bytes, cell: (row) => bytes(row.bytes) },
-  { key: 'changed', title: 'last line', num: true, by: (row) => row.changed_at, cell: (row) => html`<${When} at=${row.changed_at} />` },
+  { title: 'process', by: (row) => row.process, cell: (row) => html`<a href=${to(place, /^container_/.test(row.process) ? 'task' : 'logs', row.process)}>${taskName(row.process)}</a>` },
+  { title: 'container', num: true, by: (row) => row.container, cell: (row) => `c${row.container}` },
+  figure('size', 'bytes', bytes),
+  figure('last line', 'changed_at', when),
 ];
 
 /** @param {{route: any}} props */
@@ -43,7 +44,7 @@ function Hits({ place, asked }) {
   const { data, problem } = useGet(pathOf(place, 'logs', 'search'), asked);
   return html`<div class="log"><${Trouble} problem=${problem} /><${Unreachable} what="logs" found=${data?.unreachable} />
     <p class="quiet" role="status">${data ? `hits: ${data.hits.length} in ${bytes(data.searched_bytes)}${data.stopped && `, stopped ${data.stopped}`}` : !problem && 'searching'}</p>
-    <div class="lines" tabindex="0" role="log" aria-label="hits" aria-live="off">${data?.hits.map((hit, index) => html`<div key=${index} class=${`line of-${(hit.level ?? 'none').toLowerCase()}`}><span class="at"><${When} at=${hit.at} /></span><span class="level">${hit.level ?? ''}</span><span class="text"><a href=${to(place, 'logs', hit.process)}>${taskName(hit.process)}</a> ${hit.text}</span></div>`)}</div></div>`;
+    <div class="lines" tabindex="0" role="log" aria-label="hits" aria-live="off">${data?.hits.map((hit, index) => html`<div key=${index} class=${`line of-${(hit.level ?? 'none').toLowerCase()}`}><span class="at">${when(hit.at)}</span><span class="level">${hit.level ?? ''}</span><span class="text"><a href=${to(place, 'logs', hit.process)}>${taskName(hit.process)}</a> ${long(hit.text)}</span></div>`)}</div></div>`;
 }
 
 /** Containers whose files cannot be read now. @param {{what: string, found: Record<string, string>|undefined}} props */

@@ -1,15 +1,15 @@
 /** One task: figures, log, exceptions. */
 
-import { taskColumns } from '../columns.js';
+import { pathOf } from '../api.js';
+import { figure, plain, taskColumns, when } from '../columns.js';
 import { Evidence } from '../evidence.js';
 import { duration, taskName, text } from '../format.js';
 import { TopologyFrame } from '../head.js';
 import { LogView } from '../log_view.js';
-import { Facts, Section } from '../parts.js';
+import { Facts, Section, Table, Trouble } from '../parts.js';
 import { Events, useEvents } from '../past.js';
 import { to } from '../route.js';
-import { Slow } from '../slow.js';
-import { html } from '../ui.js';
+import { html, useGet } from '../ui.js';
 import { Exceptions } from './exceptions.js';
 import { useTopology } from './topology.js';
 
@@ -41,5 +41,28 @@ export function TaskPage({ route }) {
     ${row && !state.snapshot.topology?.ended_at && state.status !== 'gone' && html`<${Slow} key=${instance} place=${place} query=${{ component, task: number || undefined }} />`}
     <${Events} events=${events} />
     <p><a href=${`${to(place, 'config')}?q=${encodeURIComponent(component)}`}>settings of ${component || 'the topology'}</a></p>
+  <//>`;
+}
+
+/** Of slow tuples: the calls of process() above heron.instance.slow_ms, with their values. */
+const SLOW = [
+  figure('took', 'took_s', duration),
+  plain('at', 'at', when),
+  { title: 'from', cell: (row) => html`${row.source} <span class="quiet">task ${row.source_task}</span>`, by: (row) => row.source },
+  { title: 'value', cell: valueOf, by: (row) => row.value },
+];
+
+function valueOf(row) {
+  if (row.value === null) return html`<span class="quiet">not known: one of ${row.tuples} tuples</span>`;
+  return html`<code>${row.value}</code>${row.tuples > 1 && html` <span class="quiet">the first of ${row.tuples} in one call</span>`}`;
+}
+
+/** @param {{place: any, query: Record<string, any>}} props */
+function Slow({ place, query }) {
+  const { data, problem } = useGet(pathOf(place, 'slow'), query, 5);
+  const rows = (data?.tuples ?? []).map((row, number) => ({ ...row, number }));
+  return html`<${Section} title="slow tuples">
+    <${Trouble} problem=${problem} />
+    ${data && html`<${Table} columns=${SLOW} rows=${rows} name=${(row) => row.number} caption="the slowest tuples of the last hour" empty="No call of process() took longer than heron.instance.slow_ms." />`}
   <//>`;
 }

@@ -1,6 +1,7 @@
 /** Traces: where the time of a sample of tuples goes, hop by hop, and the slowest ones call by call. */
 
 import { pathOf } from '../api.js';
+import { figure, taskColumn } from '../columns.js';
 import { count, duration, taskName } from '../format.js';
 import { TopologyFrame } from '../head.js';
 import { Facts, Section, Table, Trouble, When } from '../parts.js';
@@ -22,19 +23,19 @@ const ENDS = { held: 'held here, or filtered out', joined: 'not followed: in one
 const LONGER = [0, 10, 100, 1000, 10000];
 
 const hopColumns = [
-  { key: 'way', title: 'from, to', by: (row) => `${row.source} ${row.target}`, cell: (row) => html`${row.source || 'spout'} → ${row.target}` },
-  { key: 'hop', title: 'hop', by: (row) => row.hop, cell: (row) => html`<span title=${HOPS[row.hop]?.[1]}>${row.hop}</span>` },
-  { key: 'count', title: 'traced', num: true, by: (row) => row.count, cell: (row) => count(row.count) },
-  { key: 'p50', title: 'p50', num: true, by: (row) => row.p50_s, cell: (row) => duration(row.p50_s) },
-  { key: 'p99', title: 'p99', num: true, by: (row) => row.p99_s, cell: (row) => duration(row.p99_s) },
-  { key: 'max', title: 'max', num: true, by: (row) => row.max_s, cell: (row) => duration(row.max_s) },
+  { title: 'from, to', by: (row) => `${row.source} ${row.target}`, cell: (row) => html`${row.source || 'spout'} → ${row.target}` },
+  { title: 'hop', by: (row) => row.hop, cell: (row) => html`<span title=${HOPS[row.hop]?.[1]}>${row.hop}</span>` },
+  figure('traced', 'count', count),
+  figure('p50', 'p50_s', duration),
+  figure('p99', 'p99_s', duration),
+  figure('max', 'max_s', duration),
 ];
 
 const spanColumns = (place) => [
-  { key: 'task', title: 'task', by: (row) => row.instance_id, cell: (row) => html`<a href=${to(place, 'task', row.instance_id)}>${taskName(row.instance_id)}</a>` },
-  { key: 'start', title: 'begins', num: true, by: (row) => row.start_s, cell: (row) => duration(row.start_s) },
-  ...Object.keys(HOPS).map((hop) => ({ key: hop, title: hop, num: true, by: (row) => sumOf(row, hop), cell: (row) => duration(sumOf(row, hop)), help: HOPS[hop][1] })),
-  { key: 'end', title: 'then', by: (row) => row.end, cell: (row) => [ENDS[row.end], row.exact ? '' : 'the wire between hosts is not known'].filter(Boolean).join('; ') || '-' },
+  taskColumn(place),
+  figure('begins', 'start_s', duration),
+  ...Object.keys(HOPS).map((hop) => ({ title: hop, num: true, by: (row) => sumOf(row, hop), cell: (row) => duration(sumOf(row, hop)), help: HOPS[hop][1] })),
+  { title: 'then', by: (row) => row.end, cell: (row) => [ENDS[row.end], row.exact ? '' : 'the wire between hosts is not known'].filter(Boolean).join('; ') || '-' },
 ];
 
 /** Seconds of a hop, which may have several parts; null: there is none. */

@@ -1,0 +1,22 @@
+"""The tracker's private folder in a HERON_HOME: its record, log, tokens and audit.
+
+Apart from what reads the record: `heron ui` starts a tracker before it imports that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heronpy.common.folders import make_folders
+from heronpy.net.private import check_private
+
+RECORD = "tracker.json"
+LOG = "tracker.log"
+
+
+def folder_of(home: Path) -> Path:
+    """The folder, made if need be; ConfigError when other users may enter it."""
+    folder = home / "tracker"
+    make_folders(folder)
+    check_private(folder)
+    return folder
