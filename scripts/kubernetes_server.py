@@ -10,6 +10,7 @@ used as they are, so another release can be tried.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,12 @@ SOURCES = f"""\
 deb-src [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main
 deb-src [signed-by={KEYRING}] http://deb.debian.org/debian-security bookworm-security main
 """
-VERSION_PACKAGE = "k8s.io/kubernetes/vendor/k8s.io/component-base/version"
+PACKAGE = "k8s.io/kubernetes"
+#: One says what `--version` prints, the other what the API server answers.
+VERSION_PACKAGES = (f"{PACKAGE}/vendor/k8s.io/component-base/version", f"{PACKAGE}/vendor/k8s.io/client-go/pkg/version")
+#: What the API's description is made from, as the source's makefiles do it.
+DESCRIBED = re.compile(rb"^// *\+k8s:openapi-gen=", re.MULTILINE)
+NOT_DESCRIBED = ("vendor/k8s.io/code-generator", "vendor/k8s.io/sample-apiserver")
 
 
 class CannotError(Exception):
@@ -81,12 +87,14 @@ def fetch(into: Path) -> Path:
 def build(source: Path, into: Path) -> None:
     """Debian's Go 1.19 builds this release in a GOPATH, which modules would look for elsewhere."""
     root = source.parent / "go"
-    (root / "src" / "k8s.io").mkdir(parents=True)
-    (root / "src" / "k8s.io" / "kubernetes").symlink_to(source, target_is_directory=True)
+    tree = root / "src" / "k8s.io" / "kubernetes"
+    tree.parent.mkdir(parents=True)
+    tree.symlink_to(source, target_is_directory=True)
     release = source.name.rpartition("really")[2].removeprefix("kubernetes-")
     major, minor = release.split(".")[:2]
     told = {"gitVersion": f"v{release}", "gitMajor": major, "gitMinor": minor}
-    flags = " ".join(["-s", "-w", *(f"-X {VERSION_PACKAGE}.{key}={value}" for key, value in told.items())])
+    names = [f"-X {package}.{key}={value}" for package in VERSION_PACKAGES for key, value in told.items()]
+    flags = " ".join(["-s", "-w", *names])
     env = {
         **os.environ,
         "GOPATH": str(root),
@@ -97,22 +105,35 @@ def build(source: Path, into: Path) -> None:
     }
     made = source.parent / "bin"
     made.mkdir()
-    tell(f"building Kubernetes {release}; two cores take about five minutes")
-    packages = [f"k8s.io/kubernetes/cmd/{one}" for one in BUILT]
-    run(
-        "go",
-        "build",
-        "-ldflags",
-        flags,
-        "-o",
-        f"{made}/",
-        *packages,
-        cwd=root / "src" / "k8s.io" / "kubernetes",
-        env=env,
-    )
+    tell(f"building Kubernetes {release}; two cores take about ten minutes")
+    describe_api(tree, env)
+    packages = [f"{PACKAGE}/cmd/{one}" for one in BUILT]
+    run("go", "build", "-ldflags", flags, "-o", f"{made}/", *packages, cwd=tree, env=env)
     shutil.rmtree(into, ignore_errors=True)
     # One rename, so that a folder with programs is one with all of them.
     made.rename(into)
+
+
+def describe_api(tree: Path, env: dict[str, str]) -> None:
+    """The one generated file that the source does not have: what the fields of all objects are."""
+    generator = tree.resolve().parent / "openapi-gen"
+    run("go", "build", "-o", str(generator), f"{PACKAGE}/vendor/k8s.io/kube-openapi/cmd/openapi-gen", cwd=tree, env=env)
+    folders = set()
+    for top in ("vendor/k8s.io", "pkg", "cmd", "plugin"):
+        # Not Path.rglob, which does not follow links: the packages below vendor are some.
+        for folder, _, names in os.walk(tree / top, followlinks=True):
+            at = Path(folder).relative_to(tree)
+            if not str(at).startswith(NOT_DESCRIBED) and any(
+                DESCRIBED.search((Path(folder) / name).read_bytes()) for name in names if name.endswith(".go")
+            ):
+                folders.add(f"{PACKAGE}/{at}")
+    run(
+        str(generator),
+        *("-i", ",".join(sorted(folders)), "-p", f"{PACKAGE}/pkg/generated/openapi", "-O", "zz_generated.openapi"),
+        *("-h", "hack/boilerplate/boilerplate.generatego.txt", "-r", str(generator.with_name("violations"))),
+        cwd=tree,
+        env=env,
+    )
 
 
 def tell(words: str) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from heronpy.clusters.engines import end_all
 from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, EnginePhase, Request, Seen
 from heronpy.engines.kubernetes import client as client_module
 from heronpy.engines.kubernetes import engine as engine_module
@@ -207,6 +208,16 @@ def test_ended_pods_are_removed_once_they_were_told_of(world: tuple[Any, Kubelet
     assert not cluster.names("secrets")
 
 
+def test_what_ended_before_it_was_asked_to_is_removed_as_well(world: tuple[Any, Kubelets]) -> None:
+    cluster, _ = world
+    engine = engine_of()
+    engine.submit([ask(1, ticket="exit 0")])
+    wait_for(lambda: [one["status"]["phase"] for one in cluster.all("pods")] == ["Succeeded"], 30, "its end")
+    assert end_all(engine, 20.0).left == ()
+    for kind in ("pods", "secrets", "poddisruptionbudgets"):
+        wait_for(lambda kind=kind: not cluster.names(kind), 30, f"no {kind}")
+
+
 def test_drain_is_no_fault_and_deletion_by_others_is_told_apart(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
     engine = engine_of()
@@ -245,6 +256,16 @@ def test_an_older_server_has_budgets_of_an_older_version_and_tells_no_drain(
         assert [(one.what, one.fix) for one in engine_of().check() if not one.ok] == [
             ("release", "1.20 or newer is needed")
         ]
+
+
+def test_the_log_of_a_container_is_read_to_its_end(world: tuple[Any, Kubelets]) -> None:
+    """Kubelets cut off the end of what they are asked for, so more is asked for than is shown."""
+    engine = engine_of()
+    long = "x" * 300
+    ids = engine.submit([ask(1, ticket=f"say {long}")])
+    when(engine, all_run, "it running")
+    wait_for(lambda: engine.last_words(ids[1, 1]).endswith(f"{long} 99\n"), 20, "its last line")
+    assert len(engine.last_words(ids[1, 1])) == 4096
 
 
 def test_a_container_that_hears_nothing_is_killed_after_the_grace(world: tuple[Any, Kubelets]) -> None:

@@ -87,16 +87,6 @@ def test_a_pod_makes_room_for_one_of_a_higher_priority(real: tuple[RealCluster, 
         assert [one.ended for one in ended] == [Ended.CONFIRMED]
 
 
-def test_the_log_of_a_container_is_read_to_its_end(real: tuple[RealCluster, Kubelets]) -> None:
-    """Kubelets cut off the end of what they are asked for, so more is asked for than is shown."""
-    engine = engine_of()
-    long = "x" * 300
-    ids_ = engine.submit([ask(1, ticket=f"say {long}")])
-    when(engine, all_run, "it running")
-    wait_for(lambda: engine.last_words(ids_[1, 1]).endswith(f"{long} 99\n"), 20, "its last line")
-    assert len(engine.last_words(ids_[1, 1])) == 4096
-
-
 def test_without_an_api_server_nothing_ends(real: tuple[RealCluster, Kubelets]) -> None:
     """It hangs, it is killed, and it begins anew: the watch goes on, and finds what has happened meanwhile."""
     cluster, kubelets = real

@@ -18,6 +18,7 @@ import yaml
 
 from heronpy.procs.linux import die_with_parent
 from tests.support.certificates import make_certificates
+from tests.support.leaks import CONTROL_PLANE
 from tests.support.rest import Rest
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import free_ports
@@ -25,9 +26,9 @@ from tests.support.zookeeper import free_ports
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 TOKEN, ADMIN_TOKEN = "the-token-of-the-tests", "the-token-of-the-operator"
 NAMESPACE = "streams"
-START_S = 60.0
+START_S = 120.0
 #: After this a node that says nothing is not ready.
-NODE_GRACE_S = 6
+NODE_GRACE_S = 10
 _AUDIT = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
 _TLS_OF_ETCD = ("--cert-file", "--key-file", "--trusted-ca-file")
 
@@ -51,7 +52,7 @@ class ControlPlane:
         numbers = re.search(r"v(\d+)\.(\d+)", said.stdout)
         assert numbers, said.stdout
         self.release = int(numbers[1]), int(numbers[2])
-        self.folder = Path(tempfile.mkdtemp(prefix="hpkr-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix=Path(CONTROL_PLANE).name, dir="/tmp"))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         make_certificates(self.folder)
         self._etcd, self._peers, port = free_ports(3)

@@ -70,7 +70,7 @@ def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[s
     """Mounts everything, then runs its arguments; `hosts`: names and addresses, for want of a DNS."""
     [container] = pod["spec"]["containers"]
     lines = ["mount --make-rprivate /", "mount -t tmpfs -o mode=755 tmpfs /run"]
-    targets = [mount["mountPath"] for mount in container["volumeMounts"]]
+    targets = [_place(mount) for mount in container["volumeMounts"]]
     is_layered = any(not Path(one).exists() and not one.startswith("/run/") for one in targets)
     root = _ROOT if is_layered else ""
     lines += _LAYER if is_layered else ()
@@ -85,7 +85,7 @@ def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[s
         lines.append(f"{'touch' if mount.get('subPath') else 'mkdir'} {held}")
         lines.append(f"mount --bind {shlex.quote(str(source))} {held}")
     for number, mount in mounts:
-        at = shlex.quote(root + mount["mountPath"])
+        at = shlex.quote(root + _place(mount))
         lines += [f"mkdir -p $(dirname {at})", f"touch {at}"] if mount.get("subPath") else [f"mkdir -p {at}"]
         lines.append(f"mount --bind /run/held-{number} {at}")
         is_fixed = not {"emptyDir", "persistentVolumeClaim"}.intersection(_volume(pod, mount["name"]))
@@ -99,6 +99,12 @@ def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[s
     lines += [f"mount -o remount,{'' if is_layered else 'bind,'}ro {root or '/'}", "cd /"]
     bare = _BARE.format(chroot=f"chroot {_ROOT} " if is_layered else "")
     return "\n".join([*(f"{line} || exit 125" for line in lines), f'{bare} -- "$@"'])
+
+
+def _place(mount: Mapping[str, Any]) -> str:
+    """Not by way of a link from the root, which leads out of an image."""
+    at: str = mount["mountPath"]
+    return at.removeprefix("/var") if at.startswith("/var/run/") else at
 
 
 def _volume(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
