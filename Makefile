@@ -6,7 +6,7 @@ JOBS ?= 3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-heavy check fuzz fault fault-report bench bench-ui sim audit sbom proto clean
+.PHONY: help demo test test-heavy engines check fuzz fault fault-report bench bench-ui sim audit sbom proto clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,10 +38,14 @@ demo: $(VENV)/.archive  ## the main job: 336,776 real flights through a topology
 # What fails beside others, on more processes than cores, has to pass alone, and is counted.
 test: $(VENV)/.dev check  ## check the source and run the tests, JOBS at a time; `test-heavy` has the rest
 	@rm -f .pytest_cache/v/cache/lastfailed
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not heavy" || $(BIN)/python scripts/second_try.py $(SECOND_TRIES)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not heavy and not engines" || $(BIN)/python scripts/second_try.py $(SECOND_TRIES)
 
 test-heavy: $(VENV)/.dev  ## the tests that take minutes each: faults, Spark killed in the middle, planted bugs
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m heavy
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "heavy and not engines"
+
+# Alone: nodes that say nothing for a few seconds are lost.
+engines: $(VENV)/.dev  ## the tests of Kubernetes on its real control plane, which is built at first: five minutes, as root on Debian 12
+	@programs=$$($(BIN)/python scripts/kubernetes_server.py) && HERON_ENGINES=$$programs $(BIN)/python -m pytest -m engines tests/engines
 
 check: $(VENV)/.dev  ## style, types and layers
 	@$(BIN)/ruff check .

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import EngineSettings, SchedulerSettings
 from heronpy.common.settings import HasSettings, settings_for
-from heronpy.engines.contract import Ended, Engine, EngineAwayError, Seen
+from heronpy.engines.contract import Ended, Engine, EngineAwayError, EngineError, Seen
 from heronpy.engines.lease import LeaseTimes
 from heronpy.engines.open import kinds, open_engine
 from heronpy.plan.submitted import Submitted
@@ -121,6 +122,9 @@ def _end_all(engine: Engine, timeout_s: float, sleep: Callable[[float], None], w
                 engine.cancel([one.engine_id for one in left], CANCEL_GRACE_S)
                 asked = True
             if not left:
+                with suppress(EngineError):
+                    # Some engines remove what ended by itself with the list after the one that told of it.
+                    engine.list()
                 break
         except EngineAwayError:
             if time.monotonic() > deadline:

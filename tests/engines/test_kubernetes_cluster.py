@@ -1,4 +1,7 @@
-"""The Kubernetes engine on an API server of the tests' own, whose kubelets run pods as processes: seen, ended, lost."""
+"""The Kubernetes engine on an API server, whose kubelets run pods as processes: seen, ended, lost.
+
+`world` is an API server of the tests' own, and by `make engines` the real control plane as well; `fake` the former alone.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from heronpy.clusters.engines import end_all
 from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, EnginePhase, Request, Seen
 from heronpy.engines.kubernetes import client as client_module
 from heronpy.engines.kubernetes import engine as engine_module
@@ -18,8 +22,9 @@ from heronpy.engines.kubernetes.client import Api
 from heronpy.engines.kubernetes.engine import KubernetesEngine
 from heronpy.engines.kubernetes.pods import PodOptions
 from heronpy.procs.exit_reason import ExitReason
+from tests.engines.conftest import World
 from tests.support.hosts import needs_hosts
-from tests.support.kubernetes import NAMESPACE, TOKEN, Cluster, Fault, kubernetes
+from tests.support.kubernetes import NAMESPACE, TOKEN, Cluster, Fault
 from tests.support.kubernetes_node import IMAGE, Kubelets
 from tests.support.waiting import wait_for
 
@@ -39,13 +44,23 @@ print(os.environ["HERON_TOPOLOGY_ID"], os.environ["HERON_CONTAINER"], os.environ
 print("on", os.environ["HERON_HOST"], os.getpid(), flush=True)
 if verb == "exit":
     sys.exit(int(rest))
+if verb == "say":
+    for number in range(100):
+        print(rest, number, flush=True)
 time.sleep(600)
 """
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Kubelets]]:
-    with kubernetes() as (cluster, kubelets):
+def world(make_kubernetes: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Kubelets]]:
+    with make_kubernetes() as (cluster, kubelets):
+        monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
+        yield cluster, kubelets
+
+
+@pytest.fixture
+def fake(make_fake: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Kubelets]]:
+    with make_fake() as (cluster, kubelets):
         monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
         yield cluster, kubelets
 
@@ -96,7 +111,7 @@ def watched(engine: KubernetesEngine) -> Iterator[list[None]]:
         yield told
 
 
-def test_containers_run_and_leave_nothing(world: tuple[Cluster, Kubelets]) -> None:
+def test_containers_run_and_leave_nothing(world: tuple[Any, Kubelets]) -> None:
     cluster, kubelets = world
     engine = engine_of()
     ids = engine.submit([ask(0, cpu=0.1), ask(1), ask(3)])
@@ -124,7 +139,7 @@ def test_containers_run_and_leave_nothing(world: tuple[Cluster, Kubelets]) -> No
 
 
 def test_the_disruption_budget_follows_the_topology(
-    world: tuple[Cluster, Kubelets], monkeypatch: pytest.MonkeyPatch
+    world: tuple[Any, Kubelets], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container that is being replaced leaves no other one unprotected; one that was taken out blocks no drain."""
     cluster, kubelets = world
@@ -147,7 +162,7 @@ def test_the_disruption_budget_follows_the_topology(
     wait_for(lambda: least() == 1, 20, "the budget of two containers")
 
 
-def test_the_ticket_is_in_the_secret_alone(world: tuple[Cluster, Kubelets]) -> None:
+def test_the_ticket_is_in_the_secret_alone(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
     engine = engine_of()
     engine.submit([ask(1, ticket="a-secret-word")])
@@ -160,8 +175,8 @@ def test_the_ticket_is_in_the_secret_alone(world: tuple[Cluster, Kubelets]) -> N
     assert secret["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
 
 
-def test_ends_have_their_reasons(world: tuple[Cluster, Kubelets]) -> None:
-    _, kubelets = world
+def test_ends_have_their_reasons(world: tuple[Any, Kubelets]) -> None:
+    cluster, kubelets = world
     engine = engine_of()
     tickets = ("exit 0", "exit 4", "exit 3", "run", "run", "run", "run")
     ids = engine.submit([ask(number, ticket=what, cpu=0.1) for number, what in enumerate(tickets)])
@@ -174,14 +189,14 @@ def test_ends_have_their_reasons(world: tuple[Cluster, Kubelets]) -> None:
     assert all(one.ended is Ended.CONFIRMED and not one.cancelled for one in seen.values())
     assert [seen[number, 1].reason for number in range(7)] == [
         ExitReason.PREEMPTED, ExitReason.USER_EXCEPTION, seen[2, 1].reason, ExitReason.KILLED, ExitReason.OOM,
-        ExitReason.KILLED, ExitReason.PREEMPTED,
+        ExitReason.KILLED, ExitReason.PREEMPTED if cluster.tells_disruption else ExitReason.KILLED,
     ]  # fmt: skip
     assert [seen[number, 1].exit_code for number in range(4)] == [0, 4, 3, None]
     assert "OOMKilled" in seen[4, 1].words and "ephemeral" in seen[5, 1].words
     assert "on n" in seen[1, 1].words, "what it printed last"
 
 
-def test_ended_pods_are_removed_once_they_were_told_of(world: tuple[Cluster, Kubelets]) -> None:
+def test_ended_pods_are_removed_once_they_were_told_of(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
     engine = engine_of()
     ids = engine.submit([ask(1, ticket="exit 4")])
@@ -193,7 +208,17 @@ def test_ended_pods_are_removed_once_they_were_told_of(world: tuple[Cluster, Kub
     assert not cluster.names("secrets")
 
 
-def test_drain_is_no_fault_and_deletion_by_others_is_told_apart(world: tuple[Cluster, Kubelets]) -> None:
+def test_what_ended_before_it_was_asked_to_is_removed_as_well(world: tuple[Any, Kubelets]) -> None:
+    cluster, _ = world
+    engine = engine_of()
+    engine.submit([ask(1, ticket="exit 0")])
+    wait_for(lambda: [one["status"]["phase"] for one in cluster.all("pods")] == ["Succeeded"], 30, "its end")
+    assert end_all(engine, 20.0).left == ()
+    for kind in ("pods", "secrets", "poddisruptionbudgets"):
+        wait_for(lambda kind=kind: not cluster.names(kind), 30, f"no {kind}")
+
+
+def test_drain_is_no_fault_and_deletion_by_others_is_told_apart(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
     engine = engine_of()
     ids = engine.submit([ask(1), ask(2)])
@@ -205,14 +230,45 @@ def test_drain_is_no_fault_and_deletion_by_others_is_told_apart(world: tuple[Clu
         # Both are gone before somebody lists: only the watch has heard how they ended.
         wait_for(lambda: not cluster.names("pods") and len(told) > before, 20, "both gone")
         seen = when(engine, all_ended, "their ends known")
-    assert [(one.ended, one.reason, one.cancelled) for one in seen.values()] == [
-        (Ended.CONFIRMED, ExitReason.PREEMPTED, False),
-        (Ended.CONFIRMED, ExitReason.KILLED, True),
-    ]
-    assert "evicting" in seen[1, 1].words
+    by_others = (Ended.CONFIRMED, ExitReason.KILLED, True)
+    drained = (Ended.CONFIRMED, ExitReason.PREEMPTED, False) if cluster.tells_disruption else by_others
+    assert [(one.ended, one.reason, one.cancelled) for one in seen.values()] == [drained, by_others]
+    assert not cluster.tells_disruption or "evicting" in seen[1, 1].words
 
 
-def test_a_container_that_hears_nothing_is_killed_after_the_grace(world: tuple[Cluster, Kubelets]) -> None:
+def test_an_older_server_has_budgets_of_an_older_version_and_tells_no_drain(
+    make_fake: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make_fake(release=(1, 20)) as (cluster, _):
+        monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
+        engine = engine_of()
+        assert all(one.ok for one in engine.check())
+        ids = engine.submit([ask(1), ask(2)])
+        with watched(engine):
+            when(engine, all_run, "both running")
+            [found] = cluster.all("poddisruptionbudgets")
+            assert (found["apiVersion"], found["spec"]["minAvailable"]) == ("policy/v1beta1", 1)
+            cluster.evict(ids[1, 1])
+            seen = when(engine, lambda seen: seen[1, 1].ended is Ended.CONFIRMED, "its end")
+            assert (seen[1, 1].reason, seen[1, 1].cancelled) == (ExitReason.KILLED, True)
+    with make_fake(release=(1, 19)) as (cluster, _):
+        monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
+        assert [(one.what, one.fix) for one in engine_of().check() if not one.ok] == [
+            ("release", "1.20 or newer is needed")
+        ]
+
+
+def test_the_log_of_a_container_is_read_to_its_end(world: tuple[Any, Kubelets]) -> None:
+    """Kubelets cut off the end of what they are asked for, so more is asked for than is shown."""
+    engine = engine_of()
+    long = "x" * 300
+    ids = engine.submit([ask(1, ticket=f"say {long}")])
+    when(engine, all_run, "it running")
+    wait_for(lambda: engine.last_words(ids[1, 1]).endswith(f"{long} 99\n"), 20, "its last line")
+    assert len(engine.last_words(ids[1, 1])) == 4096
+
+
+def test_a_container_that_hears_nothing_is_killed_after_the_grace(world: tuple[Any, Kubelets]) -> None:
     engine = engine_of()
     ids = engine.submit([ask(1, ticket="deaf")])
     with watched(engine):
@@ -221,7 +277,7 @@ def test_a_container_that_hears_nothing_is_killed_after_the_grace(world: tuple[C
         assert when(engine, all_ended, "it killed")[1, 1].ended is Ended.CONFIRMED
 
 
-def test_what_waits_says_why(world: tuple[Cluster, Kubelets]) -> None:
+def test_what_waits_says_why(world: tuple[Any, Kubelets]) -> None:
     _, kubelets = world
     engine = engine_of()
     ids = engine.submit([ask(1, cpu=64)])
@@ -243,7 +299,7 @@ def test_what_waits_says_why(world: tuple[Cluster, Kubelets]) -> None:
     assert "CreateContainerConfigError: container has runAsNonRoot" in seen[1, 1].words
 
 
-def test_hosts_are_avoided_and_containers_kept_apart(world: tuple[Cluster, Kubelets]) -> None:
+def test_hosts_are_avoided_and_containers_kept_apart(world: tuple[Any, Kubelets]) -> None:
     engine = engine_of()
     engine.submit([ask(0), ask(1, avoid=("n1",)), ask(2, avoid=("n1", "n2")), ask(3, avoid=("gone",))])
     seen = when(engine, all_run, "all running, also where every node is to be avoided")
@@ -252,17 +308,18 @@ def test_hosts_are_avoided_and_containers_kept_apart(world: tuple[Cluster, Kubel
     assert when(engine, lambda seen: (4, 1) in seen and all_run(seen), "it runs")[4, 1].host != seen[0, 1].host
 
 
-def test_a_lost_node_confirms_nothing(world: tuple[Cluster, Kubelets], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_node_confirms_nothing(world: tuple[Any, Kubelets], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kubelet is silent: pods are deleted and stay, one is forced away, and all of them run on."""
     cluster, kubelets = world
     monkeypatch.setattr("heronpy.engines.kubernetes.seen.OVERDUE_S", 0.5)
+    monkeypatch.setattr("heronpy.engines.kubernetes.pods.TOLERATED_S", 1)
     monkeypatch.setattr(engine_module, "GONE_S", 0.2)
     engine = engine_of()
     ids = engine.submit([ask(1, avoid=("n2",)), ask(2, avoid=("n2",))])
     with watched(engine):
         assert {one.host for one in when(engine, all_run, "both running").values()} == {"n1"}
         kubelets.lose("n1")
-        wait_for(lambda: cluster.all("pods")[0]["metadata"].get("deletionTimestamp"), 20, "the pods being deleted")
+        wait_for(lambda: cluster.all("pods")[0]["metadata"].get("deletionTimestamp"), 60, "the pods being deleted")
         engine.cancel([ids[1, 1]], 1.0)
         seen = when(engine, all_ended, "the engine giving them up", 60)
         assert all((one.ended, one.reason, one.cancelled) == (Ended.UNCONFIRMED, None, False) for one in seen.values())
@@ -273,7 +330,7 @@ def test_a_lost_node_confirms_nothing(world: tuple[Cluster, Kubelets], monkeypat
 
 
 def test_a_pod_that_vanishes_without_a_watch_is_not_known_to_have_ended(
-    world: tuple[Cluster, Kubelets], monkeypatch: pytest.MonkeyPatch
+    world: tuple[Any, Kubelets], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, kubelets = world
     monkeypatch.setattr(engine_module, "GONE_S", 0.2)
@@ -286,14 +343,20 @@ def test_a_pod_that_vanishes_without_a_watch_is_not_known_to_have_ended(
     assert when(engine, all_ended, "it given up")[1, 1].ended is Ended.UNCONFIRMED
 
 
-def test_lists_have_pages_and_begin_again_when_they_are_too_old(
-    world: tuple[Cluster, Kubelets], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_have_pages(world: tuple[Any, Kubelets], monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, _ = world
     monkeypatch.setattr(engine_module, "PAGE", 2)
     engine = engine_of()
     engine.submit([ask(number, cpu=0.1) for number in range(5)])
     assert len(engine.list()) == 5
+    assert any("continue=" in one for one in cluster.requests)
+
+
+def test_a_list_that_is_too_old_begins_again(fake: tuple[Cluster, Kubelets], monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, _ = fake
+    monkeypatch.setattr(engine_module, "PAGE", 2)
+    engine = engine_of()
+    engine.submit([ask(number, cpu=0.1) for number in range(5)])
     cluster.requests.clear()
     cluster.faults.append(Fault("GET", "/pods$", 410, "too old", "Expired"))
     assert len(engine.list()) == 5 and len([one for one in cluster.requests if "GET" in one]) == 4
@@ -302,8 +365,8 @@ def test_lists_have_pages_and_begin_again_when_they_are_too_old(
         engine.list()
 
 
-def test_a_watch_that_is_too_old_begins_with_a_list(world: tuple[Cluster, Kubelets]) -> None:
-    cluster, kubelets = world
+def test_a_watch_that_is_too_old_begins_with_a_list(fake: tuple[Cluster, Kubelets]) -> None:
+    cluster, kubelets = fake
     engine = engine_of()
     ids = engine.submit([ask(1)])
     with watched(engine) as told:
@@ -318,8 +381,8 @@ def test_a_watch_that_is_too_old_begins_with_a_list(world: tuple[Cluster, Kubele
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_an_api_server_that_refuses_for_now_is_away(world: tuple[Cluster, Kubelets], status: int) -> None:
-    cluster, _ = world
+def test_an_api_server_that_refuses_for_now_is_away(fake: tuple[Cluster, Kubelets], status: int) -> None:
+    cluster, _ = fake
     engine = engine_of()
     cluster.faults.append(Fault("GET", "/pods", status, "slow down"))
     with pytest.raises(EngineAwayError, match="slow down"):
@@ -330,8 +393,8 @@ def test_an_api_server_that_refuses_for_now_is_away(world: tuple[Cluster, Kubele
     assert engine.list() == []
 
 
-def test_an_answer_that_is_lost_leaves_a_whole_pod(world: tuple[Cluster, Kubelets]) -> None:
-    cluster, _ = world
+def test_an_answer_that_is_lost_leaves_a_whole_pod(fake: tuple[Cluster, Kubelets]) -> None:
+    cluster, _ = fake
     engine = engine_of()
     cluster.faults.append(Fault("POST", "/pods", 0, after=True))
     with pytest.raises(EngineAwayError, match="does not answer"):
@@ -345,8 +408,8 @@ def test_an_answer_that_is_lost_leaves_a_whole_pod(world: tuple[Cluster, Kubelet
     assert set(seen_by(engine)) == set(seen) and len(cluster.names("pods")) == 2
 
 
-def test_half_a_pod_that_cannot_become_whole_is_removed(world: tuple[Cluster, Kubelets]) -> None:
-    cluster, _ = world
+def test_half_a_pod_that_cannot_become_whole_is_removed(fake: tuple[Cluster, Kubelets]) -> None:
+    cluster, _ = fake
     engine = engine_of()
     cluster.faults.append(Fault("POST", "/secrets", 503, times=3))
     with pytest.raises(EngineAwayError):
@@ -355,7 +418,7 @@ def test_half_a_pod_that_cannot_become_whole_is_removed(world: tuple[Cluster, Ku
     wait_for(lambda: [*engine.list()] and not cluster.names("pods"), 20, "the pod being removed")
 
 
-def test_refusals_have_the_words_of_the_server(world: tuple[Cluster, Kubelets]) -> None:
+def test_refusals_have_the_words_of_the_server(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
     cluster.pods_max = 0
     with pytest.raises(EngineFatalError, match=r"create pods in namespace streams: .*exceeded quota: small"):
@@ -376,14 +439,15 @@ def test_refusals_have_the_words_of_the_server(world: tuple[Cluster, Kubelets]) 
     with pytest.raises(EngineFatalError, match=r"read pods in namespace streams: .*cannot list"):
         engine_of().list()
     cluster.forbidden = set()
-    cluster.namespaces.remove(NAMESPACE)
-    with pytest.raises(EngineFatalError, match='namespaces "streams" not found; make the namespace'):
-        engine_of().submit([ask(1)])
+    with pytest.raises(EngineFatalError, match='cannot create resource "pods" in API group "" in the namespace "nowhe'):
+        engine_of(namespace="nowhere").submit([ask(1)])
+    with pytest.raises(EngineFatalError, match='namespaces "nowhere" not found; make the namespace'):
+        engine_of(context="operator", namespace="nowhere").submit([ask(1)])
     with pytest.raises(EngineAwayError, match="Unauthorized; log in again"):
         engine_of(context="strange").list()
 
 
-def test_check_names_what_is_missing(world: tuple[Cluster, Kubelets]) -> None:
+def test_check_names_what_is_missing(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
 
     def wrong(engine: KubernetesEngine) -> list[str]:
@@ -394,18 +458,19 @@ def test_check_names_what_is_missing(world: tuple[Cluster, Kubelets]) -> None:
     assert [one.cpu for one in engine_of().node_sizes()] == [4.0]
     assert engine_of().reach() == ("127.0.0.1",)
     [bad] = wrong(engine_of(context="no-such"))
-    assert "'no-such', but the kubeconfig has strange, test" in bad
+    assert "'no-such', but the kubeconfig has operator, strange, test" in bad
     cluster.forbidden = {"create secrets", "list nodes"}
     [bad] = wrong(engine_of())
     assert "you may not create secrets in namespace streams" in bad
     assert engine_of().node_sizes() == []
     cluster.forbidden = set()
-    cluster.namespaces.remove(NAMESPACE)
-    assert any("make the namespace" in one for one in wrong(engine_of()))
+    assert any("make the namespace" in one for one in wrong(engine_of(context="operator", namespace="nowhere")))
+    [rights, pod] = wrong(engine_of(namespace="nowhere"))
+    assert "you may not create pods, delete pods" in rights and 'in the namespace "nowhere"' in pod
 
 
 def test_in_a_pod_the_service_account_is_used(
-    world: tuple[Cluster, Kubelets], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: tuple[Any, Kubelets], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, _ = world
     account = tmp_path / "account"

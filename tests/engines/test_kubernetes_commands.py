@@ -1,96 +1,36 @@
-"""`heron` on a Kubernetes of the tests' own: set up, checked, submitted to, looked at, struck, drained, killed."""
+"""`heron` on a Kubernetes: set up, checked, submitted to, looked at, struck, drained, killed.
+
+It is one of the tests' own, and by `make engines` the real control plane as well.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import yaml
 
-from tests.support import fish
-from tests.support.command import REPO
+from tests.engines.conftest import World
 from tests.support.hosts import needs_hosts
-from tests.support.kubernetes import Cluster, kubernetes
-from tests.support.kubernetes_node import IMAGE, Kubelets
+from tests.support.kubernetes_client import PATIENCE_S, Client, ids
+from tests.support.kubernetes_node import IMAGE
 from tests.support.pages import DOCS, PageRun
 from tests.support.waiting import wait_for
 
 pytestmark = [needs_hosts, pytest.mark.slow, pytest.mark.timeout(240)]
 heavy = pytest.mark.heavy
-PATIENCE_S = 90.0
-SMALL = {"packing": "instance_ram_bytes: 100MB\ninstance_cpu: 0.1\n"}
-SOON = "renew_s: 1\nfence_s: 6\nlost_s: 12\npermit_s: 30\npoll_s: 0.5\n"
-
-
-class Client:
-    """`heron` with cluster "k8s" on the tests' Kubernetes."""
-
-    def __init__(self, cluster: Cluster, kubelets: Kubelets, folder: Path) -> None:
-        self.cluster, self.kubelets, self.folder = cluster, kubelets, folder
-        self.conf = folder / "client" / "conf" / "k8s"
-        self.home = folder / "home"
-        self.env = {**os.environ, **cluster.env, "HERON_HOME": str(self.home)}
-        self.env |= {"HERON_CONFIG_HOME": str(folder / "client"), "PYTHONPATH": str(REPO), "COLUMNS": "200"}
-        self.env.pop("HERON_CONF", None)
-        self.program = folder / "fish.py"
-        shutil.copy(fish.__file__, self.program)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "heronpy.cli", *words]
-        return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def run(self, *words: str, code: int = 0) -> str:
-        """What it prints."""
-        process = self.start(*words)
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == code, f"{words}: {process.returncode}\n{out}\n{err}\n{self.scheduler_log()}"
-        return out + err
-
-    def scheduler_log(self) -> str:
-        return "\n".join(one.read_text()[-3000:] for one in self.home.rglob("scheduler.log"))
-
-    def init(self) -> None:
-        self.run("cluster", "init", "k8s", "--engine", "kubernetes")
-        rooms = {**SMALL, "kubernetes": f"image: {IMAGE}\n", "engine": SOON}
-        for room, text in rooms.items():
-            with open(self.conf / f"{room}.yaml", "a", encoding="utf-8") as file:
-                file.write(text)
-        engine = self.conf / "engine.yaml"
-        engine.write_text(engine.read_text().replace('"/usr/local/bin/python3"', json.dumps(sys.executable)))
-
-    def placed(self) -> dict[int, dict[str, Any]]:
-        [row] = json.loads(self.run("list", "k8s", "--json"))
-        return {one["container"]: one for one in row["containers"]}
-
-    def all_run(self, differs: str = "") -> dict[int, dict[str, Any]]:
-        """All containers, once they run, and none is the pod of that name any more."""
-
-        def look() -> dict[int, dict[str, Any]]:
-            found = self.placed()
-            good = all(one["phase"] == "RUNNING" and one["engine_id"] != differs for one in found.values())
-            return found if good else {}
-
-        return wait_for(look, PATIENCE_S, f"all containers running\n{self.scheduler_log()}")
-
-    def nothing_left(self) -> None:
-        for kind in ("pods", "secrets", "poddisruptionbudgets"):
-            wait_for(lambda kind=kind: not self.cluster.names(kind), PATIENCE_S, f"no {kind}")
-        wait_for(lambda: not self.kubelets.pods, PATIENCE_S, "no process")
 
 
 @pytest.fixture
-def k8s(tmp_path: Path) -> Iterator[Client]:
-    with kubernetes() as (cluster, kubelets):
+def k8s(make_kubernetes: World, tmp_path: Path) -> Iterator[Client]:
+    with make_kubernetes() as (cluster, kubelets):
         found = Client(cluster, kubelets, tmp_path)
         yield found
         if found.conf.exists():
@@ -143,7 +83,11 @@ def test_the_manifest_holds_the_clusters_settings(k8s: Client) -> None:
 def test_what_kubernetes_cannot_run_is_refused_before_anything_is_submitted(k8s: Client) -> None:
     k8s.init()
     for key, value, words in (
-        ("heron.kubernetes.namespace", "nowhere", 'namespaces "nowhere" not found'),
+        (
+            "heron.kubernetes.namespace",
+            "nowhere",
+            'cannot create resource "pods" in API group "" in the namespace "nowh',
+        ),
         ("heron.packing.instance_ram_bytes", "3GB", "but the largest host has 4 cores"),
     ):
         assert words in k8s.run("submit", "k8s", str(k8s.program), "--config-property", f"{key}={value}", code=2)
@@ -203,19 +147,19 @@ def test_schedulers_are_kept_and_end_with_their_pod(k8s: Client) -> None:
     try:
         k8s.run("submit", "k8s", str(k8s.program))
         before = k8s.all_run()
-        victims = schedulers(k8s)
+        victims = k8s.schedulers()
         assert victims
         for one in victims:
             with suppress(psutil.Error):
                 one.kill()
-        wait_for(lambda: set(schedulers(k8s)) - set(victims), PATIENCE_S, "another scheduler")
+        wait_for(lambda: set(k8s.schedulers()) - set(victims), PATIENCE_S, "another scheduler")
         assert ids(k8s.all_run()) == ids(before)
         keeper.send_signal(signal.SIGTERM)
         out, err = keeper.communicate(timeout=60)
         assert keeper.returncode == 0 and "Started the scheduler of 'fish'" in out, out + err
-        assert not schedulers(k8s) and len(k8s.cluster.names("pods")) == 3
+        assert not k8s.schedulers() and len(k8s.cluster.names("pods")) == 3
         keeper = k8s.start("scheduler", "keep", "k8s")
-        wait_for(lambda: schedulers(k8s), PATIENCE_S, "the scheduler of the next pod")
+        wait_for(lambda: k8s.schedulers(), PATIENCE_S, "the scheduler of the next pod")
         assert ids(k8s.all_run()) == ids(before), "it adopts, and restarts none"
         k8s.run("kill", "k8s", "fish")
         k8s.nothing_left()
@@ -224,26 +168,12 @@ def test_schedulers_are_kept_and_end_with_their_pod(k8s: Client) -> None:
         keeper.communicate(timeout=60)
 
 
-def ids(placed: dict[int, dict[str, Any]]) -> dict[int, str]:
-    return {number: one["engine_id"] for number, one in placed.items()}
-
-
-def schedulers(k8s: Client) -> list[psutil.Process]:
-    """Guardians and schedulers."""
-    found = []
-    for one in psutil.process_iter(["cmdline"]):
-        words = one.info["cmdline"] or []
-        if "heronpy.scheduler" in words and any(str(k8s.home) in word for word in words):
-            found.append(one)
-    return found
-
-
 @heavy
 def test_without_its_scheduler_a_topology_is_killed_on_the_cluster(k8s: Client) -> None:
     k8s.init()
     k8s.run("submit", "k8s", str(k8s.program))
     k8s.all_run()
-    for one in schedulers(k8s):
+    for one in k8s.schedulers():
         with suppress(psutil.Error):
             one.kill()
     assert "3 containers" in k8s.run("kill", "k8s", "fish")

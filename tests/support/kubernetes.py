@@ -1,6 +1,7 @@
 """A small Kubernetes of the tests' own: an API server on loopback with TLS and a token, a scheduler, and controllers.
 
-It knows what the engine uses of pods, secrets, budgets, nodes and namespaces, and does it as the real one does. Nodes are
+It knows what the engine uses of pods, secrets, budgets, nodes and namespaces, and does it as the real one was seen to do it
+(`tests.support.control_plane`). Nodes are
 in `tests.support.kubernetes_node`: their kubelets run pods as processes.
 """
 
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 import ssl
 import tempfile
@@ -18,9 +18,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -28,14 +27,17 @@ from urllib.parse import parse_qsl, urlsplit
 import yaml
 
 from heronpy.engines.kubernetes.nodes import quantity
+from tests.support.certificates import make_certificates
+from tests.support.waiting import wait_for
 
-TOKEN = "the-token-of-the-tests"
+TOKEN, ADMIN_TOKEN = "the-token-of-the-tests", "the-token-of-the-operator"
 NAMESPACE = "streams"
 KINDS = {"pods": "Pod", "secrets": "Secret", "poddisruptionbudgets": "PodDisruptionBudget", "nodes": "Node"}
+RELEASE = 1, 31
 #: Of nodes that are lost, as fast as a test wants it.
 LOST_S = 0.5
 TICK_S = 0.03
-_PATH = re.compile(r"/(?:api/v1|apis/policy/v1)(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?")
+_PATH = re.compile(r"/(?:api/v1|apis/policy/(v1|v1beta1))(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9])?)?")
 
@@ -74,7 +76,8 @@ def timestamp(wall: float) -> str:
 class Cluster:
     """All objects, and what happens to them; `env` is what the engine needs to reach it."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: tuple[int, int] = RELEASE) -> None:
+        self.release = release
         self.folder = Path(tempfile.mkdtemp(prefix="hpk-", dir="/tmp"))
         self.changed = threading.Condition(threading.RLock())
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -107,13 +110,23 @@ class Cluster:
             "kind": "Config",
             "current-context": "test",
             "clusters": [{"name": "fake", "cluster": server}],
-            "users": [{"name": "me", "user": {"token": TOKEN}}, {"name": "stranger", "user": {"token": "wrong"}}],
+            "users": [
+                {"name": "me", "user": {"token": TOKEN}},
+                {"name": "stranger", "user": {"token": "wrong"}},
+                {"name": "operator", "user": {"token": ADMIN_TOKEN}},
+            ],
             "contexts": [
                 {"name": "test", "context": {"cluster": "fake", "user": "me", "namespace": NAMESPACE}},
                 {"name": "strange", "context": {"cluster": "fake", "user": "stranger", "namespace": NAMESPACE}},
+                {"name": "operator", "context": {"cluster": "fake", "user": "operator", "namespace": NAMESPACE}},
             ],
         }
         self.kubeconfig.write_text(yaml.safe_dump(config))
+
+    @property
+    def tells_disruption(self) -> bool:
+        """Why a pod is ended is told since release 1.26 only."""
+        return self.release >= (1, 26)
 
     @property
     def url(self) -> str:
@@ -202,6 +215,8 @@ class Cluster:
     # ---- what others do ------------------------------------------------------------------------
     def condition(self, name: str, reason: str, message: str = "") -> None:
         """The cluster is going to end a pod."""
+        if not self.tells_disruption:
+            return
 
         def by(pod: dict[str, Any]) -> None:
             told = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
@@ -210,9 +225,16 @@ class Cluster:
         self.change("pods", name, by)
 
     def evict(self, name: str) -> None:
-        """As `kubectl drain` does."""
+        """As `kubectl drain` does, which tries again while the budget refuses."""
+        wait_for(self._may_evict, 20.0, f"the budget letting {name} go")
         self.condition(name, "EvictionByEvictionAPI", "Eviction API: evicting")
         self.delete("pods", name, None)
+
+    def _may_evict(self) -> bool:
+        """One budget, as there is one topology in a test that evicts."""
+        ready = [one for one in self.all("pods") if {"type": "Ready", "status": "True"} in one["status"]["conditions"]]
+        least = [one["spec"]["minAvailable"] for one in self.all("poddisruptionbudgets")]
+        return len(ready) > max(least, default=0)
 
     def delete(self, kind: str, name: str, grace_s: int | None) -> dict[str, Any]:
         """Graceful for a pod that has a node; forced with 0."""
@@ -413,7 +435,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.cluster = cluster
         self.connections: set[Any] = set()
-        _make_certificates(cluster.folder)
+        make_certificates(cluster.folder)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.load_cert_chain(cluster.folder / "ca.pem", cluster.folder / "ca.key")
 
@@ -462,7 +484,7 @@ class _Handler(BaseHTTPRequestHandler):
         cluster.requests.append(f"{self.command} {self.path}")
         try:
             scheme, _, token = (self.headers.get("authorization") or "").partition(" ")
-            if (scheme.lower(), token) != ("bearer", TOKEN):
+            if scheme.lower() != "bearer" or token not in (TOKEN, ADMIN_TOKEN):
                 raise RefusedError(401, "Unauthorized", "Unauthorized")
             fault = self._fault(cluster, url.path)
             if fault is not None and not fault.after:
@@ -470,7 +492,7 @@ class _Handler(BaseHTTPRequestHandler):
             if query.get("watch"):
                 self._watch(cluster, query)
                 return
-            found = self._do(cluster, url.path, query, body)
+            found = self._do(cluster, url.path, query, body, token == ADMIN_TOKEN)
             if fault is not None:
                 self.close_connection = True
                 self.connection.shutdown(2)
@@ -494,19 +516,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def _do(self, cluster: Cluster, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
+    def _do(self, cluster: Cluster, path: str, query: dict[str, str], body: dict[str, Any], all_allowed: bool) -> Any:
         if path == "/version":
-            return {"major": "1", "minor": "31+", "gitVersion": "v1.31.0-fake"}
+            major, minor = cluster.release
+            return {"major": str(major), "minor": f"{minor}+", "gitVersion": f"v{major}.{minor}.0-fake"}
         if path.endswith("selfsubjectaccessreviews"):
             asked = body["spec"]["resourceAttributes"]
             kind = "/".join(part for part in (asked["resource"], asked["subresource"]) if part)
-            return {"status": {"allowed": f"{asked['verb']} {kind}" not in cluster.forbidden}}
+            here = asked.get("namespace") == NAMESPACE and f"{asked['verb']} {kind}" not in cluster.forbidden
+            return {"status": {"allowed": all_allowed or here}}
         match = _PATH.fullmatch(path)
-        if match is None or match[2] not in KINDS:
+        known = {"v1": cluster.release >= (1, 21), "v1beta1": cluster.release < (1, 25), None: True}
+        if match is None or match[3] not in KINDS or not known[match[1]]:
             raise RefusedError(404, "NotFound", "the server could not find the requested resource")
-        namespace, kind, name, part = match[1] or "", match[2], match[3], match[4]
+        namespace, kind, name, part = match[2] or "", match[3], match[4], match[5]
         verb = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete", "PATCH": "patch"}[self.command]
-        if f"{verb} {kind}" in cluster.forbidden:
+        if not all_allowed and (namespace not in ("", NAMESPACE) or f"{verb} {kind}" in cluster.forbidden):
             said = f'{kind} is forbidden: User "me" cannot {verb} resource "{kind}" in API group "" in the namespace'
             raise RefusedError(403, "Forbidden", f'{said} "{namespace}"', kind)
         if verb == "create":
@@ -521,7 +546,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = cluster.get(kind, name)
         if found is None:
             raise RefusedError(404, "NotFound", f'{kind} "{name}" not found', kind)
-        return cluster.log_of(name)[-int(query.get("limitBytes", 1 << 20)) :] if part == "log" else found
+        return log_part(cluster.log_of(name), query) if part == "log" else found
 
     def _watch(self, cluster: Cluster, query: dict[str, str]) -> None:
         self.send_response(200)
@@ -552,6 +577,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
+def log_part(log: bytes, query: dict[str, str]) -> bytes:
+    """As a kubelet answers: of the last `tailLines` lines the first `limitBytes` bytes."""
+    lines = log.splitlines(keepends=True)
+    if "tailLines" in query:
+        lines = lines[len(lines) - min(len(lines), int(query["tailLines"])) :]
+    return b"".join(lines)[: int(query.get("limitBytes", len(log)))]
+
+
 def _selected(found: dict[str, Any], selector: str) -> bool:
     labels = found["metadata"].get("labels", {})
     rules = [one.partition("=") for one in selector.split(",") if one]
@@ -573,41 +606,14 @@ def _page(cluster: Cluster, kind: str, query: dict[str, str]) -> dict[str, Any]:
     return {"kind": "List", "metadata": metadata, "items": found[at : at + limit]}
 
 
-def _make_certificates(folder: Path) -> None:
-    """A certificate of loopback that is its own authority."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fake")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "ca.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    descriptor = os.open(folder / "ca.key", os.O_WRONLY | os.O_CREAT, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(text)
-
-
 @contextmanager
-def kubernetes(nodes: int = 2, cpu: str = "4", memory: str = "2Gi") -> Iterator[tuple[Cluster, Any]]:
+def kubernetes(
+    nodes: int = 2, cpu: str = "4", memory: str = "2Gi", release: tuple[int, int] = RELEASE
+) -> Iterator[tuple[Cluster, Any]]:
     """A cluster with nodes, whose kubelets run pods as processes."""
     from tests.support.kubernetes_node import Kubelets
 
-    cluster = Cluster()
+    cluster = Cluster(release)
     kubelets = Kubelets(cluster)
     try:
         for number in range(1, nodes + 1):

@@ -1,14 +1,12 @@
 """Kubelets that run pods as processes of this machine: each pod has its own processes, mounts, /tmp and /run.
 
-Only root can make these namespaces. What a pod mounts is as Kubernetes makes it: secrets are links on a read-only file
-system, folders of its own are writable for everybody. `HERON_HOST` is the node's name; the network is this machine's.
+Only root can make these namespaces. What a pod mounts is in `tests.support.kubernetes_mounts`. `HERON_HOST` is the
+node's name; the network is this machine's.
 """
 
 from __future__ import annotations
 
-import base64
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -18,11 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
 from heronpy.engines.contract import EngineError
 from heronpy.procs.linux import children_of, die_with_parent
+from tests.support import kubernetes_mounts as mounts
 
 IMAGE = "registry.test/heronpy:1"
 LOG_END = 2048
@@ -65,10 +65,14 @@ class Kubelets:
     pods: dict[str, Running] = field(default_factory=dict)
     #: Why a pod of a uid cannot start.
     refuses: str = ""
+    #: Names that pods know besides those of this machine, with their addresses: there is no DNS.
+    hosts: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._over = threading.Event()
         self._lost: set[str] = set()
+        #: What was said of each pod last: the API server adds to it.
+        self._told: dict[str, tuple[str, dict[str, Any]]] = {}
         self.cluster.log_of = self.log
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -95,6 +99,12 @@ class Kubelets:
 
     def of_node(self, name: str) -> list[Running]:
         return [one for one in self.pods.values() if one.node == name and one.process.poll() is None]
+
+    def command_in(self, name: str, *argv: str) -> list[str]:
+        """The command line that runs something in a pod, as `kubectl exec` does."""
+        first = self.pods[name].first
+        env = Path(f"/proc/{first}/environ").read_bytes().decode().rstrip("\0").split("\0")
+        return ["nsenter", "-t", str(first), "-m", "-p", "-u", "-r", "-w", "--", "env", "-i", *env, *argv]
 
     def log(self, name: str) -> bytes:
         with suppress(KeyError, OSError):
@@ -136,7 +146,10 @@ class Kubelets:
         if running is not None and deleted and running.process.poll() is None:
             self._end(running, pod["metadata"]["deletionGracePeriodSeconds"])
         if running is not None and not over and running.process.poll() is not None:
-            self._report(running)
+            if pod["spec"].get("restartPolicy") == "Always" and not deleted:
+                self._start(pod)
+            else:
+                self._report(running)
         elif deleted and (running is None or running.process.poll() is not None):
             self._remove(name)
 
@@ -149,39 +162,21 @@ class Kubelets:
         if container["image"] not in self.images:
             self._wait(name, "ImagePullBackOff", f'Back-off pulling image "{container["image"]}"')
             return
-        secrets = {
-            one["name"]: self.cluster.get("secrets", one["secret"]["secretName"])
-            for one in spec["volumes"]
-            if "secret" in one
-        }
-        if not all(secrets.values()):
+        folder = self.cluster.folder / pod["metadata"]["uid"]
+        folder.mkdir(exist_ok=True)
+        folders = mounts.folders_of(pod, folder, self.cluster.get)
+        if folders is None:
             self._wait(name, "ContainerCreating", "")
             return
-        folder = self.cluster.folder / pod["metadata"]["uid"]
-        folder.mkdir()
-        script = ["mount --make-rprivate / && mount -t tmpfs -o mode=755 tmpfs /run || exit 125"]
-        for mount in container["volumeMounts"]:
-            at, [volume] = mount["mountPath"], [one for one in spec["volumes"] if one["name"] == mount["name"]]
-            script.append(f"mkdir -p {shlex.quote(at)} || exit 125")
-            if "secret" in volume:
-                found = secrets[volume["name"]]
-                assert found is not None
-                script.append(_mounted(at, found["data"], volume["secret"]["defaultMode"], folder))
-            else:
-                own = folder / volume["name"]
-                own.mkdir()
-                own.chmod(0o777)
-                script.append(f"mount --bind {shlex.quote(str(own))} {shlex.quote(at)} || exit 125")
+        server = urlsplit(self.cluster.url)
         env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+        env |= {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
         for one in container["env"]:
-            env[one["name"]] = one.get("value") or spec["nodeName"]
-        argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
-        # As the manifest asks for it: nothing but volumes can be written, and root has no rights of its own.
-        script += ["mount -o remount,bind,ro / || exit 125", "cd /"]
-        bare = "exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs"
-        argv += ["\n".join([*script, f'{bare} -- "$@"']), "sh", *container["command"]]
+            env[one["name"]] = spec["nodeName"] if "valueFrom" in one else one["value"]
+        argv = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+        argv += [mounts.script(pod, folders, self.hosts), "sh", *container["command"]]
         parent = os.getpid()
-        with open(folder / "log", "wb") as log:
+        with open(folder / "log", "ab") as log:
             process = subprocess.Popen(
                 argv,
                 env=env,
@@ -237,12 +232,18 @@ class Kubelets:
 
     def _status(self, name: str, phase: str, state: dict[str, Any], reason: str = "", message: str = "") -> None:
         found = self.cluster.get("pods", name)
-        told = [{"name": "heron", "state": state}]
-        if found is None or (found["status"].get("containerStatuses"), found["status"]["phase"]) == (told, phase):
+        if found is None or (self._told.get(name) == (phase, state) and found["status"]["phase"] == phase):
             return
+        self._told[name] = phase, state
+        [container] = found["spec"]["containers"]
+        rest = {"image": container["image"], "imageID": "", "restartCount": 0, "ready": "running" in state}
+        told = [{"name": container["name"], "state": state, **rest}]
 
         def by(pod: dict[str, Any]) -> None:
-            pod["status"] |= {"phase": phase, "containerStatuses": told}
+            ready = {"type": "Ready", "status": "True" if "running" in state else "False"}
+            others = [one for one in pod["status"].get("conditions", []) if one["type"] != "Ready"]
+            # A budget counts pods that are ready.
+            pod["status"] |= {"phase": phase, "containerStatuses": told, "conditions": [*others, ready]}
             if reason:
                 pod["status"] |= {"reason": reason, "message": message}
 
@@ -253,23 +254,9 @@ class Kubelets:
         self._forget(name)
 
     def _forget(self, name: str) -> None:
+        self._told.pop(name, None)
         running = self.pods.pop(name, None)
         if running is not None:
             running.process.kill()
             running.process.wait()
             shutil.rmtree(running.folder, ignore_errors=True)
-
-
-def _mounted(at: str, data: dict[str, str], mode: int, folder: Path) -> str:
-    """A secret as Kubernetes mounts it: files by way of two links, read-only."""
-    source = folder / "secret"
-    source.mkdir(mode=0o700)
-    lines = [f"mount -t tmpfs -o mode=755 secret {at}", f"mkdir {at}/..1", f"ln -s ..1 {at}/..data"]
-    for name, text in data.items():
-        (source / name).write_bytes(base64.b64decode(text))
-        lines += [
-            f"cp {source}/{name} {at}/..1/{name}",
-            f"chmod {mode:o} {at}/..1/{name}",
-            f"ln -s ..data/{name} {at}/{name}",
-        ]
-    return " && ".join([*lines, f"mount -o remount,ro {at}"]) + " || exit 125"

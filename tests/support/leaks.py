@@ -13,6 +13,8 @@ import psutil
 
 #: Things end on their own a moment after the test; after this they are leaks.
 PATIENCE_S = 10.0
+#: How the folder of `tests.support.control_plane` begins.
+CONTROL_PLANE = "/tmp/heron-control-plane-"
 #: Library-wide descriptors that are opened on first use and stay.
 _HARMLESS = ("anon_inode:", "/dev/", "/proc/", "/sys/", "/memfd:")
 
@@ -85,8 +87,9 @@ def _children() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            # multiprocessing's helper lives as long as the test run.
-            if "resource_tracker" not in " ".join(child.cmdline()):
+            # multiprocessing's helper and a control plane live as long as the test run.
+            line = " ".join(child.cmdline())
+            if "resource_tracker" not in line and CONTROL_PLANE not in line:
                 found.append(child)
         except psutil.Error:
             continue

@@ -14,8 +14,8 @@ from heronpy.engines.kubernetes.pods import PodOptions, pod
 from heronpy.engines.kubernetes.rights import NEEDED
 from heronpy.engines.kubernetes.seen import of, text
 
-#: The oldest release with budgets of version 1.
-RELEASE_MIN = (1, 21)
+#: The oldest release that this was run on.
+RELEASE_MIN = (1, 20)
 
 
 def check(

@@ -51,7 +51,8 @@ TIDIED_MAX = 50
 SECRET_TRIES = 3
 #: A container that is missing for so long is not being replaced.
 FEWER_S = 60.0
-_TAIL_BYTES = 4096
+_TAIL_LINES, _TAIL_BYTES = 50, 4096
+_LOG_BYTES = 1 << 20
 
 
 class KubernetesEngine:
@@ -76,14 +77,14 @@ class KubernetesEngine:
         self._listed = 0, ""
         #: What may be a pod without its secret, which can never start, and since when.
         self._halves: dict[str, tuple[Request, float]] = {}
-        self._has_budgets = True
+        #: Versions of budgets that the server may know; 1.21 has the first, 1.20 the second alone.
+        self._policies = ["v1", "v1beta1"]
         #: Of the disruption budget, and since when there are fewer.
         self._containers = 0
         self._fewer_since: float | None = None
 
     def _path(self, kind: str = "pods", name: str = "") -> str:
-        group = "/apis/policy/v1" if kind == "poddisruptionbudgets" else "/api/v1"
-        return f"{group}/namespaces/{self._api.namespace}/{kind}" + (f"/{name}" if name else "")
+        return f"/api/v1/namespaces/{self._api.namespace}/{kind}" + (f"/{name}" if name else "")
 
     # ---- what is asked for ------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
@@ -168,16 +169,21 @@ class KubernetesEngine:
         count = len({container for container, _, _ in alive})
         self._fewer_since = (self._fewer_since or now) if count < self._containers else None
         is_less = self._fewer_since is not None and now - self._fewer_since >= FEWER_S
-        if not alive or not self._has_budgets or not (again or is_less):
+        if not alive or not self._policies or not (again or is_less):
             return  # the last pod takes it along
         self._containers = count if is_less else max(count, self._containers)
-        wanted = budget(self._topology_id, self._containers, [one[1:] for one in alive])
-        path = self._path("poddisruptionbudgets", budget_name(self._topology_id))
-        try:
-            self._api.call("PATCH", path, {"fieldManager": "heronpy", "force": "true"}, wanted, APPLIED)
-        except GoneError:
-            self._has_budgets = False
-        except EngineError:
+        while self._policies:
+            [version, *older] = self._policies
+            wanted = budget(self._topology_id, self._containers, [one[1:] for one in alive], version)
+            space = f"/apis/{wanted['apiVersion']}/namespaces/{self._api.namespace}"
+            path = f"{space}/poddisruptionbudgets/{budget_name(self._topology_id)}"
+            try:
+                self._api.call("PATCH", path, {"fieldManager": "heronpy", "force": "true"}, wanted, APPLIED)
+            except GoneError:
+                self._policies = older
+                continue
+            except EngineError:
+                pass  # the next submission asks again
             return
 
     # ---- what is seen -----------------------------------------------------------------------------
@@ -255,9 +261,11 @@ class KubernetesEngine:
         """The end of its log, as long as the pod is there, else what its status kept of it."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""
-        query: dict[str, str | int] = {"container": CONTAINER, "tailLines": 50, "limitBytes": _TAIL_BYTES}
+        # The limit cuts off the end: it is there for lines without one.
+        query: dict[str, str | int] = {"container": CONTAINER, "tailLines": _TAIL_LINES, "limitBytes": _LOG_BYTES}
         try:
-            return self._api.text("GET", f"{self._path(name=engine_id)}/log", query).decode(errors="replace")
+            found = self._api.text("GET", f"{self._path(name=engine_id)}/log", query)
+            return found[-_TAIL_BYTES:].decode(errors="replace")
         except EngineError:
             with self._lock:
                 return self._known.printed(engine_id)

@@ -221,13 +221,13 @@ def secret(request: Request, pod_uid: str) -> dict[str, Any]:
     }
 
 
-def budget(topology_id: str, containers: int, pods: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def budget(topology_id: str, containers: int, pods: Iterable[tuple[str, str]], version: str = "v1") -> dict[str, Any]:
     """Evictions take one container at a time; `pods`: names and uids of those that live, which own it.
 
     Bare pods have no controller that says how many there should be, so the number is that of those that must stay.
     """
     return {
-        "apiVersion": "policy/v1",
+        "apiVersion": f"policy/{version}",
         "kind": "PodDisruptionBudget",
         "metadata": {
             "name": budget_name(topology_id),

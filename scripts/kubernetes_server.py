@@ -1,0 +1,172 @@
+"""Builds a Kubernetes control plane from Debian's source package, for the tests of `make engines`.
+
+    python scripts/kubernetes_server.py           # prints the folder with its programs; the first time takes minutes
+
+No package of Debian has the server. So its source is fetched by apt, whose signatures vouch for it, and built with
+Debian's Go, into `${XDG_CACHE_HOME:-~/.cache}/heronpy-engines`. With HERON_ENGINES set, the programs of that folder are
+used as they are, so another release can be tried.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+#: Built here; the others come with Debian's packages.
+BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+#: Program and package.
+INSTALLED = {"etcd": "etcd-server", "kubectl": "kubernetes-client"}
+NEEDED_TO_BUILD = {"go": "golang-go", "dpkg-source": "dpkg-dev"}
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+SOURCES = f"""\
+deb-src [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main
+deb-src [signed-by={KEYRING}] http://deb.debian.org/debian-security bookworm-security main
+"""
+PACKAGE = "k8s.io/kubernetes"
+#: One says what `--version` prints, the other what the API server answers.
+VERSION_PACKAGES = (f"{PACKAGE}/vendor/k8s.io/component-base/version", f"{PACKAGE}/vendor/k8s.io/client-go/pkg/version")
+#: What the API's description is made from, as the source's makefiles do it.
+DESCRIBED = re.compile(rb"^// *\+k8s:openapi-gen=", re.MULTILINE)
+NOT_DESCRIBED = ("vendor/k8s.io/code-generator", "vendor/k8s.io/sample-apiserver")
+
+
+class CannotError(Exception):
+    """One sentence: what is missing, and what to do."""
+
+
+def folder() -> Path:
+    """Of what is built."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "heronpy-engines"
+
+
+def run(*argv: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    """A command whose output is for people, so it goes to stderr."""
+    done = subprocess.run(argv, cwd=cwd, env=env, stdout=sys.stderr.fileno(), check=False)
+    if done.returncode:
+        raise CannotError(f"{' '.join(argv[:4])} failed with status {done.returncode}; its own words are above")
+
+
+def install(wanted: dict[str, str]) -> None:
+    """The packages of programs that are not there."""
+    packages = [package for program, package in wanted.items() if shutil.which(program) is None]
+    if not packages:
+        return
+    if os.getuid() != 0 or shutil.which("apt-get") is None:
+        raise CannotError(f"these packages of Debian are missing, and only root can install them: {' '.join(packages)}")
+    tell(f"installing {' '.join(packages)}")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run("apt-get", "-qq", "update", env=quiet)
+    run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, env=quiet)
+
+
+def fetch(into: Path) -> Path:
+    """The source below `into`, by way of package lists of our own: those of this machine stay as they are."""
+    if not KEYRING.exists():
+        raise CannotError(f"{KEYRING} is missing: the source is fetched and built on Debian 12; or set HERON_ENGINES")
+    lists = into / "lists"
+    shutil.rmtree(into, ignore_errors=True)
+    (lists / "partial").mkdir(parents=True)
+    (into / "sources.list").write_text(SOURCES)
+    options = [
+        "-qq",
+        *("-o", f"Dir::Etc::SourceList={into / 'sources.list'}", "-o", "Dir::Etc::SourceParts=/dev/null"),
+        *("-o", f"Dir::State::Lists={lists}", "-o", "APT::Sandbox::User=root"),
+    ]
+    tell("fetching the source package kubernetes")
+    run("apt-get", *options, "update")
+    run("apt-get", *options, "source", "kubernetes", cwd=into)
+    [found] = [one for one in into.glob("kubernetes-*") if one.is_dir()]
+    return found
+
+
+def build(source: Path, into: Path) -> None:
+    """Debian's Go 1.19 builds this release in a GOPATH, which modules would look for elsewhere."""
+    root = source.parent / "go"
+    tree = root / "src" / "k8s.io" / "kubernetes"
+    tree.parent.mkdir(parents=True)
+    tree.symlink_to(source, target_is_directory=True)
+    release = source.name.rpartition("really")[2].removeprefix("kubernetes-")
+    major, minor = release.split(".")[:2]
+    told = {"gitVersion": f"v{release}", "gitMajor": major, "gitMinor": minor}
+    names = [f"-X {package}.{key}={value}" for package in VERSION_PACKAGES for key, value in told.items()]
+    flags = " ".join(["-s", "-w", *names])
+    env = {
+        **os.environ,
+        "GOPATH": str(root),
+        "GOCACHE": str(source.parent / "cache"),
+        "GO111MODULE": "off",
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "",
+    }
+    made = source.parent / "bin"
+    made.mkdir()
+    tell(f"building Kubernetes {release}; two cores take about ten minutes")
+    describe_api(tree, env)
+    packages = [f"{PACKAGE}/cmd/{one}" for one in BUILT]
+    run("go", "build", "-ldflags", flags, "-o", f"{made}/", *packages, cwd=tree, env=env)
+    shutil.rmtree(into, ignore_errors=True)
+    # One rename, so that a folder with programs is one with all of them.
+    made.rename(into)
+
+
+def describe_api(tree: Path, env: dict[str, str]) -> None:
+    """The one generated file that the source does not have: what the fields of all objects are."""
+    generator = tree.resolve().parent / "openapi-gen"
+    run("go", "build", "-o", str(generator), f"{PACKAGE}/vendor/k8s.io/kube-openapi/cmd/openapi-gen", cwd=tree, env=env)
+    folders = set()
+    for top in ("vendor/k8s.io", "pkg", "cmd", "plugin"):
+        # Not Path.rglob, which does not follow links: the packages below vendor are some.
+        for folder, _, names in os.walk(tree / top, followlinks=True):
+            at = Path(folder).relative_to(tree)
+            if not str(at).startswith(NOT_DESCRIBED) and any(
+                DESCRIBED.search((Path(folder) / name).read_bytes()) for name in names if name.endswith(".go")
+            ):
+                folders.add(f"{PACKAGE}/{at}")
+    run(
+        str(generator),
+        *("-i", ",".join(sorted(folders)), "-p", f"{PACKAGE}/pkg/generated/openapi", "-O", "zz_generated.openapi"),
+        *("-h", "hack/boilerplate/boilerplate.generatego.txt", "-r", str(generator.with_name("violations"))),
+        cwd=tree,
+        env=env,
+    )
+
+
+def tell(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def prepare() -> Path:
+    """The folder with the programs, which are there when this returns."""
+    install(INSTALLED)
+    given = os.environ.get("HERON_ENGINES")
+    if given:
+        missing = [one for one in BUILT if not os.access(Path(given) / one, os.X_OK)]
+        if missing:
+            raise CannotError(f"HERON_ENGINES is {given}, which has no program {missing[0]}")
+        return Path(given).absolute()
+    found = folder() / "kubernetes"
+    if not found.exists():
+        install(NEEDED_TO_BUILD)
+        work = folder() / "work"
+        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        build(fetch(work), found)
+        shutil.rmtree(work)
+    return found
+
+
+def main() -> int:
+    try:
+        print(prepare())
+    except CannotError as error:
+        tell(f"error: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""What only the real control plane of Kubernetes can show: `make engines` runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from heronpy.engines.contract import Ended
+from tests.engines.test_kubernetes_cluster import all_ended, all_run, ask, engine_of, watched, when
+from tests.support.control_plane import ControlPlane
+from tests.support.hosts import needs_hosts
+from tests.support.kubernetes_client import PATIENCE_S, PROGRAM, Client, ids
+from tests.support.kubernetes_node import Kubelets
+from tests.support.kubernetes_real import RealCluster, kubectl, real_kubernetes
+from tests.support.waiting import wait_for
+
+pytestmark = [needs_hosts, pytest.mark.engines, pytest.mark.timeout(400)]
+APISERVER = "kube-apiserver"
+
+
+@pytest.fixture
+def real(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RealCluster, Kubelets]]:
+    with real_kubernetes(plane) as (cluster, kubelets):
+        monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
+        yield cluster, kubelets
+
+
+@pytest.fixture
+def k8s(real: tuple[RealCluster, Kubelets], tmp_path: Path) -> Iterator[Client]:
+    found = Client(*real, tmp_path)
+    yield found
+    if found.conf.exists():
+        found.start("kill", "k8s", "fish").communicate(timeout=120)
+
+
+# ---- the engine --------------------------------------------------------------------------------
+def test_what_belongs_to_a_pod_goes_with_it(real: tuple[RealCluster, Kubelets]) -> None:
+    cluster, _ = real
+    engine = engine_of()
+    ids_ = engine.submit([ask(1), ask(2)])
+    when(engine, all_run, "both running")
+    kubectl(cluster, "delete", "pod", ids_[1, 1], "--wait=false")
+    wait_for(lambda: cluster.names("secrets") == [ids_[2, 1]], 30, "the secret of the deleted pod gone")
+    assert len(cluster.names("poddisruptionbudgets")) == 1, "the other pod owns it, too"
+    kubectl(cluster, "delete", "pod", ids_[2, 1], "--wait=false")
+    for kind in ("pods", "secrets", "poddisruptionbudgets"):
+        wait_for(lambda kind=kind: not cluster.names(kind), 30, f"no {kind}")
+
+
+def test_a_node_that_is_removed_confirms_nothing(
+    real: tuple[RealCluster, Kubelets], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller removes its pods by force, although their processes run on."""
+    cluster, kubelets = real
+    monkeypatch.setattr("heronpy.engines.kubernetes.engine.GONE_S", 0.2)
+    engine = engine_of()
+    engine.submit([ask(1, avoid=("n2",)), ask(2, avoid=("n1",))])
+    with watched(engine):
+        when(engine, all_run, "both running")
+        kubelets.lose("n1")
+        kubectl(cluster, "delete", "node", "n1")
+        seen = when(engine, lambda seen: seen[1, 1].ended is not Ended.NO, "it given up", 180)
+        assert (seen[1, 1].ended, seen[1, 1].reason) == (Ended.UNCONFIRMED, None)
+        assert seen[2, 1].ended is Ended.NO and kubelets.of_node("n1")
+
+
+def test_a_pod_makes_room_for_one_of_a_higher_priority(real: tuple[RealCluster, Kubelets]) -> None:
+    cluster, _ = real
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    if not cluster.rest.find(f"{path}/urgent"):
+        cluster.rest.call("POST", path, {"metadata": {"name": "urgent"}, "value": 1000})
+    engine, urgent = engine_of(), engine_of("urgent", template={"spec": {"priorityClassName": "urgent"}})
+    engine.submit([ask(1, cpu=3), ask(2, cpu=3)])
+    with watched(engine):
+        when(engine, all_run, "both running")
+        urgent.submit([ask(1, cpu=3, topology="urgent")])
+        when(urgent, all_run, "the urgent one running")
+        ended = [one for one in engine.list() if one.ended is not Ended.NO]
+        assert [one.ended for one in ended] == [Ended.CONFIRMED]
+
+
+def test_without_an_api_server_nothing_ends(real: tuple[RealCluster, Kubelets]) -> None:
+    """It hangs, it is killed, and it begins anew: the watch goes on, and finds what has happened meanwhile."""
+    cluster, kubelets = real
+    engine = engine_of()
+    ids_ = engine.submit([ask(1), ask(2)])
+    with watched(engine) as told:
+        when(engine, all_run, "both running")
+        cluster.plane.signal(APISERVER, signal.SIGSTOP)
+        try:
+            with pytest.raises(Exception, match="the API server does not answer"):
+                engine.list()
+        finally:
+            cluster.plane.signal(APISERVER, signal.SIGCONT)
+        assert all_run({(one.container, one.submission): one for one in engine.list()})
+        cluster.plane.stop(APISERVER)
+        with pytest.raises(Exception, match="the API server does not answer"):
+            engine.list()
+        kubelets.kill(ids_[1, 1])
+        cluster.plane.start(APISERVER)
+        wait_for(cluster.rest.is_ready, 60, "the API server ready")
+        before = len(told)
+        seen = when(engine, lambda seen: seen[1, 1].ended is Ended.CONFIRMED, "the end of the killed one", 60)
+        assert seen[2, 1].ended is Ended.NO
+        kubelets.kill(ids_[2, 1])
+        wait_for(lambda: len(told) > before, 60, "the watch going on")
+        when(engine, all_ended, "both ended")
+
+
+# ---- heron ----------------------------------------------------------------------------------------
+def test_kubectl_drains_a_node(k8s: Client) -> None:
+    """One container at a time, because of the budget, and each is replaced elsewhere."""
+    k8s.init()
+    k8s.run("submit", "k8s", str(k8s.program))
+    before = k8s.all_run()
+    node = before[1]["host"]
+    drain = ("drain", node, "--force", "--delete-emptydir-data", "--ignore-daemonsets", "--timeout=150s")
+    kubectl(k8s.cluster, *drain)
+
+    def moved() -> dict[int, dict[str, Any]]:
+        found = k8s.placed()
+        good = all(one["phase"] == "RUNNING" and one["host"] != node for one in found.values())
+        return found if good else {}
+
+    after = wait_for(moved, PATIENCE_S, f"nothing on {node}\n{k8s.scheduler_log()}")
+    for number, one in before.items():
+        assert (after[number]["engine_id"] == one["engine_id"]) == (one["host"] != node)
+    k8s.run("kill", "k8s", "fish")
+    k8s.nothing_left()
+
+
+def test_a_topology_grows_and_shrinks(k8s: Client) -> None:
+    k8s.init()
+    k8s.run("submit", "k8s", str(k8s.program))
+    before = k8s.all_run()
+    k8s.run("update", "k8s", "fish", "--component-parallelism", "count:6", "--container-number", "3")
+    grown = wait_for(lambda: len(k8s.placed()) == 4 and k8s.all_run(), PATIENCE_S, "three containers of tasks")
+    assert {number: one["engine_id"] for number, one in grown.items() if number < 3} == ids(before)
+    assert len(k8s.cluster.names("pods")) == 4
+    k8s.run("kill", "k8s", "fish")
+    k8s.nothing_left()
+
+
+def test_refusals_are_told_by_name_and_leave_nothing(k8s: Client) -> None:
+    k8s.init()
+    k8s.cluster.pods_max = 0
+    told = k8s.run("submit", "k8s", str(k8s.program), code=2)
+    assert "exceeded quota: small" in told, told
+    k8s.nothing_left()
+    k8s.cluster.pods_max = None
+    k8s.cluster.forbidden = {"create secrets"}
+    assert 'cannot create resource "secrets"' in k8s.run("cluster", "check", "k8s", code=1) + k8s.run(
+        "submit", "k8s", str(k8s.program), code=2
+    )
+    k8s.nothing_left()
+    k8s.cluster.forbidden = set()
+    typo = ("--config-property", "heron.kubernetes.image=registry.test/heronpi:1")
+    assert "ImagePullBackOff" in k8s.run("submit", "k8s", str(k8s.program), *typo, code=5)
+    k8s.nothing_left()
+
+
+def test_a_topology_runs_on_while_the_api_server_is_away(k8s: Client) -> None:
+    k8s.init()
+    k8s.run("submit", "k8s", str(k8s.program))
+    before = k8s.all_run()
+    k8s.cluster.plane.stop(APISERVER)
+    try:
+        wait_for(lambda: "does not answer" in k8s.run("status", "k8s", "fish"), PATIENCE_S, "status saying so")
+        assert all(one.process.poll() is None for one in k8s.kubelets.pods.values())
+    finally:
+        k8s.cluster.plane.start(APISERVER)
+    wait_for(k8s.cluster.rest.is_ready, 60, "the API server ready")
+    assert ids(k8s.all_run()) == ids(before)
+    k8s.run("kill", "k8s", "fish")
+    k8s.nothing_left()
+
+
+def test_the_scheduler_is_a_pod_and_is_replaced(k8s: Client) -> None:
+    """The manifest as it is printed: its account's Role is enough, and the next pod of the Deployment adopts."""
+    cluster, kubelets = k8s.cluster, k8s.kubelets
+    k8s.init()
+    volume = cluster.folder / "volume"
+    volume.mkdir(exist_ok=True)
+    volume.chmod(0o777)
+    spec = {"capacity": {"storage": "50Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(volume)}}
+    cluster.rest.call("POST", cluster.path("persistentvolumes"), {"metadata": {"name": "disk"}, "spec": spec})
+    kubelets.hosts["heron-k8s.streams.svc"] = "127.0.0.1"
+    text = k8s.run("cluster", "manifest", "k8s", "--nodes")
+    kinds = {one["kind"] for one in yaml.safe_load_all(text)}
+    kubectl(cluster, "apply", "-f", "-", given=text)
+    try:
+        (volume / "fish.py").write_text(PROGRAM)
+        pod = _SchedulerPod(k8s)
+        assert "Successfully launched" in pod.run("submit", "k8s", "/heron/fish.py")
+        before = pod.all_run()
+        first = pod.name()
+        kubectl(cluster, "delete", "pod", first, "--wait=false")
+        wait_for(lambda: pod.name() not in ("", first), PATIENCE_S, "another pod of the Deployment")
+        assert ids(pod.all_run()) == ids(before), "it adopts, and restarts none"
+        assert "RUNNING" in pod.run("status", "k8s", "fish")
+        # Its processes are lost at once, without a word.
+        kubelets.kill(pod.name())
+        wait_for(lambda: pod.name(), PATIENCE_S, "its container started again")
+        assert ids(pod.all_run()) == ids(before)
+        pod.run("kill", "k8s", "fish")
+        wait_for(lambda: cluster.names("pods") == [pod.name()], PATIENCE_S, "its own pod alone")
+    finally:
+        kubectl(cluster, "delete", "--wait=false", "-f", "-", given=text)
+        cluster.rest.call("DELETE", cluster.path("persistentvolumes", "disk"))
+    assert {"Role", "ClusterRole", "Deployment", "PersistentVolumeClaim", "Service", "ConfigMap"} <= kinds
+
+
+class _SchedulerPod:
+    """`heron` in the pod of the Deployment, as by `kubectl exec`."""
+
+    def __init__(self, k8s: Client) -> None:
+        self._k8s = k8s
+        wait_for(
+            self.name, PATIENCE_S, f"the pod of the Deployment\n{k8s.cluster.plane.log('kube-controller-manager')}"
+        )
+
+    def name(self) -> str:
+        """Of the pod that runs; empty while there is none."""
+        found = [
+            name
+            for name, one in self._k8s.kubelets.pods.items()
+            if name.startswith("heron-k8s-") and one.first and one.told_at is None
+        ]
+        return found[0] if len(found) == 1 else ""
+
+    def run(self, *words: str) -> str:
+        name = wait_for(self.name, PATIENCE_S, "the pod of the Deployment")
+        argv = self._k8s.kubelets.command_in(name, sys.executable, "-Pm", "heronpy.cli", *words)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=150, check=False)
+        log = self._k8s.kubelets.log(name).decode(errors="replace")[-2000:]
+        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{log}"
+        return done.stdout + done.stderr
+
+    def all_run(self) -> dict[int, dict[str, Any]]:
+        def look() -> dict[int, dict[str, Any]]:
+            [row] = json.loads(self.run("list", "k8s", "--json"))
+            found = {one["container"]: one for one in row["containers"]}
+            return found if all(one["phase"] == "RUNNING" for one in found.values()) else {}
+
+        return wait_for(look, PATIENCE_S, "all containers running")
