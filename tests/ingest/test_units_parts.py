@@ -332,7 +332,7 @@ def test_a_pipeline_to_spark_says_so_in_its_specification(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"site": "east"}, "site"),
+        ({"site": "east"}, "the site"),
         ({"replicas": ["/r"]}, "replicas"),
         ({"ledger": [{"urls": ["sqlite:/l/a.db"]}]}, "several ledgers"),
         ({"ledger": '[{"urls": ["sqlite:/l/a.db"]}]'}, "several ledgers"),
