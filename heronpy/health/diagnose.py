@@ -129,7 +129,9 @@ def _crashing(signals: Signals) -> Iterator[Finding]:
     down = {task.name for task in signals.tasks if not task.up}
     for name, (times, text) in signals.restarted.items():
         if times > 1:
-            figures = {"times": times, "down": 1} if name in down else {"times": times}
+            figures: dict[str, float] = {"times": times}
+            if name in down:
+                figures["down"] = 1
             yield Finding(Verdict.CRASHING, task=name, figures=figures, quote=text)
 
 
