@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ import yaml
 
 from heronpy.engines.contract import Ended
 from tests.engines.test_kubernetes_cluster import all_ended, all_run, ask, engine_of, watched, when
+from tests.support import fish
 from tests.support.control_plane import ControlPlane
 from tests.support.hosts import needs_hosts
-from tests.support.kubernetes_client import PATIENCE_S, PROGRAM, Client, ids
+from tests.support.kubernetes_client import PATIENCE_S, Client, ids
 from tests.support.kubernetes_node import Kubelets
 from tests.support.kubernetes_real import RealCluster, kubectl, real_kubernetes
 from tests.support.waiting import wait_for
@@ -197,7 +199,7 @@ def test_the_scheduler_is_a_pod_and_is_replaced(k8s: Client) -> None:
     kinds = {one["kind"] for one in yaml.safe_load_all(text)}
     kubectl(cluster, "apply", "-f", "-", given=text)
     try:
-        (volume / "fish.py").write_text(PROGRAM)
+        shutil.copy(fish.__file__, volume / "fish.py")
         pod = _SchedulerPod(k8s)
         assert "Successfully launched" in pod.run("submit", "k8s", "/heron/fish.py")
         before = pod.all_run()
