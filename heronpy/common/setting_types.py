@@ -548,7 +548,7 @@ class SparkEngineSettings:
     """Spark as the engine that runs the containers: the application whose executors they run in."""
 
     master: str = _setting(
-        "", "Master that gives the executors: spark://HOST:PORT; yarn and k8s://URL are taken, too, but not proven."
+        "", "Master that gives the executors: spark://HOST:PORT, yarn or k8s://URL; no topology is proven on them yet."
     )
     cores: int = _setting(
         0,

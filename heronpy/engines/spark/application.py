@@ -80,7 +80,7 @@ class SparkOptions:
 
     @property
     def is_standalone(self) -> bool:
-        """Whether the master is one of Spark's own; others are not proven."""
+        """Whether the master is one of Spark's own cluster manager."""
         return self.master.startswith("spark://")
 
     @property

@@ -265,6 +265,6 @@ class SparkEngine:
             said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             return [Found("Spark's driver", False, said[0] if said else "it says nothing", "reinstall heronpy[spark]")]
         if all(one.ok for one in found) and not self._options.is_standalone:
-            what = f"{self._options.master} is taken as it is: only Spark's own cluster manager is proven"
+            what = f"{self._options.master} is taken as it is: only the container below tries it"
             found.append(Found("Spark's master", True, what))
         return found
