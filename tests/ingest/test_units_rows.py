@@ -16,6 +16,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.growing.identity import HEAD_BYTES, Mark, digest
 from heronpy.ingest import LineFiles, LogUnit, LogUnits
 from heronpy.ingest import emitted as module
+from heronpy.ingest.asking import Asking
 from heronpy.ingest.attempt import RowError
 from heronpy.ingest.emitted import EmittedAttempt, values_of
 from heronpy.ingest.keys import OPTIONS_KEY
@@ -195,24 +196,52 @@ class Choosy(Sink):
         self.ack(tup)
 
 
-def test_the_rows_of_all_units_reach_the_bolts_and_the_run_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
+LINES = [f"line {number}" for number in range(500)]
+
+
+def pipeline_at(tmp_path: Path) -> TopologyBuilder:
     (tmp_path / "logs").mkdir()
-    lines = [f"line {number}" for number in range(500)]
-    (tmp_path / "logs" / "a.log").write_text("".join(line + "\n" for line in lines) + "unfinished")
+    (tmp_path / "logs" / "a.log").write_text("".join(line + "\n" for line in LINES) + "unfinished")
     builder = TopologyBuilder("rows")
     numbers: dict[str, Any] = {"until": "now", "unit_bytes": 1000, "unit_wait_s": 0.1}
     worker, keeper = LogUnits.specs("rows", logs=f"{tmp_path}/logs/*.log", rows=rows, fields=["line"], **numbers)
     builder.add_spec(worker, keeper)
     builder.add_bolt("choosy", Choosy, par=1, inputs={worker: Grouping.SHUFFLE})
     builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 50})
-    with Simulator(builder, seed=1) as simulator:
+    return builder
+
+
+def test_the_rows_of_all_units_reach_the_bolts_and_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
+    with Simulator(pipeline_at(tmp_path), seed=1) as simulator:
         assert simulator.run(seconds=3600).reason == "finished"
-        assert sorted(simulator.task("choosy").seen) == sorted(lines)
+        assert sorted(simulator.task("choosy").seen) == sorted(LINES)
         assert len(simulator.failed("rows-worker")) == 50
         assert len(simulator.acked("rows-worker")) == 500
+
+
+def test_the_unit_of_a_worker_that_is_lost_is_emitted_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
+    connections: list[Asking] = []
+
+    def connect(*given: Any) -> Asking:
+        connections.append(Asking(*given))
+        return connections[-1]
+
+    monkeypatch.setattr("heronpy.ingest.worker.Asking", connect)
+    with Simulator(pipeline_at(tmp_path), seed=1) as simulator:
+        for wanted in (30, 200, 350):
+            while len(simulator.emitted("rows-worker")) < wanted:
+                assert simulator.run(max_steps=10).reason != "finished"
+            lost = connections[-1]
+            simulator.kill_task("rows-worker")
+            lost.close()  # as the end of a process does
+        assert simulator.run(seconds=3600).reason == "finished"
+        assert {values[0] for values in simulator.emitted("rows-worker")} == set(LINES)
+        assert set(simulator.task("choosy").seen) == set(LINES)
+        assert len(simulator.emitted("rows-worker")) > 550, "those that failed, and those of three lost units"
 
 
 # ---- real processes -------------------------------------------------------------------------
