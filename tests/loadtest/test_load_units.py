@@ -201,7 +201,9 @@ def test_a_contender_that_hangs_is_ended() -> None:
 def test_each_profile_runs_and_finds_its_rows(heron: Heron, tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"
     sizes = ("--bytes", "1MB", "--seconds", "2", "--files", "60", "--lines", "3000", "--units", "100")
-    said = heron("load-test", "units", name, *sizes, "--out", out, timeout_s=300).ok().out
+    # Without Java on the path: Spark takes longer than all the others.
+    env = {**heron.env, "PATH": str(tmp_path)}
+    said = heron("load-test", "units", name, *sizes, "--out", out, timeout_s=300, env=env).ok().out
     result = json.loads(next(out.glob("units-*.json")).read_text("utf-8"))
     assert result["ok"] and result["options"]["profiles"] == name
     run = result["runs"][0]

@@ -17,7 +17,7 @@ import psutil
 from heronpy.loadtest.cluster import LoadTestError
 
 READY, DONE = "ready", "done"
-START_S = 300.0
+START_S = 120.0
 _KEPT_LINES, _LISTEN_S = 20, 5.0
 
 

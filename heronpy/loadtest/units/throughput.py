@@ -18,7 +18,7 @@ import numpy as np
 from heronpy.common.errors import ConfigError
 from heronpy.loadtest import unit_lines
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.cluster import Cluster
+from heronpy.loadtest.cluster import Cluster, LoadTestError
 from heronpy.loadtest.run import Say
 from heronpy.loadtest.units import judge
 from heronpy.loadtest.units.measured import measured
@@ -75,7 +75,12 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     def spark(kind: str, name: str) -> Callable[[], None]:
         def run() -> None:
             table = Pipeline(where, f"throughput-{number}-{kind}").table
-            values[f"{name}_cpu_s_per_gb"] = _contender(kind, logs, table, deadline_s) / gb
+            try:
+                cost = _contender(kind, logs, table, deadline_s)
+            except LoadTestError as error:
+                say(f"throughput: {kind} is left out: {error}")
+                return
+            values[f"{name}_cpu_s_per_gb"] = cost / gb
             checks.append(judge.rows_check(name, _wrong_parquet(table, "*.parquet", lines), lines))
 
         return run
