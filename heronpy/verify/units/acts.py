@@ -6,6 +6,7 @@ import shutil
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
@@ -97,10 +98,18 @@ def poison(world: World, runs: int) -> None:
     """Lines that raise, or kill their process: the ledger ends with exactly these ranges bad."""
     units = _units(world)
     units.note("lines that cannot be processed", disruptive=False)
+
+    def count() -> int:
+        return int(units.figures()["bad_ranges"])
+
     for _ in range(runs):
-        wanted = units.figures()["bad_ranges"] + 2
-        units.until(partial(_has_bad_ranges, units, wanted), 2 * BACK_S, "bad ranges")
-    units.notes["bad_ranges"] = units.figures()["bad_ranges"]
+        wanted = count() + 2
+        units.until(partial(_at_least, count, wanted), 2 * BACK_S, "bad ranges")
+    units.notes["bad_ranges"] = count()
+
+
+def _at_least(count: Callable[[], int], wanted: int) -> bool:
+    return count() >= wanted
 
 
 def lose_the_ledger(world: World, runs: int) -> None:

@@ -155,5 +155,6 @@ def see_clock(folder: Path, container: int) -> None:
                 offset = float(path.read_text(encoding="ascii"))
         return offset
 
-    time.time = lambda: wall() + ahead()
-    time.time_ns = lambda: wall_ns() + int(ahead() * 1e9)
+    seen = {"time": lambda: wall() + ahead(), "time_ns": lambda: wall_ns() + int(ahead() * 1e9)}
+    for name, clock in seen.items():
+        setattr(time, name, clock)
