@@ -6,7 +6,6 @@ import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
@@ -99,17 +98,10 @@ def poison(world: World, runs: int) -> None:
     units = _units(world)
     units.note("lines that cannot be processed", disruptive=False)
 
-    def count() -> int:
-        return int(units.figures()["bad_ranges"])
-
     for _ in range(runs):
-        wanted = count() + 2
-        units.until(partial(_at_least, count, wanted), 2 * BACK_S, "bad ranges")
-    units.notes["bad_ranges"] = count()
-
-
-def _at_least(count: Callable[[], int], wanted: int) -> bool:
-    return count() >= wanted
+        wanted = units.figures()["bad_ranges"] + 2
+        units.until(partial(_has_bad_ranges, units, wanted), 2 * BACK_S, "bad ranges")
+    units.notes["bad_ranges"] = units.figures()["bad_ranges"]
 
 
 def lose_the_ledger(world: World, runs: int) -> None:
@@ -119,6 +111,7 @@ def lose_the_ledger(world: World, runs: int) -> None:
 
     def once(number: int) -> None:
         units.topology.disconnect()
+        began = time.monotonic()
         units.heron("kill", cluster.target, name)
         units.note("the ledger and a published unit are lost")
         for path in units.ledger_file.parent.glob(f"{units.ledger_file.name}*"):
@@ -130,6 +123,7 @@ def lose_the_ledger(world: World, runs: int) -> None:
             raise VerifyError(f"a rebuild does not say what is processed again: {said}")
         program = units.out / "topology.py"
         units.heron("submit", cluster.target, program, "-", "--spec", units.out / "spec")
+        units.down_s = max(units.down_s, time.monotonic() - began)
 
     repeat(world, runs, once)
 
