@@ -136,6 +136,7 @@ class Lines:
 
 def set_clock(folder: Path, container: int, offset_s: float) -> None:
     """From now on the processes of a container see a wall clock that is so much ahead."""
+    folder.mkdir(parents=True, exist_ok=True)
     new = folder / f".clock-{container}"
     new.write_text(repr(offset_s), encoding="ascii")
     os.rename(new, folder / f"clock-{container}")
