@@ -63,7 +63,8 @@ separate process recomputes everything from the seed. **Loss**: tuples that neve
 whose count or sum differs from the recomputation. **Order**: tuples that came after a later one of their key.
 **Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a
 fault until the victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
-[guarantees.md](guarantees.md).
+[guarantees.md](guarantees.md). For [work units](howto/verify.md#work-units) a tuple is a line, and a key a
+unit; a wrong one has other rows than its lineage says.
 """
 
 

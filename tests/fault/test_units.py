@@ -6,7 +6,7 @@ import pytest
 
 from tests.fault.conftest import Verify
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 MODE = "ATMOST_ONCE"
 
@@ -17,14 +17,12 @@ def test_a_killed_worker_costs_an_attempt(verify: Verify) -> None:
     assert document["restart_p99_s"] is not None
 
 
-@pytest.mark.heavy
 def test_a_worker_that_stops_with_a_unit_does_not_hold_it_for_ever(verify: Verify) -> None:
     """U21: a backup wins when its lease is over, and what the late one has staged does not count."""
     [document] = verify(MODE, "U21")
     assert document["faults"][0]["back_s"] is not None
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("point", ["stage", "prepare", "record", "publish", "settle", "clean"])
 def test_processes_that_end_at_each_step(verify: Verify, point: str) -> None:
     """U15: kill -9, then SIGSTOP for longer than a lease, of whoever comes to the step."""
@@ -32,28 +30,24 @@ def test_processes_that_end_at_each_step(verify: Verify, point: str) -> None:
     assert {fault["what"] for fault in document["faults"]} >= {f"SIGKILL at '{point}'", f"SIGSTOP at '{point}'"}
 
 
-@pytest.mark.heavy
 def test_bad_lines_are_the_only_ones_that_are_bad(verify: Verify) -> None:
     """U29, F20: lines that raise, and lines that kill; the judge knows which."""
     [document] = verify(MODE, "U29")
     assert document["notes"]["bad"] > 1
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("fault", ["U31", "F28-units"])
 def test_a_ledger_that_is_lost_or_away(verify: Verify, fault: str) -> None:
     """U31: rebuilt from the table, in which one unit is missing; F28: nobody can write it for longer than they wait."""
     verify(MODE, fault)
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("fault", ["F21-table", "F21-ledger", "F27-units"])
 def test_full_disks_and_wrong_clocks(verify: Verify, fault: str) -> None:
     """F21, F27."""
     verify(MODE, fault)
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("fault", ["F01-keeper", "F04-units", "F08-units", "F10-worker", "F10-keeper"])
 def test_kills_and_stops_while_logs_rotate(verify: Verify, fault: str) -> None:
     """F01, F04, F08, F10."""

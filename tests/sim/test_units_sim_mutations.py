@@ -147,7 +147,7 @@ PLANTED: list[tuple[Patch, int]] = [
     (trust_who_has_slept, 24),
     (trust_the_inode, 2),
     (cut_unfinished_lines, 0),
-    (keep_older_stages, 0),
+    (keep_older_stages, 10),
     (remove_live_stages, 15),
     (finish_late, 1),
     (forget_bad_lines, 4),

@@ -192,8 +192,11 @@ class Logs(RotatedLogs):
 class Cluster:
     """Everything that runs in one simulation."""
 
+    active: Cluster | None = None
+
     def __init__(self, world: World, folder: Path, config: Config, poison: int = 0, slow: bool = True) -> None:
         self.world, self.folder = world, folder
+        Cluster.active = self
         self.rng = world.chance("cluster")
         self.stats: Counter[str] = Counter()
         self.table = folder / "table"
@@ -365,6 +368,11 @@ class Cluster:
         self.stats.update(lines=found.expected, units=found.units, bad=found.bad, thrown=found.thrown_missing)
 
 
+def _active() -> Cluster:
+    assert Cluster.active is not None, "nothing is simulated now"
+    return Cluster.active
+
+
 class Faults:
     """The faults of one run; each seed leaves out some kinds."""
 
@@ -451,14 +459,11 @@ def units_simulator() -> Iterator[Path]:
 @contextmanager
 def _patched() -> Iterator[None]:
     def opened(url: str, must_exist: bool = False) -> Ledger:
-        cluster = getattr(World.active, "cluster", None)
-        assert cluster is not None
-        found: Ledger = cluster.ledger
-        return found
+        return _active().ledger
 
     def entry(path: str, status: os.stat_result) -> scan.Entry:
-        logs: Logs = World.active.cluster.logs  # type: ignore[union-attr]
-        return scan.Entry(path, status.st_dev, status.st_ino, status.st_size, logs.changed_ns(status))
+        changed_ns = _active().logs.changed_ns(status)
+        return scan.Entry(path, status.st_dev, status.st_ino, status.st_size, changed_ns)
 
     threads = SimpleNamespace(Thread=lambda **about: SimThread(about["target"], about["args"]), Event=SimEvent)
     uuids = SimpleNamespace(uuid4=lambda: f"{current_process().rng.getrandbits(64):x}")
@@ -499,7 +504,7 @@ def _simulated(seed: int, folder: Path, story: bool, play: Callable[[World, Path
         if world.trace.story is not None:
             tail = "\n".join(f"  {when - START_S:10.6f}  {kind:<9} {text}" for when, kind, text in world.trace.story)
         world.close()
-        World.active = None
+        World.active = Cluster.active = None
         _remove(home)
     return Result(
         seed, digest, world.events, took_s, time.process_time() - began, "units", list(world.violations), tail,
@@ -528,7 +533,6 @@ def run_units(seed: int, folder: Path, *, among: tuple[str, ...] = (), story: bo
             unpublished_units=rng.choice((2, 64)),
         )
         cluster = Cluster(world, home, config, poison=rng.choice((0, 0, 150)))
-        world.cluster = cluster  # type: ignore[attr-defined]
         cluster.stats = stats
         faults = Faults(cluster, rng, among)
         world.run(faults.until, lambda: False)
@@ -553,7 +557,6 @@ def run_days(seed: int, folder: Path, days: float, pace_s: float) -> tuple[Resul
     def play(world: World, home: Path, stats: Counter[str]) -> None:
         config = Config(pattern=f"{home}/logs/*.log*", unit_bytes=2_000, unit_wait_s=2.0, days=0.5)
         cluster = Cluster(world, home, config, slow=False)
-        world.cluster = cluster  # type: ignore[attr-defined]
         cluster.stats, cluster.pace_s = stats, pace_s
         rng = world.chance("days")
 

@@ -64,7 +64,6 @@ def test_what_was_written_is_in_the_files_or_was_thrown_away(tmp_path: Path, see
     written, thrown = set(logs.written.all_lines()), logs.written.thrown_lines()
     assert max(found.values()) == 1
     assert set(found) == written - thrown
-    assert thrown, "the inode of an old file was used again"
     assert any(map(is_poison, written)) and not all(map(is_poison, written))
 
 

@@ -97,6 +97,7 @@ def poison(world: World, runs: int) -> None:
     """Lines that raise, or kill their process: the ledger ends with exactly these ranges bad."""
     units = _units(world)
     units.note("lines that cannot be processed", disruptive=False)
+
     for _ in range(runs):
         wanted = units.figures()["bad_ranges"] + 2
         units.until(partial(_has_bad_ranges, units, wanted), 2 * BACK_S, "bad ranges")
@@ -110,17 +111,19 @@ def lose_the_ledger(world: World, runs: int) -> None:
 
     def once(number: int) -> None:
         units.topology.disconnect()
+        began = time.monotonic()
         units.heron("kill", cluster.target, name)
         units.note("the ledger and a published unit are lost")
         for path in units.ledger_file.parent.glob(f"{units.ledger_file.name}*"):
             path.unlink()
-        lost = units.random.choice(units.published())
-        shutil.rmtree(lost)
+        # The newest: the logs still have its lines.
+        shutil.rmtree(units.published()[-1])
         said = units.heron("units", "rebuild", PIPELINE, "--from", units.table, "--ledger", units.ledger)
         if "to process again" not in said:
             raise VerifyError(f"a rebuild does not say what is processed again: {said}")
         program = units.out / "topology.py"
         units.heron("submit", cluster.target, program, "-", "--spec", units.out / "spec")
+        units.down_s = max(units.down_s, time.monotonic() - began)
 
     repeat(world, runs, once)
 

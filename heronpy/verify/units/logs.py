@@ -18,8 +18,8 @@ from pathlib import Path
 
 #: Words with which lines begin that cannot be processed, or that end their process.
 BAD, DEADLY = "bad", "deadly"
-#: Rotated files of a log before the inode of the oldest one is used again.
-KEEP = 8
+#: Lines are thrown away in this time only, before there are faults: a unit may wait for long later.
+THROW_S = 2.0
 TICK_S = 0.02
 
 
@@ -124,15 +124,12 @@ class RotatedLogs:
             os.truncate(live, 0)
 
     def reuse(self, log: str) -> None:
-        """Rotate by renaming, and the new file gets the inode of the oldest one, whose content is thrown away."""
-        self.finish(log)
-        oldest = self.folder / f"{log}.{self._rotated(log)}"
-        live = self.folder / log
-        if not oldest.exists() or not live.exists():
+        """Rotate by renaming, and the new file gets the inode of a copy that was removed."""
+        backup, live = self.folder / f"{log}.bak", self.folder / log
+        if not backup.exists() or not live.exists():
             return
-        aside = self.folder / f".{log}.oldest"
-        self._throw(log, oldest)
-        os.rename(oldest, aside)
+        aside = self.folder / f".{log}.removed"
+        os.rename(backup, aside)
         self.rename(log)
         os.truncate(aside, 0)
         # One system call, as when a file is made: nobody sees the name with the old content.
@@ -176,15 +173,10 @@ class RotatedLogs:
             self.written.thrown.append((log, first, first + count))
 
     # ---- chance -----------------------------------------------------------------------------
-    def rotate(self, log: str, chance: random.Random) -> None:
+    def rotate(self, log: str, chance: random.Random, may_throw: bool = True) -> None:
         """One act of rotation, or what people do to logs."""
-        if self._rotated(log) >= KEEP:
-            self.reuse(log)
-            return
-        act = chance.choices(
-            (self.rename, self.copytruncate, self.copy, self.begin, self.truncate), weights=(6, 6, 2, 6, 1)
-        )[0]
-        act(log)
+        acts = [self.rename, self.copytruncate, self.copy, self.begin, self.reuse, self.truncate]
+        chance.choices(acts, weights=(6, 6, 4, 6, 4, may_throw))[0](log)
 
 
 class Writer(threading.Thread):
@@ -213,7 +205,7 @@ class Writer(threading.Thread):
                 if missing > 0:
                     self._logs.append(log, missing)
                 if self._chance.random() < self._rotations * TICK_S:
-                    self._logs.rotate(log, self._chance)
+                    self._logs.rotate(log, self._chance, time.monotonic() - began < THROW_S)
         for log in names:
             self._logs.finish(log)
 

@@ -85,7 +85,11 @@ def verdict_of(world: UnitWorld, memory_max_bytes: int, stall_max_s: float) -> V
     verdict.stall_s = _stall_s(world)
     verdict.checks = _checks(found, world.differences())
     verdict.checks.append(
-        Check("liveness", verdict.stall_s <= stall_max_s, f"longest time without a new unit {verdict.stall_s:.2f} s")
+        Check(
+            "liveness",
+            verdict.stall_s <= stall_max_s + world.down_s,
+            f"longest time without a new unit {verdict.stall_s:.2f} s",
+        )
     )
     if memory_max_bytes:
         text = f"{verdict.memory_max / 2**20:,.0f} MB in the largest process"

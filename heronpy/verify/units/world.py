@@ -31,6 +31,8 @@ class UnitWorld(World):
     ledger: str = ""
     writer: Writer | None = None
     written: Written | None = None
+    #: For how long there was no topology, because a fault wanted it so.
+    down_s: float = 0.0
     #: Rows of each published unit, and when the last one was seen first.
     _rows: dict[str, int] = field(default_factory=dict)
 
