@@ -169,13 +169,16 @@ def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]
 
 
 def _digest(root: str, chunk: Chunk) -> str:
-    digest = sha256()
+    digest, found = sha256(), 0
     with opened(root, chunk) as descriptor:
         try:
             for lines in read_chunk(descriptor, chunk.path, chunk.begin, chunk.end):
                 digest.update(lines.data)
+                found += len(lines.data)
         except HeronError as error:
             raise MovedError(str(error)) from None
+    if found < chunk.end - chunk.begin:  # a copy of another site that lags behind, or one that was cut off
+        raise MovedError(f"{chunk.path} ends before {chunk.end}")
     return digest.hexdigest()
 
 
