@@ -234,7 +234,7 @@ class _SchedulerPod:
         found = [
             name
             for name, one in self._k8s.kubelets.pods.items()
-            if name.startswith("heron-k8s-") and one.first and one.told_at is None
+            if name.startswith("heron-k8s-") and one.told_at is None and one.has_begun(sys.executable)
         ]
         return found[0] if len(found) == 1 else ""
 
