@@ -184,7 +184,7 @@ def test_without_its_scheduler_a_topology_is_killed_on_the_cluster(k8s: Client) 
 def test_what_waits_is_shown_and_taken_down(k8s: Client) -> None:
     k8s.init()
     # There is room for one container.
-    k8s.cluster.change("nodes", "n1", lambda node: node["status"].update(allocatable={"cpu": "4", "memory": "600M"}))
+    k8s.cluster.change("nodes", "n1", lambda node: node["status"]["allocatable"].update(memory="600M"))
     k8s.cluster.change("nodes", "n2", lambda node: node["spec"].update(unschedulable=True))
     late = k8s.run("submit", "k8s", str(k8s.program), "--queue-timeout", "4", "--timeout", "2", code=5)
     assert "still in the queue after 4 s: container" in late and "Insufficient memory" in late, late
