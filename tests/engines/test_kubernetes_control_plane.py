@@ -209,8 +209,9 @@ def test_the_scheduler_is_a_pod_and_is_replaced(k8s: Client) -> None:
         assert ids(pod.all_run()) == ids(before), "it adopts, and restarts none"
         assert "RUNNING" in pod.run("status", "k8s", "fish")
         # Its processes are lost at once, without a word.
+        process = kubelets.pods[pod.name()].process
         kubelets.kill(pod.name())
-        wait_for(lambda: pod.name(), PATIENCE_S, "its container started again")
+        wait_for(process.poll, PATIENCE_S, "the end of its processes")
         assert ids(pod.all_run()) == ids(before)
         pod.run("kill", "k8s", "fish")
         wait_for(lambda: cluster.names("pods") == [pod.name()], PATIENCE_S, "its own pod alone")
