@@ -139,7 +139,7 @@ def test_kubectl_drains_a_node(k8s: Client) -> None:
     k8s.nothing_left()
 
 
-def test_a_topology_grows_and_shrinks(k8s: Client) -> None:
+def test_a_topology_grows(k8s: Client) -> None:
     k8s.init()
     k8s.run("submit", "k8s", str(k8s.program))
     before = k8s.all_run()
