@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -31,10 +32,20 @@ heavy = pytest.mark.heavy
 @pytest.fixture
 def k8s(make_kubernetes: World, tmp_path: Path) -> Iterator[Client]:
     with make_kubernetes() as (cluster, kubelets):
-        found = Client(cluster, kubelets, tmp_path)
-        yield found
-        if found.conf.exists():
-            found.start("kill", "k8s", "fish").communicate(timeout=90)
+        yield from _client(cluster, kubelets, tmp_path)
+
+
+@pytest.fixture
+def fake_k8s(make_fake: World, tmp_path: Path) -> Iterator[Client]:
+    with make_fake() as (cluster, kubelets):
+        yield from _client(cluster, kubelets, tmp_path)
+
+
+def _client(cluster: Any, kubelets: Any, folder: Path) -> Iterator[Client]:
+    found = Client(cluster, kubelets, folder)
+    yield found
+    if found.conf.exists():
+        found.start("kill", "k8s", "fish").communicate(timeout=90)
 
 
 @heavy
@@ -118,8 +129,9 @@ def test_a_topology_survives_a_container_and_a_drain(k8s: Client) -> None:
 
 
 @heavy
-def test_a_lost_node_is_replaced_after_its_time(k8s: Client) -> None:
+def test_a_lost_node_is_replaced_after_its_time(fake_k8s: Client) -> None:
     """The pod is deleted, and stays: its node does not answer; it runs on, and is fenced by its epoch."""
+    k8s = fake_k8s
     k8s.init()
     k8s.run("submit", "k8s", str(k8s.program))
     before = k8s.all_run()
