@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from heronpy.engines.contract import Ended
 from tests.engines.test_kubernetes_cluster import all_ended, all_run, ask, engine_of, watched, when
+from tests.support import fish
 from tests.support.control_plane import ControlPlane
 from tests.support.hosts import needs_hosts
 from tests.support.kubernetes_client import PATIENCE_S, Client, ids
@@ -177,3 +183,76 @@ def test_a_topology_runs_on_while_the_api_server_is_away(k8s: Client) -> None:
     assert ids(k8s.all_run()) == ids(before)
     k8s.run("kill", "k8s", "fish")
     k8s.nothing_left()
+
+
+def test_the_scheduler_is_a_pod_and_is_replaced(k8s: Client) -> None:
+    """The manifest as it is printed: its account's Role is enough, and the next pod of the Deployment adopts."""
+    cluster, kubelets = k8s.cluster, k8s.kubelets
+    k8s.init()
+    volume = cluster.folder / "volume"
+    volume.mkdir(exist_ok=True)
+    volume.chmod(0o777)
+    spec = {"capacity": {"storage": "50Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(volume)}}
+    cluster.rest.call("POST", cluster.path("persistentvolumes"), {"metadata": {"name": "disk"}, "spec": spec})
+    kubelets.hosts["heron-k8s.streams.svc"] = "127.0.0.1"
+    text = k8s.run("cluster", "manifest", "k8s", "--nodes")
+    kinds = {one["kind"] for one in yaml.safe_load_all(text)}
+    kubectl(cluster, "apply", "-f", "-", given=text)
+    try:
+        shutil.copy(fish.__file__, volume / "fish.py")
+        pod = _SchedulerPod(k8s)
+        assert "Successfully launched" in pod.run("submit", "k8s", "/heron/fish.py")
+        before = pod.all_run()
+        first = pod.name()
+        kubectl(cluster, "delete", "pod", first, "--wait=false")
+        wait_for(lambda: pod.name() not in ("", first), PATIENCE_S, "another pod of the Deployment")
+        assert ids(pod.all_run()) == ids(before), "it adopts, and restarts none"
+        assert "RUNNING" in pod.run("status", "k8s", "fish")
+        # Its processes are lost at once, without a word.
+        process = kubelets.pods[pod.name()].process
+        kubelets.kill(pod.name())
+        wait_for(process.poll, PATIENCE_S, "the end of its processes")
+        assert ids(pod.all_run()) == ids(before)
+        pod.run("kill", "k8s", "fish")
+        wait_for(lambda: cluster.names("pods") == [pod.name()], PATIENCE_S, "its own pod alone")
+    finally:
+        kubectl(cluster, "delete", "--wait=false", "-f", "-", given=text)
+        cluster.rest.call("DELETE", cluster.path("persistentvolumes", "disk"))
+    assert {"Role", "ClusterRole", "Deployment", "PersistentVolumeClaim", "Service", "ConfigMap"} <= kinds
+
+
+class _SchedulerPod:
+    """`heron` in the pod of the Deployment, as by `kubectl exec`."""
+
+    def __init__(self, k8s: Client) -> None:
+        self._k8s = k8s
+        wait_for(
+            self.name, PATIENCE_S, f"the pod of the Deployment\n{k8s.cluster.plane.log('kube-controller-manager')}"
+        )
+
+    def name(self) -> str:
+        """Of the pod that runs; empty while there is none."""
+        found = [
+            name
+            for name, one in self._k8s.kubelets.pods.items()
+            if name.startswith("heron-k8s-") and one.told_at is None and one.has_begun(sys.executable)
+        ]
+        return found[0] if len(found) == 1 else ""
+
+    def run(self, *words: str) -> str:
+        name = wait_for(self.name, PATIENCE_S, "the pod of the Deployment")
+        argv = self._k8s.kubelets.command_in(name, sys.executable, "-Pm", "heronpy.cli", *words)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=150, check=False)
+        log = self._k8s.kubelets.log(name).decode(errors="replace")[-2000:]
+        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{log}"
+        return done.stdout + done.stderr
+
+    def all_run(self) -> dict[int, dict[str, Any]]:
+        def look() -> dict[int, dict[str, Any]]:
+            [row] = json.loads(self.run("list", "k8s", "--json"))
+            found = {one["container"]: one for one in row["containers"]}
+            # An engine that was not asked yet has named none.
+            good = all(one["phase"] == "RUNNING" and one["engine_id"] for one in found.values())
+            return found if good else {}
+
+        return wait_for(look, PATIENCE_S, "all containers running")
