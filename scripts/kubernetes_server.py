@@ -98,6 +98,8 @@ def build(source: Path, into: Path) -> None:
     env = {
         **os.environ,
         "GOPATH": str(root),
+        # Programs of Go take the path by which they were led to a folder, and look for `vendor` along it.
+        "PWD": str(tree),
         "GOCACHE": str(source.parent / "cache"),
         "GO111MODULE": "off",
         "CGO_ENABLED": "0",

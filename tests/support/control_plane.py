@@ -62,10 +62,13 @@ class ControlPlane:
         self._write("tokens.csv", f'{TOKEN},me,1\n{ADMIN_TOKEN},admin,2,"system:masters"\n')
         self._write("audit.yaml", yaml.safe_dump(_AUDIT))
         try:
-            for name in ("etcd", *PROGRAMS):
-                self.start(name)
+            self.start("etcd")
+            self.start(PROGRAMS[0])
             with Rest(self.url, self.folder / "ca.pem", ADMIN_TOKEN) as rest:
                 wait_for(lambda: self._is_ready(rest), START_S, f"the API server ready\n{self.log(PROGRAMS[0])}")
+                # These give up when it does not answer within ten seconds.
+                for name in PROGRAMS[1:]:
+                    self.start(name)
                 self._make_namespace(rest)
         except BaseException:
             self.close()

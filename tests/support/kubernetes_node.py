@@ -49,6 +49,13 @@ class Running:
         found = children_of(self.process.pid)
         return found[0] if found else 0
 
+    def has_begun(self, program: str) -> bool:
+        """Whether the container's command runs, after what prepares its mounts."""
+        with suppress(OSError):
+            words = Path(f"/proc/{self.first}/cmdline").read_bytes().split(b"\0")
+            return words[0].decode() == program
+        return False
+
     def processes(self) -> list[psutil.Process]:
         with suppress(psutil.Error):
             return psutil.Process(self.process.pid).children(recursive=True)
