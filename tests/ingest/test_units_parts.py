@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from decimal import Decimal
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -280,6 +282,24 @@ def test_what_cannot_work_is_refused_where_it_is_specified(given: dict[str, Any]
     with pytest.raises((ConfigError, LedgerError, Exception), match=words):
         LogUnits.specs(given.pop("name", "p"), **{**good, **given})
     assert len(LogUnits.specs("p", **good)) == 2
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("value", [1.5, Decimal("1.5"), float("nan")])
+def test_a_fraction_is_no_value_of_an_integer_column(tmp_path: Path, many: bool, value: object) -> None:
+    """Arrow would cut it off."""
+    writer = ParquetTable(str(tmp_path), {"a": "int64"}).open(tmp_path, "{}")
+    with pytest.raises(ValueError, match=r"no whole number|NaN"):
+        if many:
+            writer.write_many([[1], [value]])
+            writer.prepare()
+        else:
+            writer.write([value])
+    writer.discard()
+    good = ParquetTable(str(tmp_path), {"a": "int64"}).open(tmp_path, "{}")
+    good.write_many([[1], [2.0], [None]])
+    good.prepare()
+    assert pyarrow.parquet.read_table(tmp_path / "part-0.parquet").column("a").to_pylist() == [1, 2, None]
 
 
 def test_a_relative_table_and_an_unknown_type_are_refused() -> None:

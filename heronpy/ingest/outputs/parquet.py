@@ -88,6 +88,10 @@ class _ParquetWriter(Writer):
 
         if not self._columns[0]:
             return
+        for column, field in zip(self._columns, self._schema, strict=True):
+            if pa.types.is_integer(field.type) and not _WHOLE.issuperset(map(type, column)):
+                for value in column:
+                    _check(value, field)
         arrays = [pa.array(column, field.type) for column, field in zip(self._columns, self._schema, strict=True)]
         for array, field in zip(arrays, self._schema, strict=True):
             if array.null_count and not field.nullable:
@@ -103,6 +107,8 @@ class _ParquetWriter(Writer):
         self._writer.close()
 
 
+#: Types of values of which an integer column loses nothing.
+_WHOLE = frozenset({int, type(None)})
 #: Values of these types fit a column of that type, so that pyarrow need not be asked for each.
 _FITTING: dict[str, type] = {"string": str, "large_string": str, "double": float, "bool": bool, "binary": bytes}
 
@@ -119,6 +125,8 @@ def _check(value: Any, field: pa.Field) -> None:
     import pyarrow as pa
 
     try:
+        if pa.types.is_integer(field.type) and value != int(value):  # pyarrow would cut it off
+            raise ValueError(f"column {field.name!r} is {kind}, and {value!r} is no whole number")
         pa.scalar(value, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise ValueError(f"column {field.name!r} is {kind}: {error}") from None
