@@ -31,7 +31,7 @@ def test_processes_that_end_at_each_step(verify: Verify, point: str) -> None:
 
 
 def test_bad_lines_are_the_only_ones_that_are_bad(verify: Verify) -> None:
-    """U29, F20: lines that raise, and lines that kill; the judge knows which."""
+    """U29: lines that raise, and lines that kill; the judge knows which."""
     [document] = verify(MODE, "U29")
     assert document["notes"]["bad"] > 1
 
