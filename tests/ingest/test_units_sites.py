@@ -34,6 +34,7 @@ def sites(home: Path) -> Iterator[dict[str, Heron]]:
     for one in found.values():
         for topology in one.names():
             one.kill(topology)
+    for one in found.values():
         one.check_clean()
 
 
