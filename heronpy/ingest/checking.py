@@ -137,6 +137,7 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
                 ) from None
             highest = max((stages.highest(), *(one.generation for one in lineages)))
             answer = reached.ask(Rebuild(about.config, files, highest + 1))
+            stages.begin(answer.generation)
             # What older generations have staged can no longer be published.
             stages.drop_older(answer.generation)
             if len(_lineages(table, pipeline)) == len(lineages):

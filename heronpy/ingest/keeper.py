@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
-from heronpy.common.errors import HeronError, LedgerAwayError
+from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
 from heronpy.ingest.asking import Asking
 from heronpy.ingest.bad import bad_record, dead_bytes, record_name
 from heronpy.ingest.dispatching import Dispatcher
@@ -115,11 +115,20 @@ class LogKeeper(Spout):
 
     def _open(self) -> Watch:
         opened = self._asking.ask(Open(self._options.config))
-        if opened.generation != self._generation:
-            self._generation = opened.generation
-            self._stages.drop_older(opened.generation)
-        self._stages.forget_ends(self._run)
+        # First, as a table of another pipeline has stages of its own.
         self._stages.claim(About(self._options.pipeline, opened.config, self._options.replicas))
+        if opened.is_new and self._stages.has_published():
+            name, place = self._options.pipeline, self._options.place
+            raise GaveUpError(
+                f"the ledger of pipeline {name!r} is new, and the table {place} has units, whose lines would come"
+                f" again: heron units rebuild {name} --from {place}, then submit again; or give the pipeline the ledger"
+                " that it had, or an empty table"
+            )
+        if opened.generation != self._generation:
+            self._stages.begin(opened.generation)
+            self._stages.drop_older(opened.generation)
+            self._generation = opened.generation
+        self._stages.forget_ends(self._run)
         known: list[KnownFile] = []
         more = True
         while more:

@@ -157,8 +157,8 @@ class LogWorker(Spout):
                     self.report_error(BadBytesError(f"unit {unit} of {self._options.pipeline} has failed"))
             case Units(units=[failed, *_]):
                 self._fail(failed.unit, failed.error)
-            case Opened(generation=self._generation):
-                pass
+            case Opened():
+                self._generation = answer.generation
             case _:
                 pass  # Again, Taken: the next lease goes on
 

@@ -17,8 +17,9 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TaskProcess
 from heronpy.cli.exits import Failure
 from heronpy.cli.look.units import list_pipelines, set_site, show_pipeline
+from heronpy.common.errors import GaveUpError
 from heronpy.ingest import LineFiles, LogUnits
-from heronpy.ingest.checking import check, command_of
+from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.requests import Figures, ListUnits, Show
 from heronpy.ingest.ledger.types import UnitState
@@ -253,3 +254,25 @@ def test_a_pipeline_waits_for_another_one(tmp_path: Path, run: Callable[..., Run
     settle(first, ledger, size, "first")
     settle(second, ledger, size, "second")
     assert numbers(tmp_path / "two") == Counter(range(10))
+
+
+def test_a_new_ledger_beside_a_table_with_units_is_refused_until_it_is_rebuilt(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    """Else every line would be in the table twice."""
+    write(tmp_path, 0, 50, "east")
+    size = (tmp_path / "logs" / "east" / "a.log").stat().st_size
+    first = run("east", **options)
+    settle(first, options["ledger"], size)
+    first.die()
+    before = sorted(path.name for path in (tmp_path / "table").glob("unit=*"))
+    shutil.rmtree(tmp_path / "ledger")
+    second = run("east", **options)
+    with pytest.raises(GaveUpError, match=r"is new, and the table .* has units.*heron units rebuild lines --from"):
+        wait_for(lambda: second.drive() or False, PATIENCE_S)
+    second.die()
+    shutil.rmtree(tmp_path / "ledger")
+    rebuild(options["ledger"], "lines", str(tmp_path / "table"))
+    settle(run("east", **options), options["ledger"], size)
+    assert sorted(path.name for path in (tmp_path / "table").glob("unit=*")) == before
+    assert not check(options["ledger"], "lines", str(tmp_path / "table")).problems

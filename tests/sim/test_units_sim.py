@@ -38,9 +38,7 @@ def test_many_seeds_come_to_the_right_end() -> None:
     assert stats["zombies"] > 20 and stats["bad"] > 20 and stats["thrown"]
 
 
-@pytest.mark.heavy
-@pytest.mark.xfail(reason="the stage of a committed unit may go while ledgers are lost and keepers sleep")
-def test_a_seed_that_is_not_settled() -> None:
+def test_processes_of_a_lost_ledger_do_not_begin_anew_beside_its_table() -> None:
     _passes((3,))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.common.errors import GaveUpError, LedgerAwayError, LedgerError
 from heronpy.growing import scan
 from heronpy.ingest import LineFiles, asking, checking, options, watch
 from heronpy.ingest.agreement import disagreements
@@ -48,6 +48,8 @@ PIPELINE, LEDGER = "logs", "sim:"
 WORKERS, KEEPERS = 3, 2
 SETTLE_S = 1_500.0
 #: How the end of a process is known to its successor.
+#: A task ends when its executor is gone for so long, here at most.
+ORPHANED_S = 30.0
 ENDS = {9: "killed", 11: "crashed", 256: "user_exception"}
 
 
@@ -272,7 +274,7 @@ class Cluster:
                 spout.next_tuple()
                 idle_s = max(delegate.wait_s, self.pace_s) if delegate.wait_s else 0.001
                 thread.sleep(idle_s * process.rng.uniform(1.0, 1.1))
-        except LedgerError as error:
+        except (LedgerError, GaveUpError) as error:
             # As of a zombie whose ledger was replaced.
             self.world.trace.note("raised", f"{process.name}: {error}")
             self.stats["raised"] += 1
@@ -302,7 +304,9 @@ class Cluster:
         for process in list(self.running.values()):
             if not process.stopped and self.rng.random() < 0.4:
                 process.stop()
-                self.world.later(self.rng.uniform(0.5, 20.0), process.proceed)
+                awake_s = self.rng.uniform(0.5, 20.0)
+                self.world.later(awake_s, process.proceed)
+                self.world.later(awake_s + ORPHANED_S, process.kill)
                 self.stats["zombies"] += 1
             elif not process.stopped:
                 process.kill()
@@ -341,7 +345,7 @@ class Cluster:
         rows = self.ledger.store.snapshot(PIPELINE)
         units = [row for row in rows if isinstance(row, Unit) and row.state is not UnitState.FAILED]
         waits = units or any(row.since is not None for row in rows if isinstance(row, File))
-        return bool(rows) and not waits and not self._unrecorded(rows)
+        return bool(rows) and not waits and not self.closed_for_rebuild and not self._unrecorded(rows)
 
     def _unrecorded(self, rows: Iterable[Any]) -> int:
         """Bad ranges of which a keeper has still to write the record."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from heronpy.ingest.ledger.types import Config, Copy, DispatchState, File, Kind, Span, UnitState
+from heronpy.ingest.ledger.types import PART, Config, Copy, DispatchState, File, Kind, Span, UnitState
 
 A = TypeVar("A", covariant=True)
 
@@ -47,6 +47,11 @@ class Opened:
     config: Config
     part: int = 0
     made: tuple[int, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """No file has been seen by the ledger yet, nor by any of several."""
+        return all(one % PART == 1 for one in self.made)
 
 
 @dataclass(frozen=True, slots=True)

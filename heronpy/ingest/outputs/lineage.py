@@ -14,7 +14,7 @@ from heronpy.connectors.spark.tables import LINEAGE
 from heronpy.ingest.ledger.types import Config
 
 FILE = "_unit.json"
-_PREFIX = "unit="
+PREFIX = "unit="
 _BATCH = "batch="
 #: Of one record; a unit has at most 256 ranges.
 _MAX_BYTES = 4 << 20
@@ -108,13 +108,13 @@ def units_of(batch: BatchLineage) -> list[Lineage]:
 
 def folder_name(generation: int, unit: int) -> str:
     """The name of a published unit below its table."""
-    return f"{_PREFIX}{generation}-{unit}"
+    return f"{PREFIX}{generation}-{unit}"
 
 
 def published(table: str) -> Iterator[tuple[Path, Lineage]]:
     """All published units of a table with their folders, by name; LedgerError for a record that cannot be read."""
     try:
-        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(_PREFIX))
+        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(PREFIX))
     except FileNotFoundError:
         return
     for folder in folders:

@@ -125,11 +125,11 @@ def _check(value: Any, field: pa.Field) -> None:
     import pyarrow as pa
 
     try:
-        if pa.types.is_integer(field.type) and value != int(value):  # pyarrow would cut it off
-            raise ValueError(f"column {field.name!r} is {kind}, and {value!r} is no whole number")
         pa.scalar(value, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise ValueError(f"column {field.name!r} is {kind}: {error}") from None
+    if pa.types.is_integer(field.type) and value != int(value):  # pyarrow cuts it off
+        raise ValueError(f"column {field.name!r} is {kind}, and {value!r} is no whole number")
 
 
 def _schema(given: pa.Schema | Mapping[str, str]) -> pa.Schema:

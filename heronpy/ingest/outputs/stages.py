@@ -26,7 +26,7 @@ from heronpy.common.errors import LedgerError
 from heronpy.common.folders import make_folders, make_output, open_private, read_own
 from heronpy.connectors.durable_files import sync_folder, write_record
 from heronpy.ingest.ledger.types import Config
-from heronpy.ingest.outputs.lineage import FILE, Lineage, folder_name
+from heronpy.ingest.outputs.lineage import FILE, PREFIX, Lineage, folder_name
 from heronpy.ingest.outputs.replicas import HOME, Replicas, copied, drop_older, stages_in
 
 _BAD = "bad"
@@ -181,6 +181,22 @@ class Stages:
     def bad_records(self) -> Iterable[Path]:
         """The records of bad ranges, by name."""
         return sorted((self.home / _BAD).glob("*.json"))
+
+    def begin(self, generation: int) -> None:
+        """No other ledger gets this generation, even if this one is lost before anything is staged.
+
+        Else a process that slept since then would take units of the next ledger for its own.
+        """
+        folder = self.home / f"g{generation}"
+        make_folders(folder)
+        sync_folder(folder.parent)
+
+    def has_published(self) -> bool:
+        """Whether a unit of the table is published."""
+        try:
+            return any(name.startswith(PREFIX) for name in os.listdir(self._table))
+        except FileNotFoundError:
+            return False
 
     def claim(self, about: About) -> None:
         """Say of which pipeline the table is; LedgerError when it is another one's."""
