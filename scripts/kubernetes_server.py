@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from heronpy.common.folders import make_folders
+
 #: Built here; the others come with Debian's packages.
 BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 #: Program and package.
@@ -70,7 +72,7 @@ def fetch(into: Path) -> Path:
         raise CannotError(f"{KEYRING} is missing: the source is fetched and built on Debian 12; or set HERON_ENGINES")
     lists = into / "lists"
     shutil.rmtree(into, ignore_errors=True)
-    (lists / "partial").mkdir(parents=True)
+    make_folders(lists / "partial")
     (into / "sources.list").write_text(SOURCES)
     options = [
         "-qq",
@@ -88,7 +90,7 @@ def build(source: Path, into: Path) -> None:
     """Debian's Go 1.19 builds this release in a GOPATH, which modules would look for elsewhere."""
     root = source.parent / "go"
     tree = root / "src" / "k8s.io" / "kubernetes"
-    tree.parent.mkdir(parents=True)
+    make_folders(tree.parent)
     tree.symlink_to(source, target_is_directory=True)
     release = source.name.rpartition("really")[2].removeprefix("kubernetes-")
     major, minor = release.split(".")[:2]
@@ -155,7 +157,7 @@ def prepare() -> Path:
     if not found.exists():
         install(NEEDED_TO_BUILD)
         work = folder() / "work"
-        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(work)
         build(fetch(work), found)
         shutil.rmtree(work)
     return found

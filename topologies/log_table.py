@@ -89,7 +89,9 @@ def line_of(chance: random.Random, number: int) -> str:
 
 def write(folder: Path, lines: int) -> None:
     """Append so many lines to `access.log`, which is rotated by renaming, as logrotate does it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    # Level by level: `parents=True` would make the ones above with whatever the umask leaves.
+    for one in (*reversed(folder.absolute().parents), folder):
+        one.mkdir(mode=0o700, exist_ok=True)
     chance, log = random.Random(), folder / "access.log"
     for first in range(0, lines, ROTATE_EACH):
         if log.exists():

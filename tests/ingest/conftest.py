@@ -37,7 +37,8 @@ def postgres(shared_postgres: PostgresServer | str) -> PostgresServer:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path, shared_postgres: object) -> Iterator[Store]:
+    """PostgreSQL is of the whole run, so it starts before a test is watched for what it leaves."""
     opened: Store
     if request.param == "memory":
         opened = MemoryStore()

@@ -303,7 +303,9 @@ def test_a_ledger_that_somebody_keeps_locked_is_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_processes_commit_each_unit_once(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_processes_commit_each_unit_once(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, shared_postgres: object
+) -> None:
     if kind == "sqlite":
         url = f"sqlite:{tmp_path}/l/ledger.db"
     else:

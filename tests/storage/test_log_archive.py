@@ -8,10 +8,12 @@ import pytest
 
 from heronpy.storage.log_archive import LogArchive, Run, newest_first
 from heronpy.storage.objects.port import ObjectsError
+from tests.support.object_server import ObjectServer
 
 
 @pytest.fixture(params=["folder", "store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def place(request: pytest.FixtureRequest, tmp_path: Path, object_server: ObjectServer) -> str:
+    """The server is of the whole run, so it starts before a test is watched for what it leaves."""
     return request.getfixturevalue("bucket") if request.param == "store" else str(tmp_path / "archive")
 
 

@@ -114,6 +114,13 @@ def _damaged(what: str) -> LedgerError:
     return LedgerError(f"the ledger is damaged ({what}); move it away, and run: heron units rebuild")
 
 
+def _text(value: Any) -> str:
+    """A name from a row; LedgerError when it is none, as SQLite keeps a value of any type in a column of any."""
+    if not isinstance(value, str):
+        raise _damaged(f"{value!r:.100} is no name")
+    return value
+
+
 def _number(kind: Callable[[Any], N], value: Any) -> N:
     """A count, a time or a state from a row; LedgerError when it is none."""
     try:
@@ -349,12 +356,12 @@ class SqlView:
 
     def worker_sites(self, after: float) -> list[str]:
         statement = "SELECT DISTINCT site FROM clients WHERE pipeline = ? AND kind = 'worker' AND seen >= ?"
-        return sorted(site for (site,) in self._execute(statement, (self.name, after)))
+        return sorted(_text(site) for (site,) in self._execute(statement, (self.name, after)))
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
         copies = "SELECT site, count(*), sum(size) FROM copies WHERE pipeline = ? GROUP BY site"
         found = {
-            site: SiteSums(files=int(count), bytes=_number(int, size))
+            _text(site): SiteSums(files=int(count), bytes=_number(int, size))
             for site, count, size in self._execute(copies, (self.name,))
         }
         clients = (
@@ -362,12 +369,12 @@ class SqlView:
             " WHERE kind <> 'command' AND pipeline = ? GROUP BY site, kind"
         )
         for site, kind, count, seen in self._execute(clients, (after, self.name)):
-            one = found.get(site, SiteSums())
+            one = found.get(_text(site), SiteSums())
             number = {"workers" if kind == Kind.WORKER else "keepers": int(count)}
             found[site] = replace(one, seen=max(one.seen, _number(float, seen)), **number)
         leased = "SELECT site, count(*) FROM units WHERE pipeline = ? AND state = 'leased' GROUP BY site"
         for site, count in self._execute(leased, (self.name,)):
-            found[site] = replace(found.get(site, SiteSums()), leased=int(count))
+            found[site] = replace(found.get(_text(site), SiteSums()), leased=int(count))
         return dict(sorted(found.items()))
 
     def has_other(self, site: str, container: str, after: float) -> bool:

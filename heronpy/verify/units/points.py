@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heronpy.api.topology_context import TopologyContext
+from heronpy.common.folders import make_folders
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import Lineage
@@ -48,7 +49,7 @@ class Points:
 
     def arm(self, point: str, number: signal.Signals) -> None:
         """The next process that comes there gets the signal."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folders(self._folder)
         new = self._folder / f".{point}"
         new.write_text(number.name, encoding="ascii")
         os.rename(new, self._folder / point)
@@ -136,7 +137,7 @@ class Lines:
 
 def set_clock(folder: Path, container: int, offset_s: float) -> None:
     """From now on the processes of a container see a wall clock that is so much ahead."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     new = folder / f".clock-{container}"
     new.write_text(repr(offset_s), encoding="ascii")
     os.rename(new, folder / f"clock-{container}")
