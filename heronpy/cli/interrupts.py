@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
+#: After Python has dropped an interrupt, it comes again: by then the import that it fell into has gone on.
+AGAIN_S = 0.01
 
 _seen = False
+#: What is told of anything else that Python drops.
+_others = sys.unraisablehook
 
 
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """The handler of a signal that ends the command: a KeyboardInterrupt, and a note that `heed` finds.
 
-    Python drops what is raised in some places, such as the release of a lock while a module is imported.
+    Python drops what is raised in some places, such as the release of a lock while a module is imported: see `dropped`.
     """
     global _seen
     _seen = True
     raise KeyboardInterrupt
+
+
+def dropped(found: sys.UnraisableHookArgs) -> None:
+    """A hook for what Python has dropped (`sys.unraisablehook`): an interrupt is not told of but comes again."""
+    if issubclass(found.exc_type, KeyboardInterrupt):
+        threading.Thread(target=_again, daemon=True).start()
+    else:
+        _others(found)
+
+
+def _again() -> None:
+    time.sleep(AGAIN_S)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def heed() -> None:
@@ -33,14 +52,17 @@ def heed() -> None:
 
 @contextmanager
 def _handled(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) -> Iterator[None]:
-    held = {}
+    held, hook = {}, sys.unraisablehook
     if threading.current_thread() is threading.main_thread():
         held = {signum: signal.signal(signum, handler) for signum in INTERRUPTS}
+        sys.unraisablehook = dropped
     try:
         yield
     finally:
         for signum, before in held.items():
             signal.signal(signum, before)
+        if held:
+            sys.unraisablehook = hook
 
 
 def uninterrupted() -> AbstractContextManager[None]:

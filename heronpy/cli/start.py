@@ -30,6 +30,9 @@ def main() -> int:
 def _begin() -> None:
     """A verb begins: from now on Ctrl-C is a KeyboardInterrupt, so that it can clean up."""
     if _plain:
-        from heronpy.cli.interrupts import interrupt
+        import sys
 
+        from heronpy.cli.interrupts import dropped, interrupt
+
+        sys.unraisablehook = dropped
         _signal.signal(_signal.SIGINT, interrupt)

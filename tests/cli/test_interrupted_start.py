@@ -15,6 +15,7 @@ import pytest
 
 from heronpy.cli import interrupts
 from tests.support.command import REPO
+from tests.support.waiting import wait_for
 
 SCRIPT = REPO / "scripts" / "heron"
 #: Runs `heron` and interrupts it once the module named first is looked for.
@@ -116,6 +117,24 @@ def test_an_interrupt_while_a_program_is_prepared_prints_no_traceback(tmp_path: 
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (command.returncode, command.stderr.strip()) == (130, "error: interrupted"), command.stderr
+
+
+def test_an_interrupt_that_python_drops_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    """While a module is imported, what is raised in the callback of its lock is dropped, and would be printed."""
+
+    class Falls:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    again = False
+    with interrupts.interruptible():
+        one: Falls | None = Falls()
+        try:
+            one = None
+            wait_for(lambda: False, 10.0, "the interrupt")
+        except KeyboardInterrupt:
+            again = True
+    assert one is None and again and capfd.readouterr().err == ""
 
 
 def test_an_interrupt_that_python_has_dropped_is_heeded_before_anything_is_made() -> None:
