@@ -36,6 +36,7 @@ def test_from_the_list_to_a_log_by_keyboard(site: Site, tab: Tab) -> None:
     assert page.locator(".square.marked").count() == 2
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="marked / count").wait_for()
+    page.locator("[data-row]").first.wait_for()
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.locator(".log .line", has_text="seen 1 ").first.wait_for()
