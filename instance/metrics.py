@@ -65,6 +65,42 @@ class Histogram:
             sample.buckets.add(le=bound, count=total)
 
 
+class KeptSamples:
+    """The samples of the last report: the next one writes only numbers, and only histograms that have grown.
+
+    Most of what a report costs is making its samples, and all of them are in the next one again.
+    """
+
+    def __init__(self) -> None:
+        self.message = control_pb2.MetricsReport()
+        self._numbers: dict[tuple[int, tuple[str, str]], control_pb2.Sample] = {}
+        self._histograms: dict[tuple[str, str], tuple[control_pb2.Sample, int]] = {}
+
+    def take(self, values: dict[tuple[str, str], float], kind: control_pb2.Sample.Type) -> None:
+        """Set the samples of these counters or gauges, which another thread may add to."""
+        samples = self._numbers
+        for key, value in list(values.items()):
+            sample = samples.get((kind, key))
+            if sample is None:
+                name, label = key
+                sample = samples[kind, key] = self.message.samples.add(name=name, label=label, type=kind)
+            sample.value = value
+
+    def take_histograms(self, histograms: dict[tuple[str, str], Histogram]) -> None:
+        """Set the samples of these histograms."""
+        for key, histogram in list(histograms.items()):
+            sample, count = self._histograms.get(key, (None, -1))
+            if histogram.count == count:
+                continue
+            if sample is None:
+                name, label = key
+                sample = self.message.samples.add(name=name, label=label)
+            # What is observed meanwhile is in the next report.
+            self._histograms[key] = sample, histogram.count
+            del sample.buckets[:]
+            histogram.fill(sample)
+
+
 class TaskMetrics:
     """The system metrics of one task; names are those of Heron."""
 
@@ -75,6 +111,7 @@ class TaskMetrics:
         #: The slowest call of `process` by source.
         self.slowest: dict[str, RecentMax] = {}
         self._traffic: Traffic | None = None
+        self._samples = KeptSamples()
 
     def count(self, name: str, label: str, by: float) -> None:
         key = (name, label)
@@ -138,14 +175,12 @@ class TaskMetrics:
             self.counters[f"__py-generation-{index}-count", ""] = stats["collections"]
             self.gauge(f"__py-generation-{index}-collection-threshold", "", threshold)
 
-    def fill(self, report: Any) -> None:
-        """Append all samples to a control.MetricsReport. Called from another thread: copies first."""
-        for (name, label), value in list(self.counters.items()):
-            report.samples.add(name=name, label=label, type=control_pb2.Sample.COUNTER, value=value)
-        for (name, label), value in list(self.gauges.items()):
-            report.samples.add(name=name, label=label, type=control_pb2.Sample.GAUGE, value=value)
-        for (name, label), histogram in list(self.histograms.items()):
-            histogram.fill(report.samples.add(name=name, label=label))
+    def fill(self, report: control_pb2.MetricsReport) -> None:
+        """Append all samples to a report. Called by one other thread: copies first."""
+        self._samples.take(self.counters, control_pb2.Sample.COUNTER)
+        self._samples.take(self.gauges, control_pb2.Sample.GAUGE)
+        self._samples.take_histograms(self.histograms)
+        report.samples.extend(self._samples.message.samples)
 
 
 class UserMetrics:

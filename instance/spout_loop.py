@@ -2,7 +2,7 @@
 
 One thread: credits, completions and clamps from the socket, then a chunk of `next_tuple` calls that
 adapts its size so that a chunk takes a few hundred microseconds. A spout that emitted nothing sleeps, a little
-longer each time (a millisecond growing to the configured maximum), so an idle topology costs nothing; one that
+longer each time (see polling.py), so an idle topology costs little; one that
 says when it wants to be called again (`wait`, `wait_readable`, `busy`) is called then.
 """
 
@@ -27,6 +27,7 @@ from .emit_calls import columns_of, emit_columns, emit_one
 from .linger import Linger
 from .pending import Batch, PendingRoots
 from .pending_limit import FULL, OPEN, room
+from .polling import poll_pause_s
 from .sleeps import Sleeps
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 
@@ -41,8 +42,6 @@ CALM_TUPLE_S = 4e-5
 SINGLE_CALLS = 64
 #: A spout is dry when this many calls in a row emitted nothing: one may read what is not worth a tuple.
 DRY_CALLS = 8
-#: How fast the pause of an idle spout grows with the time it has been idle.
-IDLE_GROWTH = 0.05
 BLOCKED_WAIT_S = 5.0
 #: Tuples that may be sent wait for this much longer for those that the next calls emit.
 MORE_S = 2e-4
@@ -494,7 +493,7 @@ class SpoutTask(Task):
         else:
             shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
             # What is emitted before tuples may be sent again would only wait: one wake-up does for both.
-            pause = min(longest, max(shortest, (now - idle_since) * IDLE_GROWTH, self._linger.due - now))
+            pause = max(poll_pause_s(now - idle_since, shortest, longest), min(longest, self._linger.due - now))
         if pause > SHORT_PAUSE_S:
             self.publish_progress(now, resting=True)
             if self.exhausted:

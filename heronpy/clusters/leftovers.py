@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from heronpy.ckpt import catalogue
+from heronpy.ckpt.catalogue import Found, in_folder, missing_files, roots_of
+from heronpy.clusters.session import Session
+from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
+from heronpy.proto import plan_pb2
 from heronpy.storage.locations import open_store
-from heronpy.storage.objects.url import Place
+from heronpy.storage.objects.url import Place, Url
+from heronpy.storage.stores import SPOOL
 
 #: Folders that are removed with the last checkpoint, when they are empty.
 _PARTS = (".trash", "shared", "taskowned")
@@ -20,7 +27,7 @@ def clear_leftovers(folder: Place) -> None:
     store = open_store(folder)
     if not store.exists():
         return
-    rest = catalogue.in_folder(folder)
+    rest = in_folder(folder)
     known = [found.metadata for found in rest if found.metadata is not None]
     if len(known) == len(rest):
         # Nothing writes here any more, so work in progress counts for nothing.
@@ -31,3 +38,30 @@ def clear_leftovers(folder: Place) -> None:
                 (folder / part).rmdir()
         with suppress(OSError):
             folder.rmdir()
+
+
+def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
+    """Remove what unfinished checkpoints have written; complete ones stay. Returns where the newest lies.
+
+    A HeronError says that an object store cannot be used.
+    """
+    whole = []
+    if record.working_dir:
+        shutil.rmtree(Path(record.working_dir) / SPOOL, ignore_errors=True)
+    roots: list[Place] = []
+    with suppress(HeronError):  # no launch file: nothing was written, either
+        roots = roots_of([settings_for(session.launch_of(record), CheckpointSettings)])
+    for root in roots:
+        if isinstance(root, Url):
+            whole += _swept(root / record.topology_id)
+            continue
+        with suppress(HeronError, OSError):  # no store: nothing was written, either
+            whole += _swept(root / record.topology_id)
+    newest = max(whole, key=lambda found: found.checkpoint, default=None)
+    return newest.location if newest is not None else ""
+
+
+def _swept(folder: Place) -> list[Found]:
+    """The intact checkpoints of a run that has ended, once everything else is removed."""
+    clear_leftovers(folder)
+    return [found for found in in_folder(folder) if not missing_files(found)] if open_store(folder).exists() else []

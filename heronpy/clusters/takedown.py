@@ -10,32 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import psutil
 
-from heronpy.ckpt.catalogue import Found, in_folder, missing_files, roots_of
 from heronpy.clusters.engines import end_all, engine_of, lease_times
-from heronpy.clusters.leftovers import clear_leftovers
 from heronpy.clusters.session import Session
 from heronpy.clusters.takedown_outcome import RECORD, Outcome, away_text, some
 from heronpy.common.errors import DeadlineError, HeronError
-from heronpy.common.setting_types import CheckpointSettings
-from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.rpc import RpcClient
 from heronpy.plan.here import sockets_dir
 from heronpy.plan.submitted import Submitted
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
-from heronpy.storage.locations import open_store
-from heronpy.storage.objects.url import Place, Url
-from heronpy.storage.stores import SPOOL
 
 #: Every process of a topology has the path of its launch file in this variable of its environment.
 LAUNCH_VARIABLE = "HERON_LAUNCH"
@@ -113,7 +104,9 @@ def take_down(
         outcome.remains += _end_on_engine(session, record, outcome, timeout_s, force, waits)
     if not outcome.remains:
         try:
-            outcome.checkpoint = _clear_checkpoints(session, record)
+            from heronpy.clusters.leftovers import clear_checkpoints  # not needed by a submit
+
+            outcome.checkpoint = clear_checkpoints(session, record)
         except HeronError as error:
             outcome.unswept = str(error)
         remove_state(session, record)
@@ -277,33 +270,6 @@ def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
         if record.working_dir and not session.elsewhere(record):
             curve.remove(record.working_dir)
         teardown.remove_state(session.state, record.topology)
-
-
-def _clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """Remove what unfinished checkpoints have written; complete ones stay. Returns where the newest lies.
-
-    A HeronError says that an object store cannot be used.
-    """
-    whole = []
-    if record.working_dir:
-        shutil.rmtree(Path(record.working_dir) / SPOOL, ignore_errors=True)
-    roots: list[Place] = []
-    with contextlib.suppress(HeronError):  # no launch file: nothing was written, either
-        roots = roots_of([settings_for(session.launch_of(record), CheckpointSettings)])
-    for root in roots:
-        if isinstance(root, Url):
-            whole += _swept(root / record.topology_id)
-            continue
-        with contextlib.suppress(HeronError, OSError):  # no store: nothing was written, either
-            whole += _swept(root / record.topology_id)
-    newest = max(whole, key=lambda found: found.checkpoint, default=None)
-    return newest.location if newest is not None else ""
-
-
-def _swept(folder: Place) -> list[Found]:
-    """The intact checkpoints of a run that has ended, once everything else is removed."""
-    clear_leftovers(folder)
-    return [found for found in in_folder(folder) if not missing_files(found)] if open_store(folder).exists() else []
 
 
 def remove_sockets(session: Session, record: plan_pb2.ExecutionState) -> None:

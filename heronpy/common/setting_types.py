@@ -92,7 +92,9 @@ class InstanceSettings:
     spout_idle_min_us: float = _setting(
         1000.0, "First pause of a spout with nothing to emit; later ones grow with its idle time."
     )
-    spout_idle_max_ms: float = _setting(100.0, "Longest pause of a spout with nothing to emit.")
+    spout_idle_max_ms: float = _setting(
+        500.0, "Longest pause of a spout with nothing to emit, after 50 times as long without a tuple."
+    )
     heartbeat_interval_s: float = _setting(1.0, "Interval at which the instance reports its progress.", low=0.01)
     hang_timeout_s: float = _setting(
         60.0, "A task whose user code does not return for this long is restarted; 0 disables this."
@@ -548,7 +550,7 @@ class SparkEngineSettings:
     """Spark as the engine that runs the containers: the application whose executors they run in."""
 
     master: str = _setting(
-        "", "Master that gives the executors: spark://HOST:PORT, yarn or k8s://URL; no topology is proven on them yet."
+        "", "Master that gives the executors: spark://HOST:PORT; yarn and k8s://URL are taken, too, but unproven."
     )
     cores: int = _setting(
         0,

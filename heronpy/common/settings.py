@@ -248,6 +248,19 @@ def _apply_profiles(result: Resolved) -> None:
                 origins[f"instance.{name}@{component}"] = f"profile {chosen} of component {component!r}"
 
 
+def prefer(result: Resolved, component: str, profile: str, name: str, why: str) -> None:
+    """Give a component the default of another profile for one setting, unless somebody has chosen profile or value.
+
+    `why` is shown where the value comes from.
+    """
+    own = result.component_settings.get(component, {})
+    chosen = {result.origins["instance.profile"], result.origins[f"instance.{name}"]} != {DEFAULT}
+    if chosen or "profile" in own or name in own:
+        return
+    result.component_settings.setdefault(component, {})[name] = PROFILES[profile][name]
+    result.origins[f"instance.{name}@{component}"] = f"profile {profile} of component {component!r}: {why}"
+
+
 def settings_for(launch: HasSettings, kind: type[S], component: str | None = None) -> S:
     """The settings of this kind, with those of the component for `InstanceSettings`.
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import (
@@ -22,6 +21,9 @@ from heronpy.common.setting_types import (
 )
 from heronpy.common.settings import HasSettings, settings_for
 from heronpy.engines.contract import Engine
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "heronpy.engines"
 #: Of the text of a pod template.
@@ -36,7 +38,7 @@ def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Seq
     """
     if kind in OWN:
         return OWN[kind](settings, topology_id, command)
-    found = {point.name: point for point in entry_points(group=GROUP)}
+    found = _offered()
     if kind not in found:
         known = ", ".join(sorted({*OWN, *found}))
         raise ConfigError(f"heron.engine.kind is {kind!r}, but there is no such engine; use one of {known}")
@@ -46,7 +48,13 @@ def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Seq
 
 def kinds() -> list[str]:
     """The kinds of engines that there are."""
-    return sorted({*OWN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*OWN, *_offered()})
+
+
+def _offered() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # which takes a local submit longer than all else of this module
+
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _kubernetes(settings: HasSettings, topology_id: str, command: Sequence[str]) -> Engine:

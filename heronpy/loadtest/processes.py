@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from heronpy.loadtest.wakeups import voluntary_by_thread
+from heronpy.loadtest.wakeups import ran_by_thread, voluntary_by_thread
 
 SCHEDULER, FORK_SERVERS, EXECUTORS = "scheduler", "fork servers", "executors"
 TMASTER, STMGRS, SPARK, OTHER = "topology master", "stream managers", "spark gateway", "other"
@@ -127,6 +127,13 @@ class Tree:
         total = dict(self.gone)
         for one in self.seen.values():
             total[one.role] = total.get(one.role, 0.0) + one.cpu_s
+        return total
+
+    def ran(self) -> dict[str, float]:
+        """CPU seconds of all living threads so far, by role, to the nanosecond."""
+        total: dict[str, float] = {}
+        for pid, one in self.seen.items():
+            total[one.role] = total.get(one.role, 0.0) + sum(ran_by_thread(pid).values())
         return total
 
     def cpu_by_process(self) -> dict[str, float]:

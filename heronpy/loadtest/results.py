@@ -53,6 +53,7 @@ FIGURES = (
     Figure("kill_s", "heron kill", "s", "less"),
     Figure("idle_submit_s", "submit of the idle topology", "s", "less"),
     Figure("idle_cpu_percent", "idle CPU of all processes, of one core", "%", "less"),
+    Figure("idle_wakeups_per_s", "wake-ups of all idle processes", "/s", "less"),
     Figure("uss_per_task_bytes", "private memory per idle task", "bytes", "less"),
     Figure("pss_per_task_bytes", "memory including its share of shared pages, per idle task", "bytes", "less"),
     Figure("total_uss_bytes", "private memory, all processes of the idle topology", "bytes", "less"),

@@ -22,9 +22,9 @@ from heronpy.proto import control_pb2
 
 PROGRAM = Path(__file__).with_name("topologies") / "startup.py"
 FIRST_S = 30.0
-#: Time to settle after the start, before idle CPU is measured.
-SETTLE_S = 3.0
-IDLE_S = 10.0
+#: Time to settle after the start, before idle CPU is measured: at first spouts that emit nothing are polled more often.
+SETTLE_S = 27.0
+IDLE_S = 20.0
 #: Default number of tasks per container.
 PER_CONTAINER = 50
 
@@ -40,7 +40,8 @@ def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int,
         runs.append({"values": {**values, **idle}, "checks": [check.as_json() for check in [*checks, *idle_checks]]})
         say(
             f"run {number} of {repeat}: first tuple after {values['first_tuple_s']:.2f} s,"
-            f" {tasks} idle tasks use {idle['idle_cpu_percent']:.1f} % of a core"
+            f" {tasks} idle tasks use {idle['idle_cpu_percent']:.2f} % of a core"
+            f" and wake up {idle['idle_wakeups_per_s']:.0f} times a second"
         )
         calibrations.append(calibration.calibrate())
     return result_of(
@@ -119,9 +120,9 @@ def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dic
         time.sleep(SETTLE_S)
         tree = Tree(topology.scheduler())
         tree.refresh()
-        before, before_at = tree.cpu(), time.monotonic()
+        before, woken, before_at = tree.ran(), tree.switches(), time.monotonic()
         time.sleep(IDLE_S)
-        after, seconds = tree.cpu(), time.monotonic() - before_at
+        after, woken, seconds = tree.ran(), tree.switches() - woken, time.monotonic() - before_at
         memory = tree.memory()
         descriptors = tree.descriptors()
         status = topology.ask(control_pb2.GetStatus())
@@ -133,6 +134,7 @@ def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dic
     values = {
         "idle_submit_s": submit_s,
         "idle_cpu_percent": used / seconds * 100,
+        "idle_wakeups_per_s": woken / seconds,
         "uss_per_task_bytes": sum(role.uss for role in own) / max(count, 1),
         "pss_per_task_bytes": sum(role.pss for role in own) / max(count, 1),
         "total_uss_bytes": float(sum(role.uss for role in memory.values())),
@@ -142,7 +144,7 @@ def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dic
         "idle_kill_s": kill_s,
     }
     shares = ", ".join(
-        f"{role} {(after[role] - before.get(role, 0.0)) / seconds * 100:.1f} %"
+        f"{role} {(after[role] - before.get(role, 0.0)) / seconds * 100:.2f} %"
         for role in sorted(after)
         if after[role] > 0
     )

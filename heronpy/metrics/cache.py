@@ -180,17 +180,33 @@ class MetricsCache:
                     return
                 self._count += 1
             series = process.series[key] = _Series(sample.type)
-        parts: list[tuple[str | float, float]] = [("", sample.value)]
-        if sample.type == _HISTOGRAM:
-            parts = [("sum", sample.sum), ("count", float(sample.count))]
-            parts += [(bucket.le, float(bucket.count)) for bucket in sample.buckets]
-        for name, value in parts:
-            steps = series.parts.get(name)
-            if steps is None:
-                # Counts from before this cache existed are not growth.
-                steps = series.parts[name] = _Steps(origin=value if inherited else 0.0)
-            if steps.add(bucket_at, now, value, sample.type != _GAUGE) and sample.name in _WORK:
-                self.growth += 1
+        if sample.type != _HISTOGRAM:
+            self._add_part(series, sample, "", sample.value, bucket_at, now, inherited)
+            return
+        count, total = series.parts.get("count"), float(sample.count)
+        if count is not None and count.raw == total and series.parts["sum"].raw == sample.sum:
+            return  # nothing was observed, so no bucket has grown
+        self._add_part(series, sample, "sum", sample.sum, bucket_at, now, inherited)
+        self._add_part(series, sample, "count", total, bucket_at, now, inherited)
+        for bucket in sample.buckets:
+            self._add_part(series, sample, bucket.le, float(bucket.count), bucket_at, now, inherited)
+
+    def _add_part(
+        self,
+        series: _Series,
+        sample: control_pb2.Sample,
+        part: str | float,
+        value: float,
+        bucket_at: float,
+        now: float,
+        inherited: bool,
+    ) -> None:
+        steps = series.parts.get(part)
+        if steps is None:
+            # Counts from before this cache existed are not growth.
+            steps = series.parts[part] = _Steps(origin=value if inherited else 0.0)
+        if steps.add(bucket_at, now, value, series.kind != _GAUGE) and sample.name in _WORK:
+            self.growth += 1
 
     def _sweep(self, now: float) -> None:
         self._swept = now

@@ -43,18 +43,27 @@ def times_of(text: str) -> tuple[int, int] | None:
     return sum(ticks), sum(ticks) - sum(ticks[_RESTING])
 
 
+def memory_of(text: str) -> int | None:
+    """All memory of the machine, bytes, from the content of /proc/meminfo."""
+    words = text.split("\n", 1)[0].split()
+    if words[:1] != ["MemTotal:"] or len(words) != 3 or not words[1].isdigit():
+        return None
+    return int(words[1]) * 1024
+
+
 class HostMeter:
     """Measures from one call to the next."""
 
     def __init__(self, proc: str | os.PathLike[str] = "/proc") -> None:
         self._proc = Path(proc)
         self._cores = os.cpu_count() or 1
+        self._memory_bytes = memory_of(self._read("meminfo")) or 0
         self._times: tuple[int, int] | None = None
-        self.usage = control_pb2.HostUsage(cores=self._cores)
+        self.usage = control_pb2.HostUsage(cores=self._cores, memory_bytes=self._memory_bytes)
 
     def measure(self) -> None:
         """Set `usage`; what cannot be read is left out of it."""
-        usage = control_pb2.HostUsage(cores=self._cores)
+        usage = control_pb2.HostUsage(cores=self._cores, memory_bytes=self._memory_bytes)
         pressure, times = pressure_of(self._read("pressure/cpu")), times_of(self._read("stat"))
         if pressure is not None:
             usage.cpu_pressure = pressure

@@ -1,19 +1,28 @@
 """CPU and memory use of processes.
 
-CPU is cheap; the unshared size (USS) walks page tables, so it is measured at most every `USS_INTERVAL_S` per process,
-for a few processes per call. The memory of a process that has used no CPU is measured ten times less often.
+CPU and resident size are one small file of Linux each time. The unshared size (USS) walks page tables, which takes
+milliseconds, so it is measured at most every `USS_INTERVAL_S` per process, for a few processes per call. That of a
+process that hardly works, and whose resident size stays, is measured ten times less often: else it would be the largest
+part of what an idle container costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import resource
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import psutil
 
 USS_INTERVAL_S = 30.0
-#: How much less often memory is measured while no CPU is used: a clock tick of CPU is the least that shows.
+#: How much less often the unshared size of a process is measured while it is idle: it has used less than this share of
+#: a core, and its resident size has changed by less than this part.
 IDLE_FACTOR = 10
+IDLE_SHARE, SAME_SIZE = 0.01, 1 / 16
+_TICK_S, _PAGE = 1.0 / os.sysconf("SC_CLK_TCK"), resource.getpagesize()
+#: Fields of /proc/PID/stat behind the name: CPU time of the user and the system in ticks, resident size in pages.
+_USER, _SYSTEM, _RESIDENT = 11, 12, 21
 
 
 @dataclass(slots=True)
@@ -27,19 +36,49 @@ class Usage:
 
 @dataclass(slots=True)
 class _Meter:
-    process: psutil.Process
     usage: Usage
-    uss_at: float
-    rss_at: float
-    #: CPU seconds when the unshared size was measured.
-    uss_cpu_s: float = -1.0
+    uss_at: float = float("-inf")
+    #: CPU seconds and resident size when the unshared size was measured.
+    uss_cpu_s: float = 0.0
+    uss_rss: int = 0
+
+    def is_idle(self, now: float) -> bool:
+        """Whether it has hardly worked or changed since its unshared size was measured."""
+        worked_s, grown = self.usage.cpu_s - self.uss_cpu_s, abs(self.usage.rss_bytes - self.uss_rss)
+        return worked_s < IDLE_SHARE * (now - self.uss_at) and grown <= SAME_SIZE * self.uss_rss
+
+
+def look_at(pid: int) -> tuple[float, int]:
+    """CPU seconds and resident bytes of a process; OSError or psutil.Error if it cannot be seen."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            # A name may hold spaces and brackets.
+            fields = stat.read().rpartition(b")")[2].split()
+        return (int(fields[_USER]) + int(fields[_SYSTEM])) * _TICK_S, int(fields[_RESIDENT]) * _PAGE
+    except FileNotFoundError:
+        process = psutil.Process(pid)  # no Linux, or no such process
+        times = process.cpu_times()
+        return times.user + times.system, process.memory_info().rss
+
+
+def unshared(pid: int) -> int:
+    """Bytes that this process shares with no other; psutil.Error if it cannot be seen."""
+    return int(psutil.Process(pid).memory_full_info().uss)
 
 
 class UsageMeter:
     """Remembers the processes that it has measured."""
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(
+        self,
+        interval_s: float,
+        look: Callable[[int], tuple[float, int]] = look_at,
+        uss: Callable[[int], int] = unshared,
+    ) -> None:
+        """`interval_s`: how often `measure` is called."""
         self._interval_s = interval_s
+        self._look = look
+        self._uss = uss
         self._meters: dict[int, _Meter] = {}
 
     def measure(self, pids: Iterable[int], now: float) -> None:
@@ -49,22 +88,19 @@ class UsageMeter:
             del self._meters[pid]
         uss_left = 1 + int(len(wanted) * self._interval_s / USS_INTERVAL_S)
         for pid in sorted(wanted, key=self._uss_at):
-            meter = self._meters.get(pid)
             try:
+                found = self._look(pid)
+                meter = self._meters.get(pid)
                 if meter is None:
-                    never = float("-inf")
-                    meter = self._meters[pid] = _Meter(psutil.Process(pid), Usage(), never, never)
-                times, usage = meter.process.cpu_times(), meter.usage
-                before, usage.cpu_s = usage.cpu_s, times.user + times.system
-                if usage.cpu_s != before or now - meter.rss_at >= self._interval_s * IDLE_FACTOR:
-                    usage.rss_bytes = meter.process.memory_info().rss
-                    meter.rss_at = now
-                idle = usage.cpu_s == meter.uss_cpu_s
-                if uss_left > 0 and now - meter.uss_at >= USS_INTERVAL_S * (IDLE_FACTOR if idle else 1):
+                    meter = self._meters[pid] = _Meter(Usage())
+                usage = meter.usage
+                usage.cpu_s, usage.rss_bytes = found
+                pause_s = USS_INTERVAL_S * (IDLE_FACTOR if meter.is_idle(now) else 1)
+                if uss_left > 0 and now - meter.uss_at >= pause_s:
                     uss_left -= 1
-                    usage.uss_bytes = meter.process.memory_full_info().uss
-                    meter.uss_at, meter.uss_cpu_s = now, usage.cpu_s
-            except psutil.Error:
+                    usage.uss_bytes = self._uss(pid)
+                    meter.uss_at, meter.uss_cpu_s, meter.uss_rss = now, usage.cpu_s, usage.rss_bytes
+            except (psutil.Error, OSError):
                 continue
 
     def _uss_at(self, pid: int) -> float:

@@ -228,14 +228,16 @@ class ComponentLoad(_message.Message):
     def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
 class ContainersReply(_message.Message):
-    __slots__ = ["containers", "engine_away", "killing"]
+    __slots__ = ["containers", "engine_away", "killing", "refused"]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_AWAY_FIELD_NUMBER: _ClassVar[int]
     KILLING_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
     engine_away: str
     killing: bool
-    def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., engine_away: _Optional[str] = ..., killing: bool = ...) -> None: ...
+    refused: DoorRefusals
+    def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., engine_away: _Optional[str] = ..., killing: bool = ..., refused: _Optional[_Union[DoorRefusals, _Mapping]] = ...) -> None: ...
 
 class Culprit(_message.Message):
     __slots__ = ["component", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
@@ -274,6 +276,26 @@ class DeleteCheckpoints(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, checkpoints: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DoorRefusals(_message.Message):
+    __slots__ = ["busy", "garbage", "impostors", "oversized", "releases", "replaced", "strangers", "unknown"]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    GARBAGE_FIELD_NUMBER: _ClassVar[int]
+    IMPOSTORS_FIELD_NUMBER: _ClassVar[int]
+    OVERSIZED_FIELD_NUMBER: _ClassVar[int]
+    RELEASES_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    STRANGERS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    busy: int
+    garbage: int
+    impostors: int
+    oversized: int
+    releases: int
+    replaced: int
+    strangers: int
+    unknown: int
+    def __init__(self, strangers: _Optional[int] = ..., garbage: _Optional[int] = ..., unknown: _Optional[int] = ..., impostors: _Optional[int] = ..., replaced: _Optional[int] = ..., releases: _Optional[int] = ..., oversized: _Optional[int] = ..., busy: _Optional[int] = ...) -> None: ...
 
 class DrainHost(_message.Message):
     __slots__ = ["host"]
@@ -328,7 +350,7 @@ class EndedTopology(_message.Message):
     def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_load", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "slow_reply", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trace_rate", "traces_reply", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
+    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "slow_reply", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trace_rate", "traces_reply", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
@@ -352,6 +374,7 @@ class Envelope(_message.Message):
     GET_EVENTS_FIELD_NUMBER: _ClassVar[int]
     GET_EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     GET_LOAD_FIELD_NUMBER: _ClassVar[int]
+    GET_LOOKS_FIELD_NUMBER: _ClassVar[int]
     GET_METRICS_FIELD_NUMBER: _ClassVar[int]
     GET_SLOW_FIELD_NUMBER: _ClassVar[int]
     GET_STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +392,7 @@ class Envelope(_message.Message):
     LIST_FILES_REPLY_FIELD_NUMBER: _ClassVar[int]
     LOAD_REPLY_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
+    LOOKS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_BATCH_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -443,6 +467,7 @@ class Envelope(_message.Message):
     get_events: GetEvents
     get_exceptions: GetExceptions
     get_load: GetLoad
+    get_looks: GetLooks
     get_metrics: GetMetrics
     get_slow: GetSlow
     get_status: GetStatus
@@ -460,6 +485,7 @@ class Envelope(_message.Message):
     list_files_reply: ListFilesReply
     load_reply: LoadReply
     log_end: _door_pb2.LogEnd
+    looks_reply: LooksReply
     metrics_batch: MetricsBatch
     metrics_reply: MetricsReply
     metrics_report: MetricsReport
@@ -511,7 +537,7 @@ class Envelope(_message.Message):
     update_reply: UpdateReply
     update_topology: UpdateTopology
     welcome: _door_pb2.Welcome
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., slow_reply: _Optional[_Union[SlowReply, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., traces_reply: _Optional[_Union[TracesReply, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., slow_reply: _Optional[_Union[SlowReply, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., traces_reply: _Optional[_Union[TracesReply, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "last", "topology_id"]
@@ -637,6 +663,12 @@ class GetLoad(_message.Message):
     plan_version: int
     def __init__(self, plan_version: _Optional[int] = ...) -> None: ...
 
+class GetLooks(_message.Message):
+    __slots__ = ["component"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    def __init__(self, component: _Optional[str] = ...) -> None: ...
+
 class GetMetrics(_message.Message):
     __slots__ = ["component", "instances", "interval_s", "names"]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
@@ -692,7 +724,7 @@ class GetTraces(_message.Message):
     def __init__(self, per_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., since: _Optional[float] = ..., min_s: _Optional[float] = ..., until: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class HealthFinding(_message.Message):
-    __slots__ = ["component", "figures", "names", "quote", "task", "verdict"]
+    __slots__ = ["component", "figures", "host", "names", "quote", "task", "verdict"]
     class FiguresEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -702,17 +734,19 @@ class HealthFinding(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     FIGURES_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     QUOTE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     component: str
     figures: _containers.ScalarMap[str, float]
+    host: str
     names: _containers.RepeatedScalarFieldContainer[str]
     quote: str
     task: str
     verdict: HealthVerdict
-    def __init__(self, verdict: _Optional[_Union[HealthVerdict, str]] = ..., component: _Optional[str] = ..., task: _Optional[str] = ..., figures: _Optional[_Mapping[str, float]] = ..., quote: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, verdict: _Optional[_Union[HealthVerdict, str]] = ..., component: _Optional[str] = ..., task: _Optional[str] = ..., figures: _Optional[_Mapping[str, float]] = ..., quote: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., host: _Optional[str] = ...) -> None: ...
 
 class Heap(_message.Message):
     __slots__ = ["limit_s", "name", "top"]
@@ -778,14 +812,16 @@ class HopFigures(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., hop: _Optional[str] = ..., count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., max_s: _Optional[float] = ...) -> None: ...
 
 class HostUsage(_message.Message):
-    __slots__ = ["cores", "cpu_pressure", "cpu_used"]
+    __slots__ = ["cores", "cpu_pressure", "cpu_used", "memory_bytes"]
     CORES_FIELD_NUMBER: _ClassVar[int]
     CPU_PRESSURE_FIELD_NUMBER: _ClassVar[int]
     CPU_USED_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     cores: int
     cpu_pressure: float
     cpu_used: float
-    def __init__(self, cpu_pressure: _Optional[float] = ..., cpu_used: _Optional[float] = ..., cores: _Optional[int] = ...) -> None: ...
+    memory_bytes: int
+    def __init__(self, cpu_pressure: _Optional[float] = ..., cpu_used: _Optional[float] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class InstanceStatus(_message.Message):
     __slots__ = ["status"]
@@ -875,6 +911,12 @@ class LogHit(_message.Message):
     offset: int
     def __init__(self, offset: _Optional[int] = ..., line: _Optional[bytes] = ..., head: _Optional[bytes] = ..., before: _Optional[_Iterable[bytes]] = ..., after: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class LooksReply(_message.Message):
+    __slots__ = ["tasks"]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskLooks]
+    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskLooks, _Mapping]]] = ...) -> None: ...
+
 class MetricsBatch(_message.Message):
     __slots__ = ["container", "exceptions", "reports"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
@@ -942,12 +984,13 @@ class MetricsReply(_message.Message):
     def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ..., apart_s: _Optional[float] = ..., resumed_s: _Optional[float] = ...) -> None: ...
 
 class MetricsReport(_message.Message):
-    __slots__ = ["at_least", "component", "container", "ends", "epoch", "loop_age_s", "not_ready", "pid", "process", "samples", "slow", "spans", "state", "task_id"]
+    __slots__ = ["at_least", "component", "container", "ends", "epoch", "found", "loop_age_s", "not_ready", "pid", "process", "samples", "slow", "spans", "state", "task_id"]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_S_FIELD_NUMBER: _ClassVar[int]
     NOT_READY_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -962,6 +1005,7 @@ class MetricsReport(_message.Message):
     container: int
     ends: bool
     epoch: int
+    found: TaskLooks
     loop_age_s: float
     not_ready: bool
     pid: int
@@ -971,7 +1015,7 @@ class MetricsReport(_message.Message):
     spans: _containers.RepeatedCompositeFieldContainer[Span]
     state: TaskState
     task_id: int
-    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ..., ends: bool = ..., at_least: bool = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., slow: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ...) -> None: ...
+    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ..., ends: bool = ..., at_least: bool = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., slow: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ..., found: _Optional[_Union[TaskLooks, _Mapping]] = ...) -> None: ...
 
 class MinutesLedger(_message.Message):
     __slots__ = ["minutes", "names", "series", "topology_id"]
@@ -1574,6 +1618,30 @@ class TaskLedger(_message.Message):
     stmgr_epoch: int
     task_id: int
     def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ..., has_run: bool = ...) -> None: ...
+
+class TaskLooks(_message.Message):
+    __slots__ = ["at_line", "component", "key", "keyed", "line", "looks", "of_key", "process", "raised", "task_id"]
+    AT_LINE_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    KEYED_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    LOOKS_FIELD_NUMBER: _ClassVar[int]
+    OF_KEY_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    RAISED_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    at_line: int
+    component: str
+    key: str
+    keyed: int
+    line: str
+    looks: int
+    of_key: int
+    process: str
+    raised: str
+    task_id: int
+    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., raised: _Optional[str] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]

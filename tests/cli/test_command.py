@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,21 @@ def test_a_list_of_no_topologies_imports_no_sockets(tmp_path: Path) -> None:
     loaded = loaded_by("list", "local", HERON_HOME=str(tmp_path))
     assert "heronpy.cli.look.topologies" in loaded
     assert not {"zmq", "asyncio", "heronpy.net.rpc"} & loaded
+
+
+def test_a_submit_to_this_machine_imports_nothing_of_what_it_does_not_use(tmp_path: Path) -> None:
+    """Half a second of CPU went into engines, ledgers and `heron top` before the first process was started."""
+    program = str(Path(__file__).parents[2] / "topologies" / "word_count.py")
+    loaded = loaded_by("submit", "local", program, "Lean", "--dry-run", HERON_HOME=str(tmp_path))
+    assert "heronpy.cli.submit.submission" in loaded
+    unused = (
+        "heronpy.cli.submit.on_",
+        "heronpy.ingest.ledger",
+        "heronpy.cli.look",
+        "heronpy.tracker.history",
+        "pyarrow",
+    )
+    assert not {name for name in loaded if name.startswith(unused)}
 
 
 def test_every_verb_has_help(heron: Heron) -> None:
@@ -236,6 +253,18 @@ def test_config_show(heron: Heron, wordy: FakeTopology) -> None:
     assert "config-property" in shown["origins"]["scheduler.kill_grace_s"]
     assert "heron.stmgr" in heron("config", "show", "local", "--topology", "wordy").out
     assert "did you mean 'stmgr'?" in heron("config", "show", "local", "stmg").err
+
+
+def test_config_show_says_where_the_value_of_a_component_comes_from(heron: Heron, wordy: FakeTopology) -> None:
+    origin = "profile thrift of component 'word': somebody waits"
+    submitted = replace(
+        wordy.launch.submitted,
+        component_settings={"word": {"linger_max_us": 10_000.0}},
+        origins={**wordy.launch.origins, "instance.linger_max_us@word": origin},
+    )
+    replace(wordy.launch, submitted=submitted).save(Path(wordy.record.launch_file))
+    shown = heron("config", "show", "local", "instance", "--topology", "wordy", "--origin").out
+    assert re.search(rf"heron\.instance\.linger_max_us of word +10000\.0 +{re.escape(origin)}", shown)
 
 
 def test_client_defaults(heron: Heron, wordy: FakeTopology, home: Path) -> None:

@@ -17,7 +17,7 @@ from heronpy.loadtest import measure, page, rates, results, steps, system_calls,
 from heronpy.loadtest.frames import Frames, frames_of
 from heronpy.loadtest.processes import Seen, Tree
 from heronpy.loadtest.system_calls import Counted, Counter
-from heronpy.loadtest.wakeups import voluntary_by_thread, voluntary_of
+from heronpy.loadtest.wakeups import ran_by_thread, voluntary_by_thread, voluntary_of
 from heronpy.loadtest.watch import CpuLook
 from heronpy.proto import control_pb2
 
@@ -75,6 +75,16 @@ def test_all_threads_are_summed_and_those_that_ended_stay(tmp_path: Path, monkey
     assert tree.switches() == 150, "the 20 of the thread that ended still count"
     tree._bury(7)
     assert tree.switches() == 150
+
+
+def test_the_cpu_of_all_threads_is_read_to_the_nanosecond(tmp_path: Path) -> None:
+    for thread, text in {7: "1500000001 2 3\n", 8: "500000000 2 3\n", 9: "", 10: "much 2 3\n"}.items():
+        folder = tmp_path / "7/task" / str(thread)
+        folder.mkdir(parents=True)
+        (folder / "schedstat").write_text(text)
+    (tmp_path / "7/task/11").mkdir()
+    assert ran_by_thread(7, tmp_path) == pytest.approx({7: 1.500000001, 8: 0.5})
+    assert ran_by_thread(12, tmp_path) == {}
 
 
 def test_the_switches_of_this_process_grow() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.procs.host_usage import HostMeter, pressure_of, times_of
+from heronpy.procs.host_usage import HostMeter, memory_of, pressure_of, times_of
 
 PRESSURE = (
     "some avg10=29.45 avg60=28.28 avg300=25.94 total=23340480150\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
@@ -36,8 +36,17 @@ def test_figures_are_of_the_time_between_two_calls(tmp_path: Path) -> None:
     assert not meter.usage.HasField("cpu_used") and not meter.usage.HasField("cpu_pressure") and meter.usage.cores
 
 
+def test_the_memory_of_the_machine_is_known(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       24683888 kB\nMemFree:         1 kB\n")
+    meter = HostMeter(tmp_path)
+    meter.measure()
+    assert meter.usage.memory_bytes == 24_683_888 << 10
+    assert HostMeter(tmp_path / "none").usage.memory_bytes == 0
+
+
 @given(st.text())
 def test_any_content_is_read(text: str) -> None:
+    memory_of(text)
     pressure = pressure_of(text)
     assert pressure is None or 0 <= pressure <= 1
     assert times_of(text) is None

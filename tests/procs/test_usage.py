@@ -1,15 +1,14 @@
-"""What a process uses, measured as seldom as its work allows."""
+"""What a process uses; its unshared memory is measured as seldom as its work allows."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from heronpy.procs.usage import IDLE_FACTOR, UsageMeter
+from heronpy.procs.usage import IDLE_FACTOR, USS_INTERVAL_S, UsageMeter, look_at
 
 
 @dataclass
@@ -18,35 +17,42 @@ class Fake:
 
     cpu_s: float = 1.0
     rss: int = 100
-    looks: int = 0
+    walks: int = 0
 
-    def cpu_times(self) -> SimpleNamespace:
-        return SimpleNamespace(user=self.cpu_s, system=0.0)
+    def look(self, pid: int) -> tuple[float, int]:
+        if pid != 7:
+            raise ProcessLookupError(pid)
+        return self.cpu_s, self.rss
 
-    def memory_info(self) -> SimpleNamespace:
-        self.looks += 1
-        return SimpleNamespace(rss=self.rss)
-
-    def memory_full_info(self) -> SimpleNamespace:
-        return SimpleNamespace(uss=self.rss // 2)
+    def uss(self, pid: int) -> int:
+        self.walks += 1
+        return self.rss // 2
 
 
-def test_memory_is_measured_when_the_process_has_worked_and_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake()
-    monkeypatch.setattr(psutil, "Process", lambda pid: fake)
-    meter = UsageMeter(2.0)
-    meter.measure([7], 0.0)
-    assert (meter.of(7).rss_bytes, meter.of(7).uss_bytes, fake.looks) == (100, 50, 1)
-    fake.rss = 200
-    meter.measure([7], 2.0)
-    assert meter.of(7).rss_bytes == 100 and fake.looks == 1
-    fake.cpu_s = 1.01
-    meter.measure([7], 4.0)
-    assert meter.of(7).rss_bytes == 200 and fake.looks == 2
-    fake.rss = 300
-    meter.measure([7], 4.0 + 2.0 * IDLE_FACTOR)
-    assert meter.of(7).rss_bytes == 300, "a little work may not show in the clock"
-    meter.measure([], 30.0)
+def test_page_tables_are_walked_rarely_and_hardly_ever_for_a_process_without_work() -> None:
+    fake = Fake(rss=1000)
+    meter = UsageMeter(2.0, fake.look, fake.uss)
+    meter.measure([7, 8], 0.0)
+    assert (meter.of(7).rss_bytes, meter.of(7).uss_bytes, fake.walks) == (1000, 500, 1)
+    assert meter.of(8).rss_bytes == 0, "one that cannot be seen keeps nobody else from being measured"
+    fake.cpu_s, fake.rss = 1.02, 1050
+    now = USS_INTERVAL_S
+    meter.measure([7], now)
+    assert (meter.of(7).cpu_s, meter.of(7).rss_bytes, fake.walks) == (1.02, 1050, 1), "it has only reported"
+    fake.cpu_s = 2.0
+    meter.measure([7], now + 2.0)
+    assert (meter.of(7).uss_bytes, fake.walks) == (525, 2), "it has worked"
+    fake.rss = 2000
+    meter.measure([7], now + 4.0)
+    assert fake.walks == 2, "not so soon"
+    meter.measure([7], now + 2.0 + USS_INTERVAL_S)
+    assert (meter.of(7).uss_bytes, fake.walks) == (1000, 3), "it has grown, without work that shows"
+    now += 2.0 + USS_INTERVAL_S * (1 + IDLE_FACTOR)
+    meter.measure([7], now - 1.0)
+    assert fake.walks == 3
+    meter.measure([7], now)
+    assert fake.walks == 4, "now and then nevertheless"
+    meter.measure([], now + 2.0)
     assert meter.of(7).rss_bytes == 0
 
 
@@ -56,3 +62,9 @@ def test_this_process_is_measured() -> None:
     used = meter.of(os.getpid())
     assert used.cpu_s > 0 and used.rss_bytes > used.uss_bytes > 0
     assert meter.of(2**22 + 1).rss_bytes == 0
+
+
+def test_what_is_read_is_what_psutil_reads() -> None:
+    before, (cpu_s, rss), after = psutil.Process().cpu_times(), look_at(os.getpid()), psutil.Process().cpu_times()
+    assert before.user + before.system - 0.011 <= cpu_s <= after.user + after.system + 0.011
+    assert rss == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)

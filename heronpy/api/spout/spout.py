@@ -34,7 +34,7 @@ class Spout(BaseSpout):
 
         It may say when to call it again, with `wait`, `wait_readable` or `busy`. Otherwise it is polled: about a
         thousand times a second while tuples keep coming, and less and less often when it has emitted nothing for a
-        while, up to a pause of `heron.instance.spout_idle_max_ms`.
+        while: after at most a twentieth of that time, and `heron.instance.spout_idle_max_ms`.
         """
         raise NotImplementedError(f"spout {type(self).__name__} does not define next_tuple(); define it to emit tuples")
 

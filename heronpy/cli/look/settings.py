@@ -37,7 +37,11 @@ def show(target: Target, room: str | None, topology: str | None, origin: bool, a
         for field, value in settings[name].items()
     ]
     rows += [
-        (f"heron.instance.{field} of {component}", _text(value), f"config of component '{component}'")
+        (
+            f"heron.instance.{field} of {component}",
+            _text(value),
+            origins.get(f"instance.{field}@{component}", f"config of component '{component}'"),
+        )
         for component, values in components.items()
         for field, value in values.items()
         if "instance" in rooms

@@ -1,4 +1,7 @@
-"""`heron submit`: from a user's program to a running topology, or to nothing at all."""
+"""`heron submit`: from a user's program to a running topology, or to nothing at all.
+
+What only some submits need is imported where they need it: most of the time of a small one was its imports.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,13 @@ import click
 from heronpy.cli import exits
 from heronpy.cli.interrupts import interruptible, uninterrupted
 from heronpy.cli.output import command, print_json, say, warn, warning
-from heronpy.cli.render import logical as render_logical
-from heronpy.cli.render import packing as render_packing
 from heronpy.cli.render import summary
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.foreground import stay
 from heronpy.cli.submit.loader import load
 from heronpy.cli.submit.model import Planned, Started
 from heronpy.cli.submit.program import understand
-from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
-from heronpy.cli.submit.watching import TopologyFailed, watch_until_finished
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -34,7 +33,6 @@ from heronpy.common.home import heron_home
 from heronpy.packing.requests import asks, sum_text
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tracker import place
-from heronpy.views.heron_plans import logical_plan, packing_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +122,8 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
     One that has failed is removed. Whatever else ends the waiting leaves it running, but for an interrupt that should
     kill.
     """
+    from heronpy.cli.submit.watching import TopologyFailed, watch_until_finished
+
     name = started.record.topology
     try:
         return watch_until_finished(session, started.record)
@@ -181,6 +181,8 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
     loaded.topology.state = topology_pb2.PAUSED if paused else topology_pb2.RUNNING
     planned = submission.plan(session, loaded.topology)
     if options.restore is not None:
+        from heronpy.cli.submit.restoring import choose
+
         planned.restore = choose(planned, options.restore, options.allow_dropped_state)
     if options.dry_run_format is not None:
         return planned, None
@@ -195,6 +197,10 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
 
 
 def _print_plans(planned: Planned, form: str) -> None:
+    from heronpy.cli.render import logical as render_logical
+    from heronpy.cli.render import packing as render_packing
+    from heronpy.views.heron_plans import logical_plan, packing_plan
+
     if form == "json":
         print_json(
             {

@@ -20,7 +20,7 @@ from typing import Final
 
 from heronpy.cli import exits, output
 from heronpy.cli.interrupts import heed, uninterrupted
-from heronpy.cli.submit import dependencies, on_engine, on_units
+from heronpy.cli.submit import dependencies
 from heronpy.cli.submit.loader import child_environment
 from heronpy.cli.submit.model import Loaded, Planned, Started
 from heronpy.clusters import takedown
@@ -43,6 +43,7 @@ from heronpy.common.setting_types import (
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark import needs_spark
 from heronpy.connectors.spark.requirements import dispatch_homes
+from heronpy.ingest.keys import has_units
 from heronpy.net import curve, door_keys, private, transport
 from heronpy.packing import pack
 from heronpy.packing.requests import ResourceRequest, requests_of
@@ -98,12 +99,24 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
         if object_store(settings_for(resolved, CheckpointSettings)) is not None:
             resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so nobody asks the store
     if needs_spark(topology):
+        from heronpy.cli.submit import on_spark
+
         _warn_of_files(settings_for(resolved, SparkSettings).conf)
-    on_units.settle(topology, resolved)
-    engine = on_engine.settle(topology, resolved, session.state_place(resolved)[0])
+        on_spark.settle(topology, logical, resolved)
+    if has_units(topology):
+        from heronpy.cli.submit import on_units
+
+        on_units.settle(topology, resolved)
+    engine = ""
+    if settings_for(resolved, EngineSettings).kind:
+        from heronpy.cli.submit import on_engine
+
+        engine = on_engine.settle(topology, resolved, session.state_place(resolved)[0])
     transport.check(settings_for(resolved, SecuritySettings))
     dependencies.check(settings_for(resolved, EngineSettings))
     if engine and needs_spark(topology):
+        from heronpy.cli.submit import on_engine
+
         on_engine.check_spark_of(resolved)
     settings = settings_for(resolved, PackingSettings)
     return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)), engine)
@@ -150,6 +163,8 @@ def start(session: Session, planned: Planned, loaded: Loaded, foreground: bool =
     topology, state = planned.topology, session.state
     heed()
     if planned.engine:
+        from heronpy.cli.submit import on_engine
+
         on_engine.check_engine(planned.engine, planned.resolved, topology.id, requests(planned))
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
         # Under the lock nothing else submits or kills it, so what is found here is final.

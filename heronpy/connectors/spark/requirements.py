@@ -30,9 +30,13 @@ _REACH_S = 5.0
 
 def needs_spark(topology: topology_pb2.Topology) -> bool:
     """Whether any component of this topology hands batches to Spark. Reads plain strings only."""
+    return bool(spark_sinks(topology) or dispatch_homes(topology))
+
+
+def spark_sinks(topology: topology_pb2.Topology) -> frozenset[str]:
+    """The components whose tuples become batches of Spark."""
     components = [spout.comp for spout in topology.spouts] + [bolt.comp for bolt in topology.bolts]
-    is_sink = any(kv.key == SINK_KEY and kv.value == "true" for c in components for kv in c.config.kvs)
-    return is_sink or bool(dispatch_homes(topology))
+    return frozenset(c.name for c in components for kv in c.config.kvs if kv.key == SINK_KEY and kv.value == "true")
 
 
 def dispatch_homes(topology: topology_pb2.Topology) -> dict[str, str]:

@@ -1,0 +1,36 @@
+"""What a submit settles for Spark: components whose tuples wait for Spark's batches anyway may send them less often.
+
+A frame costs the same whether it holds one tuple or hundreds, and whatever reaches only Spark waits there for up to a
+second or more. So those components wait as long for more tuples as in the profile `thrift`, unless somebody has chosen
+otherwise.
+"""
+
+from __future__ import annotations
+
+from heronpy.common.settings import Resolved, prefer
+from heronpy.connectors.spark.requirements import spark_sinks
+from heronpy.plan.logical import LogicalPlan
+from heronpy.proto import topology_pb2
+
+PROFILE = "thrift"
+
+
+def settle(topology: topology_pb2.Topology, logical: LogicalPlan, resolved: Resolved) -> None:
+    """Let the components that work for Spark alone send less often."""
+    for component in sorted(only_for(logical, spark_sinks(topology))):
+        prefer(resolved, component, PROFILE, "linger_max_us", "every tuple waits for a batch of Spark")
+
+
+def only_for(logical: LogicalPlan, sinks: frozenset[str]) -> set[str]:
+    """The sinks, and the components whose tuples end there and nowhere else (pure)."""
+    found = set(sinks)
+    growing = bool(found)
+    while growing:
+        fresh = {
+            name
+            for name in logical.components
+            if name not in found and (after := logical.downstream(name)) and found.issuperset(after)
+        }
+        found |= fresh
+        growing = bool(fresh)
+    return found
