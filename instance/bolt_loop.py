@@ -27,10 +27,11 @@ from .executed import Executed
 from .in_batch import Part
 from .in_queue import Entry, InQueue
 from .linger import Linger
+from .looks import Looks, keys_of
 from .opening import FrameOpener
 from .poison import PoisonGuard
 from .readiness import Readiness
-from .routing import input_streams, upstream_tasks
+from .routing import input_streams, schemas_of, upstream_tasks
 from .sleeps import Sleeps
 from .slow import FEW, SlowTuples
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
@@ -78,6 +79,7 @@ class BoltTask(Task):
         self.poison: PoisonGuard
         self.account = Executed(self.metrics)
         self.slow = SlowTuples(self.settings.slow_ms, self.metrics.count)
+        self.looks = Looks()
         self._execute_watch: ExecuteWatch | None = None
 
     # ---- emit, ack ------------------------------------------------------------------------------
@@ -136,6 +138,7 @@ class BoltTask(Task):
         limit_s, code = self.settings.execute_timeout_s, self.process_function.__code__
         thread = threading.get_ident()
         self.slow.in_hand = lambda: in_hand(thread, code)[0]
+        self.looks.in_hand = lambda: in_hand(thread, code)
         if limit_s:
             watch = ExecuteWatch(self.name, self.progress, limit_s, code, self.poison.overran, self.control)
             watch.start()
@@ -177,6 +180,10 @@ class BoltTask(Task):
     def fill(self, report: control_pb2.MetricsReport) -> None:
         super().fill(report)
         report.slow.extend(self.slow.kept)
+        now = time.monotonic()
+        self.looks.look(now)
+        if found := self.looks.told(now):
+            report.found.CopyFrom(found)
 
     # ---- frames ---------------------------------------------------------------------------------
 
@@ -212,6 +219,7 @@ class BoltTask(Task):
         self.in_queue.put_first(self.opener.take_plan(plan, self.components))
         for source in input_streams(plan.topology, self.name.component):
             self.metrics.count("__execute-count", source, 0)  # an edge without tuples has a rate, too
+        self.looks.keys = keys_of(plan, self.name.component, schemas_of(plan.topology))
         if not self.starting:
             # A live change of the configuration comes as a new plan.
             interval = self.user.tick_interval_s()
@@ -313,6 +321,8 @@ class BoltTask(Task):
             part, alone = frame.trace.next_part(part, place)
             if alone:
                 span, frame.trace = self.tracer.begin(frame.trace), None
+        if self.looks.wished > 0:
+            self.looks.note(first, now)
         origin_ns, source = frame.origin_ns, f"{frame.component}/{frame.stream}"
         timed = self.account.singly(source)
         stamps: list[int] | None = [] if timed or len(part) <= FEW else None

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from playwright.sync_api import sync_playwright
 REPO = Path(__file__).parents[1]
 IMAGES = REPO / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
-#: So long the charts of the pictures are.
-RECORDED_MS = 40_000
+#: So long the charts of the pictures are, seconds.
+RECORDED_S = 45.0
 WIDTH = 1200
 #: Enough for what a page shows, smooth letters included, at a third of the bytes of all colours.
 COLOURS = 128
@@ -81,11 +82,10 @@ def heron(home: Path, *words: str) -> str:
     return subprocess.run(command, env=env, cwd=REPO, check=True, capture_output=True, text=True).stdout
 
 
-def submit(home: Path, folder: Path, wanted: set[str]) -> list[str]:
-    """Start what the pictures show; the names."""
+def submit(home: Path, folder: Path, name: str) -> None:
+    """Start what some pictures show."""
     book = folder / "book.txt"
     book.write_text("".join(f"word{number % 97} word{number % 13} word\n" for number in range(5000)))
-    short = ("--config-property", "heron.instance.batch_tuples=64")
     programs: dict[str, tuple[str, ...]] = {
         "Orders": ("topologies/sick.py", "Orders", "--what", "skew"),
         "Shop": ("scripts/ui_orders.py", "-", "--config-property", "heron.instance.poison_tries=2"),
@@ -94,12 +94,9 @@ def submit(home: Path, folder: Path, wanted: set[str]) -> list[str]:
             "--times", "1000",
         ),
         SPARK: ("topologies/spark_sink.py", "-", "--output", str(folder / "readings"), "--readings", "50000000"),
-        ENDED: ("topologies/word_count.py", ENDED, *short),
+        ENDED: ("topologies/word_count.py", ENDED, "--config-property", "heron.instance.batch_tuples=64"),
     }  # fmt: skip
-    chosen = [name for name in programs if name in wanted or ("" in wanted and name in ("Orders", "Shop", ENDED))]
-    for name in chosen:
-        heron(home, "submit", "local", *programs[name])
-    return chosen
+    heron(home, "submit", "local", *programs[name])
 
 
 def shoot(browser: Any, scheme: str, address: str, picture: Picture) -> None:
@@ -121,32 +118,27 @@ def shoot(browser: Any, scheme: str, address: str, picture: Picture) -> None:
     context.close()
 
 
-def take(browser: Any, home: Path, folder: Path, pictures: list[Picture], recorded_ms: int) -> None:
-    """Pictures of topologies that run together, after some time for their charts."""
-    running = submit(home, folder, {one.topology for one in pictures})
+def take(browser: Any, home: Path, folder: Path, topology: str, pictures: list[Picture]) -> None:
+    """Pictures of one topology, after some time for its charts."""
+    submit(home, folder, topology)
     try:
         address = heron(home, "ui").split()[-1]
         role = next((home / "topologies" / "local").iterdir()).name
-
-        def page_of(topology: str, *parts: str) -> str:
-            return "/".join([address, "#/t/local", role, "default", topology, *parts])
-
+        pages = "/".join([address, "#/t/local", role, "default", topology])
         context = browser.new_context()
-        page = context.new_page()
-        page.goto(page_of(running[0]))  # looked at while its charts are recorded
-        page.wait_for_timeout(recorded_ms)
+        context.new_page().goto(pages)  # looked at while its charts are recorded
+        time.sleep(RECORDED_S)
         context.close()
-        if ENDED in running:
+        if topology == ENDED:
             heron(home, "kill", "local", ENDED)
-            running.remove(ENDED)
         for one in pictures:
             for scheme in ("light", "dark"):
-                shown = page_of(one.topology, *([one.parts] if one.parts else [])) if one.topology else address
+                shown = f"{pages}/{one.parts}".rstrip("/") if one.topology else address
                 shoot(browser, scheme, shown, one)
                 print(one.name, scheme, flush=True)
     finally:
-        for name in running:
-            heron(home, "kill", "local", name)
+        if topology != ENDED or topology in heron(home, "list", "local"):
+            heron(home, "kill", "local", topology)
 
 
 def main(names: list[str]) -> None:
@@ -158,11 +150,13 @@ def main(names: list[str]) -> None:
         arguments = ["--no-sandbox"] if os.getuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         try:
-            # Spark would take the others their CPU.
-            for alone in (False, True):
-                mine = [one for one in pictures if (one.topology == SPARK) is alone]
+            # One after the other, so that each has the machine for itself; the list comes last, and has them all.
+            for topology in (ENDED, "Shop", "Counts", SPARK, "Orders"):
+                mine = [
+                    one for one in pictures if one.topology == topology or (topology == "Orders" and not one.topology)
+                ]
                 if mine:
-                    take(browser, home, Path(folder), mine, RECORDED_MS)
+                    take(browser, home, Path(folder), topology, mine)
         finally:
             browser.close()
             heron(home, "ui", "stop")

@@ -30,6 +30,9 @@ def look(session: Session, topology: str, window_s: float) -> tuple[Signals, lis
         timeline = session.ask(topology, control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S))
     over_s = window_of(window_s, now - since if since else 0.0, events, now)
     metrics = session.ask(topology, control_pb2.GetMetrics(names=METRICS, interval_s=over_s))
+    looks = None
+    with suppress(InvalidRpcError):
+        looks = session.ask(topology, control_pb2.GetLooks()).tasks
     launch = session.launch_of(session.find(topology))
     signals = signals_of(
         status,
@@ -40,6 +43,7 @@ def look(session: Session, topology: str, window_s: float) -> tuple[Signals, lis
         now=time.time(),
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
         memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
+        looks=looks or (),
     )
     return signals, diagnose(signals)
 

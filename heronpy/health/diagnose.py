@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import ceil
 from statistics import fmean, median
 
@@ -43,6 +44,10 @@ CORES_USED, PRESSURE = 0.9, 0.3
 NEAR_LIMIT = 0.9
 #: Fewer tasks than this share of the present ones suffice.
 SPARE = 0.9
+#: Looks at a task before its line or key is named, and the least share of them.
+LOOKS_MIN, KEYED_MIN, LOOKS_SHARE = 5, 20, 0.3
+#: Memory that grows as it does reaches its limit within this time, seconds.
+FULL_S = 3600.0
 #: A backlog that is gone within this time needs no action.
 DRAINS_S = 300.0
 
@@ -55,10 +60,39 @@ def diagnose(signals: Signals) -> list[Finding]:
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
     changing = list(_changing(signals))
     found += changing or [finding for rule in _SETTLED for finding in rule(signals)]
+    found = [_placed(one, signals) for one in found]
     explained = any(one.verdict not in CALM for one in found)
     if not explained and not changing and signals.held >= HELD:
         found.append(Finding(Verdict.UNTRIAGED, figures={"held": signals.held}, names=tuple(signals.culprits)))
     return found or [_healthy(signals)]
+
+
+def _placed(finding: Finding, signals: Signals) -> Finding:
+    """With the component and the host of its task."""
+    task = next((one for one in signals.tasks if one.name == finding.task), None)
+    return finding if task is None else replace(finding, component=task.component, host=task.host)
+
+
+def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
+    """With the line of code in which its task was found most often."""
+    looks = signals.looks.get(finding.task) if finding is not None else None
+    if finding is None or looks is None or looks.looks < LOOKS_MIN or looks.at_line < LOOKS_SHARE:
+        return finding
+    return replace(finding, figures={**finding.figures, "at_line": looks.at_line}, quote=looks.line)
+
+
+def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
+    """With the key that came to its task most often."""
+    looks = signals.looks.get(finding.task) if finding is not None else None
+    if finding is None or looks is None or looks.keyed < KEYED_MIN or looks.of_key < LOOKS_SHARE:
+        return finding
+    return replace(finding, figures={**finding.figures, "of_key": looks.of_key}, quote=looks.key)
+
+
+def _since(finding: Finding, signals: Signals) -> Finding:
+    """With the time for which its component has been full."""
+    lasts_s = trends.lasts_s(signals, finding.component, BUSY, HELD)
+    return replace(finding, figures={**finding.figures, "for_s": lasts_s}) if lasts_s else finding
 
 
 def _healthy(signals: Signals) -> Finding:
@@ -109,20 +143,56 @@ def _ends_again(signals: Signals, name: str) -> bool:
 def _hung(signals: Signals) -> Iterator[Finding]:
     for task in signals.tasks:
         if task.up and task.silent_s > HUNG_S:
-            yield Finding(Verdict.HUNG, task.component, task.name, {"silent_s": task.silent_s})
+            looks = signals.looks.get(task.name)
+            yield Finding(
+                Verdict.HUNG, task.component, task.name, {"silent_s": task.silent_s}, quote=looks.line if looks else ""
+            )
 
 
 def _memory(signals: Signals) -> Iterator[Finding]:
     for name, (times, text) in signals.out_of_memory.items():
-        yield Finding(Verdict.MEMORY, task=name, figures={"times": times}, quote=text)
+        figures: dict[str, float] = {"times": times}
+        lasts_s, component = (
+            signals.memory_lasts_s.get(name),
+            next((t.component for t in signals.tasks if t.name == name), ""),
+        )
+        others = [float(t.memory_bytes) for t in signals.of(component) if t.name != name and t.memory_bytes]
+        if lasts_s and others and (grown := signals.memory_limits.get(component, 0) - median(others)) > 0:
+            figures |= {"lasts_s": lasts_s, "grows_per_h": 3600 * grown / lasts_s}
+        yield Finding(Verdict.MEMORY, task=name, figures=figures, quote=text)
+    for component in signals.components:
+        yield from _grows(signals, component)
     for component, limit in signals.memory_limits.items():
         used = trends.memory_p95(signals, component)
         tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
         if used is None or used < NEAR_LIMIT * limit or not tasks:
             continue
         largest = max(tasks, key=lambda task: task.memory_bytes or 0)
-        if largest.name not in signals.out_of_memory:
+        if largest.name not in signals.out_of_memory and _growth(signals, component) is None:
             yield Finding(Verdict.MEMORY, component, largest.name, {"used": used, "limit": limit})
+
+
+def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
+    """The task whose memory grows towards a limit, and its figures."""
+    tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
+    per_s = trends.memory_grows_per_s(signals, component)
+    if not tasks or per_s is None:
+        return None
+    largest = max(tasks, key=lambda task: task.memory_bytes or 0)
+    used = float(largest.memory_bytes or 0)
+    limit = signals.memory_limits.get(component) or signals.machine_memory.get(largest.host)
+    if not limit or used + per_s * FULL_S < limit:
+        return None
+    figures = {"used": used, "limit": float(limit), "per_h": per_s * 3600, "left_s": max(0.0, limit - used) / per_s}
+    if len(tasks) > 1:
+        figures["median"] = median(float(task.memory_bytes or 0) for task in tasks if task is not largest)
+    return largest, figures
+
+
+def _grows(signals: Signals, component: str) -> Iterator[Finding]:
+    found = _growth(signals, component)
+    if found is not None and found[0].name not in signals.out_of_memory:
+        yield Finding(Verdict.MEMORY, component, found[0].name, found[1])
 
 
 def _crashing(signals: Signals) -> Iterator[Finding]:
@@ -132,7 +202,9 @@ def _crashing(signals: Signals) -> Iterator[Finding]:
             figures: dict[str, float] = {"times": times}
             if name in down:
                 figures["down"] = 1
-            yield Finding(Verdict.CRASHING, task=name, figures=figures, quote=text)
+            looks = signals.looks.get(name)
+            names = (looks.raised,) if looks is not None and looks.raised else ()
+            yield Finding(Verdict.CRASHING, task=name, figures=figures, quote=text, names=names)
 
 
 def _bad_update(signals: Signals) -> Iterator[Finding]:
@@ -197,9 +269,14 @@ def _slow(signals: Signals) -> Iterator[Finding]:
         if worst is None or (_busy(worst) < BUSY and not culprits & {task.name for task in tasks}):
             continue
         waits = WAITS_STARVED if _starved(signals) else WAITS
-        finding = _dependency(tasks, waits) or _skew(tasks) or _slow_host(tasks) or _slow_task(tasks)
+        finding = (
+            _at_line(_dependency(tasks, waits), signals)
+            or _of_key(_skew(tasks), signals)
+            or _slow_host(tasks)
+            or _at_line(_slow_task(tasks, culprits), signals)
+        )
         if finding is not None:
-            yield finding
+            yield _since(finding, signals)
         else:
             unexplained.append(tasks)
     yield from _machine(signals)
@@ -270,13 +347,17 @@ def _skew(tasks: list[TaskSignals]) -> Finding | None:
     )  # fmt: skip
 
 
-def _slow_task(tasks: list[TaskSignals]) -> Finding | None:
+def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
+    """A task that does half as much per busy second as the others, and is busy or holds others up.
+
+    In the first minute its mean share of busy time still has the start in it, though its queue is full already.
+    """
     rates = [(rate, task) for task in tasks if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
         return None
     slowest, task = min(rates, key=lambda pair: pair[0])
     usual = median(rate for rate, other in rates if other is not task)
-    if slowest >= SLOW * usual or _busy(task) < BUSY:
+    if slowest >= SLOW * usual or (_busy(task) < BUSY and task.name not in culprits):
         return None
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
 

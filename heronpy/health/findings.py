@@ -48,9 +48,11 @@ class Finding:
     component: str = ""
     task: str = ""
     figures: dict[str, float] = field(default_factory=dict)
-    #: Quoted text: a cause, or the last line of a process's exit.
+    #: Quoted text: a cause, the last line of a process's exit, the line of code or the key that takes the time.
     quote: str = ""
     names: tuple[str, ...] = ()
+    #: Of the task.
+    host: str = ""
 
 
 def to_proto(finding: Finding) -> control_pb2.HealthFinding:
@@ -62,6 +64,7 @@ def to_proto(finding: Finding) -> control_pb2.HealthFinding:
         figures=finding.figures,
         quote=finding.quote,
         names=finding.names,
+        host=finding.host,
     )
 
 
@@ -72,4 +75,4 @@ def from_proto(found: control_pb2.HealthFinding) -> Finding | None:
     except (ValueError, KeyError):
         return None
     figures = {name: value for name, value in found.figures.items() if isfinite(value)}
-    return Finding(verdict, found.component, found.task, figures, found.quote, tuple(found.names))
+    return Finding(verdict, found.component, found.task, figures, found.quote, tuple(found.names), found.host)

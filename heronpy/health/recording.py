@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any
 
 from heronpy.common.errors import ConfigError
-from heronpy.health.signals import HostSignals, Signals, TaskSignals
+from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
 
 FORMAT = "heron-history"
 VERSION = 1
@@ -87,7 +87,7 @@ def _build(kind: Any, found: Any) -> Any:
 
 def _value(hint: Any, value: Any, name: str) -> Any:
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint in (TaskSignals, HostSignals):
+    if hint in (TaskSignals, HostSignals, LookSignals):
         return _build(hint, value)
     if origin is types.UnionType:
         return None if value is None else _value(parts[0], value, name)

@@ -83,6 +83,21 @@ class HostSignals:
 
 
 @dataclass(slots=True)
+class LookSignals:
+    """Where a task was found in user code, a look a second, and which keys come; shares of looks. "": not known."""
+
+    looks: int = 0
+    keyed: int = 0
+    line: str = ""
+    at_line: float = 0.0
+    #: What the fields of its grouping were most often.
+    key: str = ""
+    of_key: float = 0.0
+    #: Where its last exception was raised.
+    raised: str = ""
+
+
+@dataclass(slots=True)
 class Signals:
     """One topology. `window_s` is the time covered by rates and shares."""
 
@@ -104,6 +119,8 @@ class Signals:
     #: Processes that ended in the last minutes, out of memory and otherwise: name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
+    #: Between two ends for lack of memory, of those that had several.
+    memory_lasts_s: dict[str, float] = field(default_factory=dict)
     #: Tuples given up in the window, by component.
     given_up: dict[str, float] = field(default_factory=dict)
     lost: float = 0.0
@@ -121,11 +138,15 @@ class Signals:
     spark_batch_s: float | None = None
     spark_lag_s: float = 0.0
     hosts: list[HostSignals] = field(default_factory=list)
+    #: Memory of each machine.
+    machine_memory: dict[str, int] = field(default_factory=dict)
     #: Limit of the memory of one task, by component; those without a limit are missing.
     memory_limits: dict[str, int] = field(default_factory=dict)
     #: The last hour, and how long ago its last minute ended.
     history: History = field(default_factory=dict)
     history_age_s: float = 0.0
+    #: By task.
+    looks: dict[str, LookSignals] = field(default_factory=dict)
 
     def of(self, component: str) -> list[TaskSignals]:
         """The tasks of a component."""
@@ -165,6 +186,7 @@ def signals_of(
     recent_s: float = WINDOW_S,
     checkpoint_every_s: float | None = None,
     memory_limit: Callable[[str], int] = lambda component: 0,
+    looks: Iterable[control_pb2.TaskLooks] = (),
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
 
@@ -183,6 +205,7 @@ def signals_of(
         values = sums.get(task.instance_id, {})
         found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
         found.tasks[-1].host = hosts.get(task.task_id, "")
+    found.looks = {one.process: _looks(one) for one in looks}
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     _add_losses(found, metrics, {task.name: task.component for task in found.tasks})
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
@@ -253,6 +276,18 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
     )
 
 
+def _looks(found: control_pb2.TaskLooks) -> LookSignals:
+    return LookSignals(
+        looks=found.looks,
+        keyed=found.keyed,
+        line=found.line,
+        at_line=found.at_line / found.looks if found.looks else 0.0,
+        key=found.key,
+        of_key=found.of_key / found.keyed if found.keyed else 0.0,
+        raised=found.raised,
+    )
+
+
 def _shares(values: Mapping[str, float], is_spout: bool, over_s: float) -> tuple[float | None, float | None]:
     """Busy and blocked. Tasks of an earlier release report only the time in `process`, which includes waiting."""
     times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
@@ -293,6 +328,8 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
     seen: set[str] = set()
     for executor in status.executors:
         usage = executor.usage
+        if usage.memory_bytes:
+            found.machine_memory[executor.host] = usage.memory_bytes
         if executor.host in seen or not usage.cores or not usage.HasField("cpu_pressure"):
             continue
         if usage.HasField("cpu_used"):
@@ -318,6 +355,8 @@ def _add_events(found: Signals, events: Iterable[control_pb2.TopologyEvent], now
             continue
         elif event.kind == control_pb2.EVENT_OOM:
             _add_end(found.out_of_memory, event)
+            if event.times > 1 and event.at > event.first_at:
+                found.memory_lasts_s[event.subject] = (event.at - event.first_at) / (event.times - 1)
         elif event.kind == control_pb2.EVENT_RESTART and event.warning:
             _add_end(found.restarted, event)
 

@@ -48,7 +48,7 @@ def _down(f: Finding, topology: str) -> str:
 
 def _dependency(f: Finding, topology: str) -> str:
     wall, cpu = format_duration(f.figures["tuple_s"]), format_duration(f.figures["cpu_s"])
-    return f"{f.component} is waiting, not computing: {wall} per tuple, {cpu} of it CPU"
+    return f"{f.component} is waiting, not computing: {wall} per tuple, {cpu} of it CPU{_in_line(f)}{_lasting(f)}"
 
 
 def _skew(f: Finding, topology: str) -> str:
@@ -56,15 +56,55 @@ def _skew(f: Finding, topology: str) -> str:
     return (
         f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, gets {_percent(n['share'])} of the tuples"
         f" (an even share is {_percent(n['even'])}) and is {_percent(n['busy'])} busy,"
-        f" the others {_percent(n['median'])}"
+        f" the others {_percent(n['median'])}{_of_key(f)}{_lasting(f)}"
     )
 
 
 def _memory(f: Finding, topology: str) -> str:
+    if "per_h" in f.figures:
+        return _leak(f)
     if "limit" in f.figures:
         used, limit = format_bytes(int(f.figures["used"])), format_bytes(int(f.figures["limit"]))
         return f"{f.task} is close to its limit of memory: {used} of {limit}"
-    return f"{f.task} ran out of memory {_times(f)}: {f.quote}"
+    grows = ""
+    if "lasts_s" in f.figures:
+        every = format_duration(round(f.figures["lasts_s"], 1))
+        grows = f", every {every}: it grows by {format_bytes(int(f.figures['grows_per_h']))} per hour"
+    return f"{f.task} ran out of memory {_times(f)}{grows}: {f.quote}"
+
+
+def _leak(f: Finding) -> str:
+    n = {name: format_bytes(int(value)) for name, value in f.figures.items()}
+    others = f", its siblings have {n['median']}" if "median" in n else ""
+    left = format_duration(round(f.figures["left_s"]))
+    grows = f"memory of {f.task} grows by {n['per_h']} per hour"
+    return f"{grows}: {n['used']} now{others}, its limit of {n['limit']} in {left}"
+
+
+def _in_line(f: Finding) -> str:
+    """Where its task is found, at one look a second."""
+    return f"; {_percent(f.figures['at_line'])} of the time in {f.quote}" if "at_line" in f.figures else ""
+
+
+def _of_key(f: Finding) -> str:
+    if "of_key" not in f.figures:
+        return ""
+    # The key is a value: who may not see values has its share.
+    return f"; {_percent(f.figures['of_key'])} of its tuples have {f.quote or 'one key'}"
+
+
+def _lasting(f: Finding) -> str:
+    return f", for {format_duration(f.figures['for_s'])}" if "for_s" in f.figures else ""
+
+
+def _crashing(f: Finding, topology: str) -> str:
+    at = f" in {f.names[0]}" if f.names else ""
+    return f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}: {f.quote}{at}"
+
+
+def _hung(f: Finding, topology: str) -> str:
+    at = f": {f.quote}" if f.quote else ""
+    return f"{f.task} has been in one call for {format_duration(round(f.figures['silent_s']))}{at}"
 
 
 def _bad_update(f: Finding, topology: str) -> str:
@@ -111,7 +151,8 @@ def _over_provisioned(f: Finding, topology: str) -> str:
 
 def _slow_task(f: Finding, topology: str) -> str:
     rate, usual = _rate(f.figures["rate"]), _rate(f.figures["usual"])
-    return f"{f.task} is slow: while busy it handles {rate}, the other tasks of {f.component} {usual}"
+    says = f"{f.task} is slow: while busy it handles {rate}, the other tasks of {f.component} {usual}"
+    return says + _in_line(f) + _lasting(f)
 
 
 def _too_few(f: Finding, topology: str) -> str:
@@ -147,11 +188,9 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.FAILED: lambda f, topology: f"{topology} has failed: {f.quote}",
     Verdict.CHANGING: _changing,
     Verdict.DOWN: _down,
-    Verdict.HUNG: lambda f, _: f"{f.task} has been in one call for {format_duration(round(f.figures['silent_s']))}",
+    Verdict.HUNG: _hung,
     Verdict.MEMORY: _memory,
-    Verdict.CRASHING: lambda f, _: (
-        f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}: {f.quote}"
-    ),
+    Verdict.CRASHING: _crashing,
     Verdict.DEPENDENCY: _dependency,
     Verdict.SKEW: _skew,
     Verdict.SLOW_TASK: _slow_task,
@@ -184,9 +223,10 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.DOWN: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.names[0]}",
     Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task} shows the line that it is in",
     Verdict.MEMORY: lambda f, where: (
-        "keep less in memory, or raise the limit of its tasks (heron.instance.memory_soft_limit_bytes)"
+        f"heron heap {where} {f.task} shows what it keeps; keep less, or raise the limit of its tasks"
+        " (heron.instance.memory_soft_limit_bytes)"
     ),
-    Verdict.CRASHING: lambda f, where: f"heron logs {where} {f.task}",
+    Verdict.CRASHING: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.task}",
     Verdict.DEPENDENCY: lambda f, where: (
         f"look at what {f.component} calls (heron profile {where} {f.task});"
         " an AsyncBolt can wait for many calls at once"
@@ -214,7 +254,8 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.BAD_UPDATE: lambda f, where: f"undo the update, if this is not what it was for; heron events {where}",
     Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
     Verdict.MACHINE: lambda f, where: (
-        f"stop what else runs on {f.names[0]}, or give the topology more cores: more tasks will not help"
+        (f"stop what else runs on {f.names[0]}, or " if f.figures["others"] >= f.figures["own"] else "")
+        + f"give the topology more cores, or let it do less (heron profile {where} TASK): more tasks will not help"
     ),
     Verdict.OVER_PROVISIONED: lambda f, where: (
         f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"

@@ -73,6 +73,32 @@ def memory_p95(signals: Signals, component: str) -> float | None:
     return known[ceil(0.95 * len(known)) - 1] if len(known) >= SIDE_MIN else None
 
 
+def memory_grows_per_s(signals: Signals, component: str) -> float | None:
+    """How fast the largest memory of a task grows, bytes per second; None unless it grew in each of the last minutes.
+
+    The slower half counts: a cache or state that fills up grows ever more slowly, and a leak does not.
+    """
+    known = _known(signals.minutes(component, "largest_bytes"))
+    grown = [later - earlier for earlier, later in pairwise(known)]
+    if len(grown) < SIDE_MIN or min(grown) <= 0:
+        return None
+    half = len(grown) // 2
+    return min(sum(grown[:half]) / half, sum(grown[half:]) / (len(grown) - half)) / 60
+
+
+def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float:
+    """For how many seconds, up to the last full minute, its tasks have been this busy or spouts been held this much."""
+    shares, holds = signals.minutes(component, "busy")[::-1], signals.minutes("", "held")[::-1]
+    found = 0
+    for number in range(max(len(shares), len(holds))):
+        full = number < len(shares) and (shares[number] or 0.0) >= busy
+        if not full and not (number < len(holds) and (holds[number] or 0.0) >= held):
+            break
+        found += 1
+    # The first of them may have begun in its middle.
+    return 60.0 * max(0, found - 1)
+
+
 def empties_s(signals: Signals, component: str) -> float | None:
     """When the queues of a component will be empty, if they go on falling as they do; None when they do not fall."""
     known = _known(signals.minutes(component, "queue_bytes"))

@@ -16,6 +16,7 @@ from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Signals
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.figures import Figures
+from heronpy.tmaster.looks import LooksStore
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.slow import SlowStore
 from heronpy.tmaster.traces import TraceStore
@@ -49,6 +50,7 @@ class Observatory:
             machine, wall_offset_s, lambda component: instance(component).in_queue_bytes_max, self._limit
         )
         self.slow = SlowStore()
+        self._looks = LooksStore()
         self.traces = TraceStore()
         #: Names of the instances when a packing plan was last stored.
         self._placed: set[str] = set()
@@ -68,6 +70,7 @@ class Observatory:
             if placed:
                 self.figures.take(report, now)
                 self.slow.take(report)
+                self._looks.take(report)
                 self.traces.take(report, now)
 
     def _own_report(self) -> control_pb2.MetricsReport:
@@ -90,6 +93,7 @@ class Observatory:
             self.metrics.forget(gone, now)
             self.figures.forget(gone)
             self.slow.forget(gone)
+            self._looks.forget(gone)
         self._placed = placed
 
     def load(self, asked: control_pb2.GetLoad, now: float) -> control_pb2.LoadReply:
@@ -103,6 +107,10 @@ class Observatory:
         reply = control_pb2.LoadReply(findings=self._findings, found_at=self._found_at)
         reply.MergeFrom(shared)
         return reply
+
+    def looks(self, asked: control_pb2.GetLooks) -> control_pb2.LooksReply:
+        """Answer GetLooks."""
+        return self._looks.reply(asked, self._machine.desk.exceptions.select(asked.component, 0))
 
     def traced(self, asked: control_pb2.GetTraces, now: float) -> control_pb2.TracesReply:
         """Answer GetTraces."""
@@ -129,4 +137,5 @@ class Observatory:
             now=wall,
             checkpoint_every_s=self._every_s,
             memory_limit=self._limit,
+            looks=self.looks(control_pb2.GetLooks()).tasks,
         )

@@ -40,6 +40,8 @@ GLANCE_S = 1.0
 GLANCE_FRESH_S = 0.2
 #: Between the questions for the figures of the list.
 APART_S = 0.01
+#: Rows of the list that are made before others have their turn.
+TURN = 10
 #: A state that nobody has renewed for so long is not shown any more before it is renewed.
 RECENT_S = 10.0
 #: New events that a viewer gets at once; all are in `GET /events`.
@@ -255,7 +257,11 @@ class Feeds:
             apart_s = min(APART_S, LIST_POLL_S / 2 / max(len(mine), 1)) if shown else 0.0
             await asyncio.gather(*(_refresh_in(number * apart_s, one) for number, one in enumerate(mine)))
             shown = True
-            found = [one.summary() for one in mine]
+            found = []
+            for number, one in enumerate(mine):
+                found.append(one.summary())
+                if number % TURN == TURN - 1:
+                    await asyncio.sleep(0)
             found.sort(key=lambda one: (one.cluster, one.role, one.environ, one.name))
             return Snapshot(
                 level="list", topology=None, topologies=found, plan=None, load=None, tasks=None, silent_s=None

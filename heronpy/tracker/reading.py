@@ -147,7 +147,7 @@ async def doctor(call: Call) -> Doctor:
         request = control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S)
         return doctor_of_ended(watched.summary(), past.events, await _timeline(call, request))
     signals, findings = await call.watched.diagnosis()
-    return doctor_of(signals, findings, call.watched.record.cluster)
+    return doctor_of(signals, findings, call.watched.record.cluster, values=Scope.DATA in call.asker.scopes)
 
 
 @table.route(

@@ -89,6 +89,8 @@ class Watched:
         self.packing: plan_pb2.PackingPlan | None = None
         self.physical: plan_pb2.PhysicalPlan | None = None
         self._plan: Plan | None = None
+        #: Whether it gives batches to Spark.
+        self._spark: bool | None = None
         #: What `load` has made of which answer.
         self._made: tuple[control_pb2.LoadReply, Load] | None = None
         self._node = 0
@@ -185,6 +187,8 @@ class Watched:
         """The plan as the state manager has it now."""
         definition = await asyncio.to_thread(self.session.topology, self.name)
         packing = await asyncio.to_thread(self.session.packing_plan, self.name)
+        submitted = await asyncio.to_thread(self.session.submitted, self.name)
+        self._spark = submitted.needs_spark if submitted is not None else None
         self.definition, self.packing = definition, packing
         stmgrs = self.physical.stmgrs if self.physical is not None else ()
         hosts = {stmgr.container: stmgr.host for stmgr in stmgrs if stmgr.host}
@@ -206,6 +210,7 @@ class Watched:
         return topology_of(
             self.record, self.reply, self.definition, self.packing,
             absent=self._absent, cause=self._cause, recent=list(self._recent), load=self.load(),
+            spark=self._spark,
         )  # fmt: skip
 
     async def plan(self) -> Plan:
@@ -233,7 +238,8 @@ class Watched:
         metrics = control_pb2.GetMetrics(names=TASK_METRICS, interval_s=TASK_WINDOW_S)
         status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
         version = self.packing.version if self.packing is not None else 0
-        return tasks_of(status, report, version, time.time())
+        # Beside the loop, where what others wait for goes on meanwhile: of many tasks it takes long.
+        return await asyncio.to_thread(tasks_of, status, report, version, time.time())
 
     async def diagnosis(self) -> Diagnosis:
         """What the doctor says; HeronError when the topology master does not answer."""

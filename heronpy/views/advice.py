@@ -24,6 +24,8 @@ class Finding(Struct, kw_only=True):
     #: The numbers of the sentence, by name.
     figures: dict[str, float]
     names: list[str]
+    #: Machine of the task; empty: not known, or no single task.
+    host: str = ""
 
 
 class TaskSignal(Struct, kw_only=True):

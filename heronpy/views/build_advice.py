@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from heronpy.health.findings import CALM, Finding, Verdict, from_proto
 from heronpy.health.signals import Signals
@@ -20,8 +21,10 @@ def findings_of(messages: Iterable[control_pb2.HealthFinding]) -> list[Finding]:
     return [found for found in map(from_proto, messages) if found is not None]
 
 
-def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:
-    """One finding in words."""
+def finding_of(finding: Finding, cluster: str, topology: str, *, values: bool = False) -> shapes.Finding:
+    """One finding in words; without `values` it does not quote the key of a skew, only its share."""
+    if finding.verdict is Verdict.SKEW and not values:
+        finding = replace(finding, quote="")
     return shapes.Finding(
         verdict=finding.verdict.value,
         calm=finding.verdict in CALM,
@@ -31,6 +34,7 @@ def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:
         task=finding.task,
         figures=dict(finding.figures),
         names=list(finding.names),
+        host=finding.host,
     )
 
 
@@ -41,13 +45,13 @@ def rank_of(finding: Finding | None) -> int:
     return _RANKS.get(finding.verdict, 0 if finding.verdict in CALM else 2)
 
 
-def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str) -> shapes.Doctor:
-    """`GET /doctor`"""
+def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str, *, values: bool = False) -> shapes.Doctor:
+    """`GET /doctor`; `values` as in `finding_of`."""
     return shapes.Doctor(
         topology=signals.topology,
         healthy=all(finding.verdict in CALM for finding in findings),
         window_s=signals.window_s,
-        findings=[finding_of(one, cluster, signals.topology) for one in findings],
+        findings=[finding_of(one, cluster, signals.topology, values=values) for one in findings],
         emitted_per_s=signals.arrival,
         held=signals.held,
         tasks=[

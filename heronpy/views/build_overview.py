@@ -45,6 +45,7 @@ def topology_of(
     cause: str = "",
     recent: Sequence[float | None] = (),
     load: Load | None = None,
+    spark: bool | None = None,
 ) -> Topology:
     """`absent` is the state of a topology whose master does not answer now, `cause` the reason; its totals stay.
 
@@ -84,6 +85,10 @@ def topology_of(
         totals=totals_of(reply.totals) if reply is not None else None,
         asked_at=reply.at if reply is not None else None,
         recent_per_s=list(recent),
+        component=said.component if said is not None else "",
+        task=said.task if said is not None else "",
+        host=said.host if said is not None else "",
+        spark=spark,
     )
 
 

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from heronpy.common.code_lines import is_installed, line_of
 from heronpy.proto import control_pb2
 
 MESSAGES_MAX = 3
 _FRAME = re.compile(r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]+))?', re.MULTILINE)
-#: Frames of Python and of installed packages, not the user's code.
-_INSTALLED = re.compile(r"^<frozen |/(site|dist)-packages/|/lib(64)?/python3")
 
 
 @dataclass(slots=True)
@@ -79,8 +78,16 @@ def user_line(traceback: str) -> str:
     from heronpy.api.user_code import is_runtime_frame  # only here: it brings the whole user API along
 
     frames = list(_FRAME.finditer(traceback))
-    theirs = [frame for frame in frames if not (_INSTALLED.search(frame["file"]) or is_runtime_frame(frame["file"]))]
+    theirs = [frame for frame in frames if not (is_installed(frame["file"]) or is_runtime_frame(frame["file"]))]
     last = next(reversed(theirs or frames), None)
     if last is None:
         return ""
     return f"{last['file']}:{last['line']}" + (f" in {last['function']}" if last["function"] else "")
+
+
+def short_line(traceback: str) -> str:
+    """The same as part of a sentence: `function (file:line)`, and what it calls of others."""
+    from heronpy.api.user_code import is_runtime_frame
+
+    frames = [(one["file"], int(one["line"]), one["function"] or "?") for one in _FRAME.finditer(traceback)]
+    return line_of(frames[::-1], lambda file: is_installed(file) or is_runtime_frame(file))

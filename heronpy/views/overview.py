@@ -81,6 +81,12 @@ class Topology(Struct, kw_only=True):
     recent_per_s: list[float | None]
     #: When it ended; its state is then FINISHED, KILLED, FAILED, or ENDED while no tracker looked. None: it has not.
     ended_at: float | None = None
+    #: Of the leading finding: the component and task that it is about, and the task's machine; empty: the topology.
+    component: str = ""
+    task: str = ""
+    host: str = ""
+    #: Whether it gives batches to Spark; None: not known.
+    spark: bool | None = None
 
 
 class Topologies(Struct, kw_only=True):

@@ -74,8 +74,8 @@ def test_a_topology_is_seen_and_changed_through_the_tracker(heron: Heron, ui: Ht
     heron.submit(WORD_COUNT, "WordCount")
 
     def running() -> dict[str, Any] | None:
-        [found] = ui.get("/api/v1/topologies")["topologies"]
-        return found if found["state"] == "RUNNING" else None
+        found = ui.get("/api/v1/topologies")["topologies"]  # which are looked for each two seconds
+        return found[0] if found and found[0]["state"] == "RUNNING" else None
 
     one = wait_for(running, 60.0, "a topology that runs")
     assert one["name"] == "WordCount"

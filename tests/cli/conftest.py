@@ -139,7 +139,11 @@ class FakeTopology:
             self.on_ask(name)
         if name == "get_status":
             return self.status
-        empty = {"get_load": control_pb2.LoadReply(), "get_timeline": control_pb2.TimelineReply()}
+        empty = {
+            "get_load": control_pb2.LoadReply(),
+            "get_timeline": control_pb2.TimelineReply(),
+            "get_looks": control_pb2.LooksReply(),
+        }
         reply = self.answers.get(name, empty.get(name, control_pb2.Ok(text="done")))
         if isinstance(reply, Exception):
             raise reply

@@ -12,7 +12,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import CALM, Verdict, from_proto, to_proto
 from heronpy.health.recording import from_json, head, line, replay, to_json
-from heronpy.health.signals import SERIES, HostSignals, Signals, TaskSignals, signals_of, window_of
+from heronpy.health.signals import SERIES, HostSignals, LookSignals, Signals, TaskSignals, signals_of, window_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
@@ -86,6 +86,56 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*SKEWED, **HELD), Verdict.SKEW,
         "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
         " the others 31 %",
+    ),
+    "skew of one key": (
+        signals(*SKEWED, **HELD, looks={"count-2": LookSignals(keyed=100, key="user='big'", of_key=0.94)},
+                history={**history("", held=[0.0, 0.1, 0.4, 0.5]), **history(busy=0.5)}),
+        Verdict.SKEW,
+        "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
+        " the others 31 %; 94 % of its tuples have user='big', for 1m00s",
+    ),
+    "slow in one line": (
+        signals(bolt(2, 0.99, 50), *(bolt(n, 0.2, 800) for n in (3, 4, 5)), **HELD,
+                looks={"count-2": LookSignals(100, line="parse (orders.py:62)", at_line=0.97)}),
+        Verdict.SLOW_TASK,
+        "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s; 97 % of the time in"
+        " parse (orders.py:62)",
+    ),
+    "waiting in one line": (
+        signals(bolt(2, 0.97, 19, cpu=0.01), **HELD, history=history(busy=[0.2, 0.95, 0.96, 0.97]),
+                looks={"count-2": LookSignals(40, line="process (sick.py:91), which calls recv", at_line=0.99)}),
+        Verdict.DEPENDENCY,
+        "count is waiting, not computing: 51ms per tuple, 526us of it CPU; 99 % of the time in process (sick.py:91),"
+        " which calls recv, for 2m00s",
+    ),
+    "too few looks to name a line": (
+        signals(bolt(2, 0.97, 19, cpu=0.01), **HELD, looks={"count-2": LookSignals(4, line="process (sick.py:91)", at_line=1.0)}),
+        Verdict.DEPENDENCY, "count is waiting, not computing: 51ms per tuple, 526us of it CPU",
+    ),
+    "hung in one line": (
+        signals(bolt(2, silent_s=31.0), looks={"count-2": LookSignals(30, line="process (sick.py:91)", at_line=1.0)}), Verdict.HUNG,
+        "count-2 has been in one call for 31s: process (sick.py:91)",
+    ),
+    "crashing in one line": (
+        signals(*EVEN, restarted={"count-2": (2, "ValueError: x")}, looks={"count-2": LookSignals(raised="process (sick.py:62)")}),
+        Verdict.CRASHING, "count-2 was restarted 2 times: ValueError: x in process (sick.py:62)",
+    ),
+    "memory runs out again and again": (
+        signals(bolt(2, memory_bytes=90 << 20), bolt(3, memory_bytes=60 << 20), memory_limits={"count": 120 << 20},
+                out_of_memory={"count-2": (5, "peak 121MB")}, memory_lasts_s={"count-2": 6.0}),
+        Verdict.MEMORY,
+        "count-2 ran out of memory 5 times, every 6s: it grows by 35.2GB per hour: peak 121MB",
+    ),
+    "memory grows": (
+        signals(bolt(2, memory_bytes=60 << 20), bolt(3, memory_bytes=300 << 20), memory_limits={"count": 512 << 20},
+                history=history(largest_bytes=[float(n << 20) for n in (100, 150, 200, 250, 300)])),
+        Verdict.MEMORY,
+        "memory of count-3 grows by 2.9GB per hour: 300MB now, its siblings have 60MB, its limit of 512MB in 4m14s",
+    ),
+    "memory grows towards the machine's": (
+        signals(bolt(2, memory_bytes=300 << 20, host="h1"), machine_memory={"h1": 1 << 30},
+                history=history(largest_bytes=[float(n << 20) for n in (100, 150, 200, 250, 300)])),
+        Verdict.MEMORY, "memory of count-2 grows by 2.9GB per hour: 300MB now, its limit of 1GB in 14m29s",
     ),
     "a backlog is enough": (
         signals(bolt(2, 0.98, 6100, lag_s=9.0), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))), Verdict.SKEW, "data skew"
@@ -232,6 +282,22 @@ def test_a_task_that_waits_for_the_cpu_waits_for_nothing_else() -> None:
     assert first(signals(bolt(2, 0.99, 19, cpu=0.02), **HELD, hosts=starved))[0] is Verdict.DEPENDENCY
 
 
+@pytest.mark.parametrize(
+    "megabytes",
+    [(100, 150, 175, 187, 193), (100, 150, 200, 200, 300), (300, 250, 200, 150, 100), (298, 299, 299.5, 299.9, 300)],
+    ids=["fills up", "rests", "falls", "in days"],
+)
+def test_memory_that_settles_is_no_leak(megabytes: tuple[float, ...]) -> None:
+    found = signals(bolt(2, memory_bytes=300 << 20), memory_limits={"count": 900 << 20},
+                    history=history(largest_bytes=[one * (1 << 20) for one in megabytes]))  # fmt: skip
+    assert first(found)[0] is Verdict.HEALTHY
+
+
+def test_a_finding_says_where_its_task_runs() -> None:
+    [found] = diagnose(signals(bolt(2, host="h1"), bolt(3), restarted={"count-2": (2, "killed")}))
+    assert (found.component, found.task, found.host) == ("count", "count-2", "h1")
+
+
 def test_what_is_unknown_gives_no_verdict() -> None:
     short = history(busy=[0.2] * 20, tasks=[4.0] * 20, executed=[4e3] * 18 + [2e3, 2e3])
     assert first(signals(*EVEN, updated_s=100.0, history=short))[0] is Verdict.HEALTHY
@@ -259,6 +325,22 @@ def test_a_task_that_was_down_for_a_while_is_not_slow() -> None:
     assert crashed.per_busy_s == 937.5
     assert first(signals(crashed, *others, **HELD))[0] is not Verdict.SLOW_TASK
     assert first(signals(bolt(2, 0.96, 450.0), *others, **HELD))[0] is Verdict.SLOW_TASK
+
+
+def test_a_slow_task_that_holds_others_up_is_named_while_its_busy_time_still_has_the_start_in_it() -> None:
+    """Within its first minute a full machine was blamed, because a busy mean of 1 had not come about yet."""
+    full = HostSignals("vm", cores=2, used=1.95, own=1.9, pressure=0.5)
+    tasks = [bolt(2, 0.7, 460.0), *(bolt(number, 0.1, 2200.0) for number in (3, 4, 5))]
+    found = signals(*tasks, hosts=[full], culprits=["count-2"], held=0.5)
+    assert [one.verdict for one in diagnose(found)] == [Verdict.SLOW_TASK, Verdict.MACHINE]
+    assert first(signals(*tasks, held=0.5))[0] is not Verdict.SLOW_TASK
+
+
+def test_others_are_asked_to_stop_only_where_they_take_more() -> None:
+    for own, stop in ((1.9, False), (0.5, True)):
+        host = HostSignals("vm", cores=2, used=1.95, own=own, pressure=0.5)
+        [found] = [one for one in diagnose(signals(*EVEN, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
+        assert ("stop what else runs" in advice(found, "local", "wc")) is stop
 
 
 def test_the_window_begins_after_a_change_that_has_settled() -> None:

@@ -20,7 +20,10 @@ from heronpy.health.texts import advice, sentence
 HISTORIES = Path(__file__).parent / "histories"
 
 _RESTART = "heron profile local Sick container_1_work_2; heron restart local Sick container_1_work_2"
-_MEMORY = "keep less in memory, or raise the limit of its tasks (heron.instance.memory_soft_limit_bytes)"
+_MEMORY = (
+    "heron heap local Sick container_1_work_2 shows what it keeps; keep less, or raise the limit of its tasks"
+    " (heron.instance.memory_soft_limit_bytes)"
+)
 _WAITS = "look at what store calls (heron profile local Sick container_1_store_6); an AsyncBolt can wait for many calls at once"
 _SKEW = "more tasks will not help: aggregate before the fields grouping, or group by one more field"
 #: Per history, the first sentence and what to do next.
@@ -34,7 +37,7 @@ SENTENCES = {
     ),
     "crash": (
         "container_1_work_2 was restarted 8 times: ValueError: order 49 of user 66 cannot be booked",
-        "heron logs local Sick container_1_work_2",
+        "heron exceptions local Sick; heron logs local Sick container_1_work_2",
     ),
     "leak": (
         "container_1_work_2 ran out of memory 6 times: its resident memory peaked at 141.5MB, above the limit of 120MB",

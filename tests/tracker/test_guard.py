@@ -8,6 +8,9 @@ import time
 
 import pytest
 
+from heronpy.health.findings import Finding, Verdict
+from heronpy.health.signals import Signals
+from heronpy.proto import control_pb2
 from heronpy.tracker import peer
 from heronpy.tracker.app import routes
 from heronpy.tracker.calls import Route, Table
@@ -169,3 +172,20 @@ def test_where_is_compared_part_by_part() -> None:
     asker = Asker("token x", ALL, "prod/ads")
     assert asker.sees("prod") and asker.sees("prod", "ads", "test")
     assert not asker.sees("prod", "ads2", "test") and not asker.sees("pro", "ads") and not asker.sees("prod/ads")
+
+
+def test_the_key_of_a_skew_is_a_value(asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Finding(
+        Verdict.SKEW, "count", "container_1_count_2",
+        {"share": 0.9, "even": 0.5, "tasks": 2, "busy": 1.0, "median": 0.1, "of_key": 0.97}, quote="user='Ada'",
+    )  # fmt: skip
+    signals = Signals("wordy", control_pb2.LIFE_RUNNING, "", 60.0)
+    monkeypatch.setattr("heronpy.tracker.sources._look", lambda session, name: (signals, [found]))
+    tokens, now = Tokens(asking.folder), time.time()
+    for scope, said in (("view", "97 % of its tuples have one key"), ("data", "97 % of its tuples have user='Ada'")):
+        secret = tokens.create(scope, [scope], "", 60.0, now)
+        answer = asking.ask(
+            "GET", "/api/v1/topologies/local/me/default/wordy/doctor", headers={"Authorization": f"Bearer {secret}"}
+        )
+        assert said in answer.json()["findings"][0]["sentence"]
+        assert scope == "data" or "Ada" not in answer.text

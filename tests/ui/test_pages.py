@@ -19,7 +19,7 @@ SHOWN = MARKUP.split("\x1b")[0]
 def test_from_the_list_to_a_log_by_keyboard(site: Site, tab: Tab) -> None:
     page = tab.page
     page.goto(site.address)
-    page.get_by_role("link", name="marked").wait_for()
+    page.get_by_role("link", name="marked", exact=True).wait_for()
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.locator("[data-node=count]").wait_for()
@@ -216,7 +216,7 @@ def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:
     page.get_by_role("link", name="doctor").click()
     page.locator("article", has_text="topology 'marked' was killed").wait_for()
     page.get_by_text("are not known any more").wait_for()
-    page.get_by_role("link", name="exceptions").click()
+    page.get_by_role("navigation").get_by_role("link", name="exceptions").click()
     page.get_by_text(SHOWN).first.wait_for()
     page.get_by_role("link", name="tasks").click()
     page.get_by_role("link", name="count-").first.wait_for()

@@ -45,8 +45,17 @@ def test_comments_are_not_served_and_lines_keep_their_numbers() -> None:
     )
     for name, page in load().items():
         written = (STATIC / name).read_bytes()
-        assert page.content.count(b"\n") == written.count(b"\n")
-        assert page.content == written or (name.startswith("js/") and b"\n/**" not in page.content), name
+        if name.startswith("js/"):
+            assert page.content.count(b"\n") == written.count(b"\n") and b"\n/**" not in page.content, name
+        elif name.endswith(".css") and not name.startswith("vendor/"):
+            assert words_of(page.content) == words_of(written) and len(page.content) < len(written), name
+        else:
+            assert page.content == written, name
+
+
+def words_of(style: bytes) -> list[str]:
+    """A style sheet without its spaces, and without what may be left out before a brace."""
+    return re.sub(r"\s*([{};,:])\s*", r"\1", style.decode()).replace(";}", "}").split()
 
 
 def test_libraries_are_as_published() -> None:

@@ -96,6 +96,7 @@ def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> Non
                         "task": one.task,
                         "figures": one.figures,
                         "names": one.names,
+                        "host": one.host,
                     }
                     for one in found.findings
                 ],
@@ -137,6 +138,9 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
         return
     for finding in findings:
         say(f"{finding.verdict.name.replace('_', ' '):<10} {clean(sentence(finding, signals.topology))}")
+        if finding.task:
+            host = f", on {finding.host}" if finding.host else ""
+            say(f"{'where':<10} {clean(f'{finding.task}: a task of {finding.component}{host}')}")
         todo = advice(finding, session.target.cluster, signals.topology)
         if todo:
             say(f"{'next':<10} {clean(todo)}")
@@ -179,6 +183,7 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
                 "task": finding.task,
                 "figures": finding.figures,
                 "names": list(finding.names),
+                "host": finding.host,
             }
             for finding in findings
         ],

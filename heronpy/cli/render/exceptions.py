@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import indent
 
 from heronpy.cli.output import clean, clean_block, moment
+from heronpy.common.errors import GaveUpError
 from heronpy.common.units import listed
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import MESSAGES_MAX, Group
@@ -14,7 +15,7 @@ def group_text(group: Group) -> str:
     """One group as text: what, where, how often, which tasks, and the newest traceback in full."""
     times = "once" if group.count == 1 else f"{group.count:,} times"
     where = f" at {clean(group.where)}" if group.where else ""
-    phase = " while it started" if group.startup else ""
+    phase = _phase(group.type, group.startup)
     lines = [f"{clean(group.type)}{where}{phase}: {times}"]
     lines.append(f"  tasks     {clean(listed(sorted(group.tasks)))}")
     when = moment(group.last_at) if group.count == 1 else f"{moment(group.first_at)} to {moment(group.last_at)}"
@@ -28,6 +29,13 @@ def group_text(group: Group) -> str:
     return "\n".join([*lines, body_of(body)])
 
 
+def _phase(kind: str, startup: bool) -> str:
+    """When it was; a task that gives up ends as one that cannot start does, whenever it was."""
+    if kind.rpartition(".")[2] == GaveUpError.__name__:
+        return ", for which it has given up"
+    return " while it started" if startup else ""
+
+
 def body_of(text: str) -> str:
     """A traceback or message of user code, indented: no line of it can look like one of heron's own."""
     return indent(clean_block(text).rstrip(), "  ")
@@ -37,7 +45,7 @@ def exception_text(item: control_pb2.ExceptionReport) -> str:
     """One exception as text, with its full traceback."""
     where = clean(item.instance_id or item.process)
     times = "once" if item.count <= 1 else f"{item.count:,} times, first {moment(item.first_at)}, last"
-    phase = " while it started" if item.startup else ""
+    phase = _phase(item.type, item.startup)
     head = f"{where}: {clean(item.type)}{phase}, {times} {moment(item.last_at)}"
     body = item.traceback or f"{item.type}: {item.message}"
     return f"{head}\n{body_of(body)}"

@@ -209,7 +209,7 @@ export function Charts({ charts, timeline, events, spouts }) {
   const dark = useDark();
   const there = useCell(drawer);
   if (!there) return null;
-  if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded of this time.</p>`;
+  if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded of this time yet.</p>`;
   return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} spouts=${spouts} dark=${dark} />`)}</div>
     <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;
 }

@@ -63,7 +63,7 @@ export const edgeColumns = (place) => [
   figure('rate', 'rate', rate),
 ];
 
-const STATE = { title: 'state', of: ['state', 'error'], by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.error && html` <span class="says">${row.error}</span>`}` };
+const STATE = { title: 'state', of: ['state', 'error'], by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.error && html` <span class="quiet">${row.error}</span>`}` };
 const PLACE = { title: 'container', num: true, of: ['container', 'host'], by: (row) => row.container, cell: (row) => `c${row.container}${row.host ? ` ${row.host}` : ''}` };
 
 /** @param {any} place */

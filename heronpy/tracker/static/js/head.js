@@ -1,10 +1,11 @@
 /** The head of every page of a topology: what it is, what the doctor says, where else to go. */
 
-import { duration, latency, of, rate, share, text } from './format.js';
+import { duration, latency, of, rate, share, taskName, text } from './format.js';
 import { Actions } from './actions.js';
+import { pathOf } from './api.js';
 import { Flow, Sentence, State, Trouble } from './parts.js';
 import { to } from './route.js';
-import { html } from './ui.js';
+import { html, useGet } from './ui.js';
 
 /** Pages of a topology: address, title, whether it has one. */
 export const PAGES = [
@@ -12,13 +13,42 @@ export const PAGES = [
   ['doctor', 'doctor'],
   ['tasks', 'tasks'],
   ['checkpoints', 'checkpoints', (topology) => topology.mode === 'EFFECTIVELY_ONCE'],
-  ['batches', 'Spark batches'],
+  ['batches', 'Spark batches', (topology) => topology.spark !== false],
   ['exceptions', 'exceptions'],
   ['letters', 'dead letters'],
   ['traces', 'traces', (topology) => !topology.ended_at],
   ['logs', 'logs'],
   ['config', 'config'],
 ];
+
+/** Pages that show more of a finding. @type {Record<string, string[]>} */
+const MORE = {
+  failed: ['exceptions', 'logs'],
+  down: ['exceptions', 'tasks'],
+  crashing: ['exceptions', 'letters'],
+  losses: ['letters', 'exceptions'],
+  'slow task': ['traces'],
+  dependency: ['traces'],
+  checkpoints: ['checkpoints'],
+  spark: ['batches'],
+};
+
+/** Links to the task and component that a finding is about, and to what else shows it. @param {{place: any, finding: any}} props */
+export function Leads({ place, finding: { verdict, task, component, host } }) {
+  const more = (MORE[verdict] ?? []).map((name) => PAGES.find(([page]) => page === name));
+  const links = [
+    task && html`<a href=${to(place, 'task', task)}>${taskName(task)}</a>${host && ` on ${host}`}: log, stacks, heap`,
+    component && html`component <a href=${to(place, 'component', component)}>${component}</a>`,
+    ...more.map(([page, title]) => html`<a href=${to(place, page)}>${title}</a>`),
+  ].filter(Boolean);
+  return links.length > 0 && html`<span class="next"><b>see</b> ${links.map((link, number) => html`${number ? ' · ' : ''}${link}`)}</span>`;
+}
+
+/** With the key, which the live stream does not name: it is a value, and not everybody may see those. @param {any} props */
+function KeyedSentence(props) {
+  const leading = useGet(pathOf(props.place, 'doctor'), {}, 30).data?.findings[0];
+  return html`<${Sentence} ...${props} more=${leading?.verdict === props.topology.verdict ? leading.sentence : null} />`;
+}
 
 /**
  * @param {{route: import('./route.js').Route, state: any, children: any}} props
@@ -38,7 +68,7 @@ export function TopologyFrame({ route, state, children }) {
     </header>
     <${Flow} state=${state} />
     ${state.status === 'refused' && html`<${Trouble} problem=${state.problem} />`}
-    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
+    ${topology ? !topology.ended_at && html`<${topology.verdict === 'skew' ? KeyedSentence : Sentence} place=${place} topology=${topology} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
     <nav class="pages" aria-label="pages of the topology">${pages.map(([page, title]) => html`<a key=${page} href=${to(place, page)} aria-current=${route.page === page ? 'page' : undefined}>${title}</a>`)}</nav>
     ${children}
   </main>`;

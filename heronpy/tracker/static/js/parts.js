@@ -27,12 +27,12 @@ export function State({ state }) {
   return html`<span class=${`state ${style}`}>${state}</span>`;
 }
 
-/** The doctor's sentence. @param {{topology: any, children?: any}} props */
-export function Sentence({ topology, children }) {
-  const said = topology.sentence ?? (topology.cause || unsaid(topology));
+/** The doctor's sentence; `more` stands in for it, and `below` is shown under what to do next. @param {{topology: any, more?: string|null, below?: any, children?: any}} props */
+export function Sentence({ topology, more, below, children }) {
+  const said = more ?? topology.sentence ?? (topology.cause || unsaid(topology));
   return html`<div class="sentence">
     <${Rank} rank=${topology.rank} />
-    <p><strong>${said}</strong>${topology.next && html`<span class="next"><b>next</b> ${topology.next}</span>`}</p>
+    <p><strong>${said}</strong>${topology.next && html`<span class="next"><b>next</b> ${topology.next}</span>`}${below}</p>
     ${children}
   </div>`;
 }
@@ -110,7 +110,7 @@ class Cells extends Component {
 }
 
 /** Without a template: a page has thousands of them. @param {Column} column @param {number} number @param {any} row */
-const cell = (column, number, row) => (number === 0 ? h('th', { scope: 'row', key: column.title }, column.cell(row)) : h('td', { key: column.title, class: column.num ? 'num' : '' }, column.cell(row)));
+const cell = (column, number, row) => (number === 0 ? h('th', { scope: 'row', key: column.title, class: column.num ? 'num' : '' }, column.cell(row)) : h('td', { key: column.title, class: column.num ? 'num' : '' }, column.cell(row)));
 
 /** A delta keeps the rows that it does not change: they need no new look. Nor do those far down a long table. */
 const Row = rarely(Cells, ['columns', 'style'], ['row']);

@@ -12,8 +12,8 @@ import { html, rarely, useEffect, useGet, useMemo } from './ui.js';
 
 const POINTS = 300;
 const SHOWN = 40;
-/** Charts are drawn again after so many seconds: in ten minutes that is two pixels. */
-const DRAWN_S = 4;
+/** Charts are drawn again after so many seconds: in ten minutes that is four pixels. */
+const DRAWN_S = 6;
 /** Of the topology that is looked at; pages of one topology share it. */
 const recorder = new Recorder();
 const sparkRecorder = new SparkRecorder();

@@ -2,10 +2,9 @@
 
 import { pathOf } from '../api.js';
 import { figure, taskColumn } from '../columns.js';
-import { bytes, count, duration, rate, share, taskName } from '../format.js';
-import { TopologyFrame } from '../head.js';
-import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
-import { to } from '../route.js';
+import { bytes, count, duration, rate, share } from '../format.js';
+import { Leads, TopologyFrame } from '../head.js';
+import { Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { html, useGet, useState } from '../ui.js';
 import { useTopology } from './topology.js';
 
@@ -22,21 +21,12 @@ const columns = (place) => [
   figure('silent', 'silent_s', duration, 'since its loop made a turn'),
 ];
 
-/** How a figure is shown. @param {string} verdict @param {string} name */
-const unit = (verdict, name) => {
-  if (name.endsWith('_s')) return duration;
-  if (verdict === 'memory' && name !== 'times') return bytes;
-  return /^(rate|usual|arrival|before|after)$/.test(name) ? rate : count;
-};
-
 /** @param {{place: any, finding: any, leads: boolean}} props */
 function FindingView({ place, finding, leads }) {
-  const figures = Object.entries(finding.figures).map(([name, value]) => [name.replace(/_s$/, '').replaceAll('_', ' '), unit(finding.verdict, name)(value)]);
   return html`<article class="exception" data-row tabindex="-1" aria-label=${finding.verdict}>
     <p><span class=${`rank ${finding.calm ? 'ok' : 'bad'}`}>${finding.calm ? '✓' : '!'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
     ${finding.next && html`<p class="next"><b>next</b> ${finding.next}</p>`}
-    ${(finding.task || finding.component) && html`<p>see ${finding.task ? html`<a href=${to(place, 'task', finding.task)}>${taskName(finding.task)}</a>` : html`<a href=${to(place, 'component', finding.component)}>${finding.component}</a>`}</p>`}
-    ${figures.length > 0 && html`<${Facts} items=${figures} />`}
+    <${Leads} place=${place} finding=${finding} />
   </article>`;
 }
 

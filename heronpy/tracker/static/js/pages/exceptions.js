@@ -10,6 +10,9 @@ import { useTopology } from './topology.js';
 
 const TASKS_SHOWN = 10;
 
+/** `/a/b/c.py:12 in f` as `c.py:12`. @param {string} where */
+const shortLine = (where) => where.replace(/ in .*$/s, '').replace(/^.*\//s, '');
+
 /** @param {{place: any, query?: Record<string, any>, whole?: boolean}} props */
 export function Exceptions({ place, query = {}, whole = false }) {
   const [filter, setFilter] = useState('');
@@ -23,9 +26,14 @@ export function Exceptions({ place, query = {}, whole = false }) {
   <//>`;
 }
 
+// A task that gives up ends as one that cannot start does, whenever it was.
+function phase({ type, startup }) {
+  return type.endsWith('GaveUpError') ? ', given up' : startup ? ' while starting' : '';
+}
+
 function Group({ place, group, open }) {
   return html`<details class="exception" data-row open=${open}>
-    <summary><b>${group.type}</b> ${long(group.messages[0])} <span class="quiet">${group.count === 1 ? 'once' : `${group.count} times`}${group.startup ? ' while starting' : ''}, last <${When} at=${group.last_at} />${group.count > 1 ? `, over ${duration(group.last_at - group.first_at)}` : ''}</span></summary>
+    <summary><b>${group.type}</b> ${long(group.messages[0])} <span class="quiet">${group.where && `at ${shortLine(group.where)}, `}${group.count === 1 ? 'once' : `${group.count} times`}${phase(group)}, last <${When} at=${group.last_at} />${group.count > 1 ? `, over ${duration(group.last_at - group.first_at)}` : ''}</span></summary>
     ${group.where && html`<p>at <code>${group.where}</code></p>`}
     <p>in ${group.tasks.slice(0, TASKS_SHOWN).map((task, number) => html`${number ? ', ' : ''}<a href=${to(place, /^container_/.test(task) ? 'task' : 'logs', task)}>${taskName(task)}</a>`)}${group.tasks.length > TASKS_SHOWN ? ` and ${group.tasks.length - TASKS_SHOWN} more` : ''}</p>
     ${group.messages.length > 1 && html`<ul>${group.messages.slice(0, 5).map((message, number) => html`<li key=${number}>${long(message)}</li>`)}</ul>`}

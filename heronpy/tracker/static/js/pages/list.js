@@ -21,7 +21,7 @@ const COLUMNS = [
     cell: (row) => html`<${Rank} rank=${row.rank} /> ${named(row, row.name)}`,
   },
   plain('state', 'state', (state) => html`<${State} state=${state} />`),
-  { title: 'doctor', by: (row) => row.rank, num: false, cell: (row) => html`<span class="says">${row.sentence ?? row.cause ?? ''}</span>` },
+  { title: 'doctor', by: (row) => row.rank, num: false, cell: (row) => html`<a href=${to(row, 'doctor')}>${row.sentence ?? (row.cause || row.state)}</a>` },
   { title: 'last minutes', cell: (row) => html`<${Spark} values=${row.recent_per_s} label=${`rate of ${row.name} over the last minutes`} />` },
   figure('emitted', 'emitted_per_s', rate),
   figure('p99', 'latency_p99_s', latency, 'from the emit of a tuple to the end of its processing'),
