@@ -27,9 +27,9 @@ from heronpy.common.units import MB
 from heronpy.engines.contract import Ended, Engine, EngineError, EnginePhase, Found, Request
 from heronpy.net.addresses import in_any_order, ports_of
 
-#: How long the container may take from its submit to its report, queue included.
+#: How long the container may take from its submit to its report, queue included,
 TRIAL_S = 9.0
-#: And so long while its host prepares it, which may have to pull an image.
+#: and from its start, when its host had to prepare it for so long at most: to pull an image, or to start a JVM.
 STARTING_S = 120.0
 END_S = 4.0
 LIST_EVERY_S = 0.5
@@ -135,6 +135,7 @@ class Trial:
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
         """The report; or why there is none; None if nothing is known."""
         look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
+        was_starting = False
         while time.monotonic() < (starting_until if self._starting else deadline):
             ready, _, _ = select.select(sockets, [], [], 0.1)
             for one in ready:
@@ -144,6 +145,9 @@ class Trial:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + LIST_EVERY_S
                 over, why = self._look()
+                if was_starting and not self._starting:
+                    deadline = max(deadline, time.monotonic() + TRIAL_S)
+                was_starting = self._starting
                 if over and not select.select(sockets, [], [], 0.2)[0]:
                     return why
         return why

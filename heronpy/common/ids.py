@@ -36,6 +36,11 @@ def executor_id(container: int) -> str:
     return f"executor-{container}"
 
 
+def container_of(name: str) -> int:
+    """The number of a container from the name of its executor."""
+    return int(name.rpartition("-")[2])
+
+
 def bootstrap_id(container: int) -> str:
     """The name of the first process of a container on another host, which starts its executor."""
     return f"bootstrap-{container}"

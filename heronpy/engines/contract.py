@@ -139,6 +139,8 @@ class Traits:
 
     #: It can keep a container away from hosts; without it none is drained.
     avoids_hosts: bool = True
+    #: It keeps containers apart by itself (`Request.apart_from`); if not, their hosts have to be known first.
+    keeps_apart: bool = False
     #: `cancel` tells the first process of a container to end. If not, the scheduler's door does, at once.
     tells_to_end: bool = True
     #: Containers run on when the scheduler ends.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from heronpy.common.setting_types import SettingValue
 from heronpy.engines.contract import EngineError
 
 #: Of the text of Spark's properties.
@@ -19,7 +20,7 @@ IMAGE_PYTHON = "/usr/local/bin/python3"
 class Profile:
     """Settings by room and field, and lines for people."""
 
-    values: dict[str, dict[str, str]] = field(default_factory=dict)
+    values: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     #: By room.
     notes: dict[str, list[str]] = field(default_factory=dict)
     #: Why nothing could be found; "" if the engine answered.
@@ -27,7 +28,13 @@ class Profile:
 
 
 def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile:
-    """What is found for a kind of engine; nothing for kinds that are installed apart."""
+    """What is found for a kind of engine, and what several hosts ask for: a standby topology master on another one."""
+    found = _found_by(kind, variables)
+    return replace(found, values={**found.values, "tmaster": {"standbys": 1}})
+
+
+def _found_by(kind: str, variables: Mapping[str, str] | None) -> Profile:
+    """Nothing for kinds that are installed apart."""
     if kind == "kubernetes":
         return _kubernetes()
     if kind == "spark":
@@ -75,11 +82,13 @@ def _kubernetes() -> Profile:
     """Context and namespace of the kubeconfig, and where Python is in the images that most people start from."""
     from heronpy.engines.kubernetes.client import Api
 
-    python = {"python": IMAGE_PYTHON}
+    python: dict[str, SettingValue] = {"python": IMAGE_PYTHON}
     notes = {"engine": [f"{IMAGE_PYTHON} is the Python of Docker's official images python:*"]}
     try:
         api = Api()
-        place = {"namespace": api.namespace} | ({"context": api.context} if api.context else {})
+        place: dict[str, SettingValue] = {"namespace": api.namespace}
+        if api.context:
+            place["context"] = api.context
         server = f"the API server is {api.server}"
     except EngineError as error:
         return Profile({"engine": python}, notes, unknown=str(error))

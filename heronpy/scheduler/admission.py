@@ -89,8 +89,10 @@ class Admission:
         self.entry_of: Callable[[int], Entry | None] = lambda container: None
         folder = door_keys.folder_of(terms.launch.working_dir)
         self._bindings = Bindings(folder, lambda member: member[1] in self.known(member[0]))
-        #: Hellos of another process than the one that is that submission.
-        self.impostors = 0
+        #: Hellos of another process than the one that is that submission, and of another release of heronpy or Python.
+        self.impostors = self.releases = 0
+        #: What was refused for now, because too much of it is under way.
+        self.busy = 0
 
     def start(self) -> None:
         """Put a file into each shared folder, and begin to pack the package; ConfigError."""
@@ -143,11 +145,13 @@ class Admission:
         """Admit a submission. InvalidRpcError for another release or Python, FencedError for one that is replaced."""
         self._check_ready()
         if self._hellos >= HELLOS_MAX:
+            self.busy += 1
             raise RetryableRpcError("too many containers ask to be admitted at once; ask again")
         member = hello.container, hello.submission
         try:
             self._check_release(hello)
         except InvalidRpcError as error:
+            self.releases += 1
             if member[1] in self.known(member[0]) and self._last_words.get(member[0]) != (member[1], str(error)):
                 self._last_words[member[0]] = member[1], str(error)
                 log.error("container %d, submission %d, is refused: %s", *member, error)
@@ -260,6 +264,7 @@ class Admission:
     async def log_end(self, member: Member, end: door_pb2.LogEnd) -> None:
         """Keep the end of a log."""
         if self._log_ends >= LOGS_MAX:
+            self.busy += 1
             raise RetryableRpcError("too many logs arrive at once; send it again")
         number, host = self._hosts.get(member[0], (0, ""))
         host = host if number == member[1] else ""

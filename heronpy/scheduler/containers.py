@@ -19,28 +19,23 @@ def desired_containers(plan: plan_pb2.PackingPlan | None, stop_grace_s: float) -
     return tuple(ProcessSpec(executor_id(number), EXECUTOR, stop_grace_s=stop_grace_s) for number in sorted(numbers))
 
 
-def container_of(name: str) -> int:
-    """The number of a container from the name of its executor."""
-    return int(name.rpartition("-")[2])
-
-
 def container_specs(
     requests: Mapping[int, ResourceRequest], plan: plan_pb2.PackingPlan, standbys: int
 ) -> tuple[ContainerSpec, ...]:
-    """What to ask an engine for; containers with a standby topology master avoid the host of container 0.
+    """What to ask an engine for; containers with a standby topology master and container 0 avoid each other's hosts.
 
     Disk is asked for where the topology does so: a cluster that does not account for it has none to give.
     """
     disks = {container.id: container.required.disk_bytes > 0 for container in plan.containers}
     numbers = sorted(requests)
-    apart = set(numbers[1 : 1 + standbys])
+    apart = tuple(numbers[1 : 1 + standbys])
     return tuple(
         ContainerSpec(
             number,
             requests[number].cpu,
             requests[number].ram_bytes,
             requests[number].disk_bytes if disks.get(number) else 0,
-            apart_from=(0,) if number in apart else (),
+            apart_from=apart if number == 0 else (0,) if number in apart else (),
         )
         for number in numbers
     )

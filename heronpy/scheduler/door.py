@@ -75,6 +75,8 @@ class Handlers(Protocol):
 class StateHandler(Protocol):
     """`heronpy.scheduler.state_door.StateDoor`."""
 
+    refused: int
+
     def open(self, member_container: int, session_s: float) -> int: ...
 
     def container_of(self, session: int) -> int | None: ...
@@ -122,6 +124,11 @@ class Door:
     def garbage(self) -> int:
         """Messages that were none."""
         return self._server.garbage
+
+    @property
+    def busy(self) -> int:
+        """Calls of state that were refused for now."""
+        return self._state.refused if self._state is not None else 0
 
     def close(self, linger_ms: int = 0) -> None:
         """Answers that are on their way may take `linger_ms`."""

@@ -323,7 +323,22 @@ class EngineScheduler:
             )
             for view in placement.views()
         ]
-        return control_pb2.ContainersReply(containers=records, engine_away=away, killing=placement.is_killed)
+        return control_pb2.ContainersReply(
+            containers=records, engine_away=away, killing=placement.is_killed, refused=self._refusals()
+        )
+
+    def _refusals(self) -> control_pb2.DoorRefusals:
+        door, admission = self.door, self.admission
+        return control_pb2.DoorRefusals(
+            strangers=door.strangers,
+            garbage=door.garbage,
+            unknown=door.unknown,
+            impostors=admission.impostors,
+            replaced=door.replaced,
+            releases=admission.releases,
+            oversized=door.oversized,
+            busy=door.busy + admission.busy,
+        )
 
     def _acting(self) -> Placement:
         assert self._placement is not None, "requests are taken once there is a placement"

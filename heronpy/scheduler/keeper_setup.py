@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _RESTART_MAX_PAUSE_S = 60.0
 #: The last of a container's retries to leave comes from itself; this is for one that a user restarts.
 _LEAVE_S = 30.0
+#: A container that stays apart from another one is submitted once that has a host, or after this long.
+APART_WAIT_S = 15.0
 
 
 def boot_clock() -> float:
@@ -94,7 +96,13 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
     engine = open_engine(launch.submitted.engine, launch, launch.topology_id, command)
     # Without the engine's word the door gives it, with the next renewal.
     leave_s = _LEAVE_S if traits_of(engine).tells_to_end else 0.0
-    limits = PlacementLimits(restart, leave_s=leave_s, start_s=settings.start_s, avoid_s=settings.avoid_s)
+    limits = PlacementLimits(
+        restart,
+        leave_s=leave_s,
+        start_s=settings.start_s,
+        avoid_s=settings.avoid_s,
+        apart_wait_s=APART_WAIT_S if traits_of(engine).avoids_hosts and not traits_of(engine).keeps_apart else 0.0,
+    )
     return Setup(settings, limits, terms, engine)
 
 

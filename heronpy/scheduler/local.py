@@ -26,7 +26,7 @@ from heronpy.common.errors import (
     RetryableError,
     RpcError,
 )
-from heronpy.common.ids import executor_id
+from heronpy.common.ids import container_of, executor_id
 from heronpy.common.setting_types import LoggingSettings, SchedulerSettings
 from heronpy.common.settings import settings_for
 from heronpy.net import curve
@@ -50,7 +50,7 @@ from heronpy.procs.supervision import (
 )
 from heronpy.procs.supervisor import Supervisor
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.scheduler.containers import container_of, desired_containers
+from heronpy.scheduler.containers import desired_containers
 from heronpy.scheduler.guardian import START_OVER, Pulse
 from heronpy.scheduler.resources import check_host
 from heronpy.scheduler.teardown import remove_sockets, remove_state

@@ -76,6 +76,10 @@ class PlacementLimits:
     start_s: float = 120.0
     #: How long a lost host gets no containers.
     avoid_s: float = 600.0
+    #: How long a container waits for the hosts of those that it stays apart from, so that it can avoid them.
+    apart_wait_s: float = 0.0
+    #: How long a container waits in the queue for a host apart from others, before any will do.
+    apart_queue_s: float = 60.0
 
 
 class Placement:
@@ -452,6 +456,9 @@ class Placement:
                 f"container {container.number} has not said hello for {self._limits.start_s:g} s; it is submitted again"
             )
             return [Note(what, True), *self._avoid(one.host, "a container on it did not start", now)]
+        apart = self._hosts_of(container.spec.apart_from) if container.spec is not None else set()
+        if one.phase is Phase.QUEUED and apart & set(one.avoid) and now - one.since >= self._limits.apart_queue_s:
+            container.beside = True
         if one.phase is Phase.QUEUED and set(one.avoid) - set(self._avoid_for(container, now)):
             one.cancelled_at = now
             return [Note(f"container {container.number} may use more hosts again; it is submitted again")]
@@ -472,7 +479,17 @@ class Placement:
 
     def _may_submit(self, container: Container, now: float) -> bool:
         ready = self._listed and self.away_since is None and now >= container.submit_at
-        return ready and not container.failed and not container.finished
+        return ready and not container.failed and not container.finished and not self._waits_for_hosts(container, now)
+
+    def _waits_for_hosts(self, container: Container, now: float) -> bool:
+        """Whether it would be submitted before anybody knows which hosts it has to avoid."""
+        if container.spec is None or container.entry.submitted:
+            return False
+        # Of two that stay apart the first is not held up.
+        before = [self._containers.get(other) for other in container.spec.apart_from if other < container.number]
+        unknown = [one for one in before if one is not None and not one.failed and not self._hosts_of((one.number,))]
+        container.apart_since = (container.apart_since or now) if unknown else None
+        return bool(unknown) and now - (container.apart_since or now) < self._limits.apart_wait_s
 
     def _submit(self, container: Container, now: float) -> list[Effect]:
         number, spec = container.entry.submitted + 1, container.spec
@@ -497,6 +514,7 @@ class Placement:
         if not self._grants.is_free(container.number, now):
             return []
         self._write(container, holder=one.number, epoch=entry.epoch + 1)
+        container.beside = False
         self._grants.hold(container.number, now)
         return [Activate(container.number, one.number, container.entry.epoch)]
 
@@ -516,7 +534,7 @@ class Placement:
         return [Note(f"host {host} gets no container for {self._limits.avoid_s:g} s: {why}", True)]
 
     def _avoid_for(self, container: Container, now: float) -> tuple[str, ...]:
-        apart = container.spec.apart_from if container.spec is not None else ()
+        apart = container.spec.apart_from if container.spec is not None and not container.beside else ()
         return tuple(sorted(self._avoided.at(now) | self._hosts_of(apart)))
 
     def _hosts_of(self, containers: Iterable[int]) -> set[str]:

@@ -109,6 +109,10 @@ class Container:
     ended: list[int] = field(default_factory=list)
     #: Not before this is it submitted again.
     submit_at: float = 0.0
+    #: Since when it waits for the hosts of those that it stays apart from.
+    apart_since: float | None = None
+    #: It has waited long enough for a host apart from theirs: one of them is better than none.
+    beside: bool = False
     #: Why it has FAILED; empty: it has not.
     failed: str = ""
     #: It has done its work.

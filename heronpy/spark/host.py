@@ -37,6 +37,8 @@ LOOK_S = 0.25
 START_S = 300.0
 STOP_S = 5.0
 ENDS_S = 2.0
+#: So begins the id of an application that no master of Spark's own has taken, so that it ran nothing.
+_UNTAKEN = "spark-application-"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,7 +93,9 @@ class Host:
 
     def run(self) -> int:
         """Until the scheduler closes our standard input, or the application ends."""
-        folder = Path(tempfile.mkdtemp(prefix="heron-spark-"))
+        # Given by who starts us, and removes what we cannot.
+        folder = Path(os.environ.get("HERON_SPARK_SCRATCH") or tempfile.mkdtemp(prefix="heron-spark-"))
+        tempfile.tempdir = str(folder)
         threading.Thread(target=self._read, name="commands", daemon=True).start()
         try:
             first = self._lines.get()
@@ -149,6 +153,9 @@ class Host:
         # Bytes come back as they are: nothing that another host has sent is unpickled here.
         self._context = SparkContext()
         self._context.serializer = NoOpSerializer()
+        master = str(properties["spark.master"])
+        if master.startswith("spark://") and str(self._context.applicationId).startswith(_UNTAKEN):
+            raise JvmError(f"no master at {master} has taken it")
         self._jobs = HostJobs(self._context)
         log.info("application %s runs at %s", self._context.applicationId, self._context.master)
 

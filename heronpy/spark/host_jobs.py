@@ -21,6 +21,8 @@ log = logging.getLogger("heronpy.spark")
 JOBS_MAX = 2000
 _WORDS_MAX = 1000
 SETTLE_S = 0.5
+#: So Java says that a file is missing, or is no program.
+_NO_PYTHON = "Cannot run program"
 
 
 @dataclass
@@ -184,12 +186,14 @@ def _first_line(text: str) -> str:
 
 
 def _is_of_python(text: str) -> bool:
-    """Whether a task failed in its own Python, before it started anything, or after that has ended."""
-    return "PythonException" in text
+    """Whether a task failed in its own Python, or for want of one: nothing of it runs."""
+    return "PythonException" in text or _NO_PYTHON in text
 
 
 def _python_error(text: str) -> str:
-    """The last line of a Python traceback in Spark's words."""
+    """The last line of a Python traceback in Spark's words, or why there was no Python."""
+    if _NO_PYTHON in text:
+        return next(line.strip() for line in text.splitlines() if _NO_PYTHON in line)[:_WORDS_MAX]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
     named = [line for line in lines if "Error" in line or "Exception" in line]
     return (named[-1] if named else _first_line(text))[:_WORDS_MAX]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from heronpy.cli import exits
 from heronpy.cli.render import containers
 from heronpy.cli.submit import on_engine
 from heronpy.cli.submit.waiting import Queue
-from heronpy.clusters import engines, requirements, takedown, trial, trial_container
+from heronpy.clusters import engines, requirements, takedown
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.errors import ConfigError, TopologyError
@@ -30,12 +27,8 @@ from heronpy.connectors.spark import SparkSink
 from heronpy.engines.contract import (
     Ended,
     EngineAwayError,
-    EnginePhase,
-    Explained,
     Found,
     NodeSize,
-    Request,
-    Seen,
 )
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.ingest import LineFiles, LogUnits
@@ -47,63 +40,7 @@ from heronpy.statemgr import paths
 from heronpy.storage.log_archive import LogArchive
 from heronpy.storage.objects.port import ObjectsError, Trouble
 from tests.cli.conftest import FakeTopology, Heron, Server, word_count
-
-
-class FakeEngine:
-    """Objects in a list; those of `stubborn` containers stay when they are cancelled."""
-
-    def __init__(self, seen: Sequence[Seen] = (), stubborn: Sequence[int] = ()) -> None:
-        self.seen = list(seen)
-        self.stubborn = stubborn
-        self.cancelled: list[str] = []
-        self.away = 0
-
-    def check(self) -> Sequence[Found]:
-        return [Found("commands", True)]
-
-    def node_sizes(self) -> Sequence[NodeSize]:
-        return []
-
-    def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        return {}
-
-    def list(self) -> Sequence[Seen]:
-        if self.away:
-            self.away -= 1
-            raise EngineAwayError("the engine sleeps")
-        return list(self.seen)
-
-    def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        self.cancelled += engine_ids
-        self.seen = [
-            one
-            if one.container in self.stubborn
-            else Seen(one.engine_id, one.container, 1, EnginePhase.ENDED, one.host, Ended.CONFIRMED)
-            for one in self.seen
-        ]
-
-    def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def reach(self) -> tuple[str, ...]:
-        return ("127.0.0.1",)
-
-    def explain(self, engine_id: str) -> Explained:
-        return Explained("Resources")
-
-    def last_words(self, engine_id: str) -> str:
-        return ""
-
-    def look_command(self) -> str:
-        return "squeue of 7"
-
-    def topologies(self) -> dict[str, int]:
-        return {}
-
-
-def running(container: int, ended: Ended = Ended.NO) -> Seen:
-    phase = EnginePhase.RUNNING if ended is Ended.NO else EnginePhase.ENDED
-    return Seen(f"7_{container}", container, 1, phase, f"n{container}", ended)
+from tests.support.fake_engine import FakeEngine, running
 
 
 def record(container: int, phase: str, **more: Any) -> control_pb2.ProcessRecord:
@@ -189,6 +126,20 @@ def test_a_topology_that_is_being_killed_says_so(placed: FakeTopology, heron: He
     placed.state.delete(paths.tmaster("wordy"))
     refused = heron("metrics", "local", "wordy")
     assert refused.code != exits.OK and "run 'heron kill local wordy' again to finish" in refused.err
+
+
+def test_what_the_door_has_refused_is_counted(placed: FakeTopology, heron: Heron) -> None:
+    quiet = heron("status", "local", "wordy")
+    assert "refused" not in quiet.out
+    told = json.loads(heron("status", "local", "wordy", "--json").out)["door_refused"]
+    assert set(told) == {field.name for field in control_pb2.DoorRefusals.DESCRIPTOR.fields}
+    assert not any(told.values())
+    refused = control_pb2.DoorRefusals(strangers=1200, releases=1)
+    placed.answers["get_containers"] = control_pb2.ContainersReply(containers=[record(0, "RUNNING")], refused=refused)
+    shown = heron("status", "local", "wordy").out
+    words = "1,200 connections without its keys, 1 containers of another release"
+    assert f"The scheduler's door has refused {words}\n" in shown
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["door_refused"]["strangers"] == 1200
 
 
 def test_list_names_what_waits(placed: FakeTopology, heron: Heron) -> None:
@@ -608,63 +559,3 @@ def test_requirements_are_judged_one_by_one(tmp_path: Path) -> None:
     open_to_all.chmod(0o777)
     assert "go-w" in lines(engine={"shared": open_to_all})[-1].fix
     assert not requirements.python(settings(engine={"python": "python3"})).ok
-
-
-class Host(FakeEngine):
-    """Runs the container of a trial in a thread, with the real program."""
-
-    def __init__(self, change: Callable[[dict[str, Any]], None] = lambda asked: None) -> None:
-        super().__init__()
-        self._change = change
-
-    def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        [one] = requests
-        asked = json.loads(one.ticket)
-        self._change(asked)
-        self.seen = [running(0)]
-
-        def call() -> None:
-            import socket
-
-            with socket.create_connection(tuple(asked["addresses"][0])) as link:
-                link.sendall(json.dumps(trial_container.report(asked)).encode() + b"\n")
-
-        threading.Thread(target=call, daemon=True).start()
-        return {(0, 1): "7_0"}
-
-
-def test_a_trial_tells_what_the_host_is_like_and_leaves_nothing(tmp_path: Path) -> None:
-    engine = Host()
-    found = trial.Trial(engine, "heron-check-1", [tmp_path], str(tmp_path / "home"), "").run(["127.0.0.1"])
-    assert all(one.ok for one in found) and [one.what for one in found] == [
-        "container",
-        "python there",
-        "heronpy there",
-    ]
-    assert engine.cancelled == ["7_0"] and list(tmp_path.iterdir()) == []
-
-
-def test_a_trial_finds_another_folder_and_ignores_strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(asked: dict[str, Any]) -> None:
-        asked["shared"] = dict.fromkeys(asked["shared"], "another nonce")
-
-    [*_, wrong] = trial.Trial(Host(elsewhere), "t", [tmp_path], "", "").run(["127.0.0.1"])
-    assert (wrong.ok, "is not the same folder there" in wrong.detail) == (False, True)
-    monkeypatch.setattr(trial, "TRIAL_S", 0.5)
-    [late] = trial.Trial(Host(lambda asked: asked.update(secret="x")), "t", [], "", "").run(["127.0.0.1"])
-    assert not late.ok and "nothing was heard from it" in late.detail
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [(trial_container.UNREACHED, "reaches none of the addresses"), (127, "is not there"), (1, "before it reported")],
-)
-def test_the_end_of_a_trial_is_explained(code: int, words: str) -> None:
-    found = trial.ended(code, "FAILED", "n1")
-    assert words in found.detail and not found.ok and found.fix
-
-
-def test_reports_of_other_releases_and_of_nonsense_fail() -> None:
-    old = trial.judge({"host": "n1", "python": [3, 6, 8], "release": "0.0.1"}, 1.0, "x")
-    assert [one.what for one in old if not one.ok] == ["python there", "heronpy there"]
-    assert len([one for one in trial.judge({"python": "x", "shared": 7}, 1.0, "x") if not one.ok]) == 2

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from heronpy.cli import exits
 from heronpy.engines.contract import Ended
 from tests.engines.test_kubernetes_cluster import all_ended, all_run, ask, engine_of, watched, when
 from tests.support import fish
@@ -183,6 +185,48 @@ def test_a_topology_runs_on_while_the_api_server_is_away(k8s: Client) -> None:
     assert ids(k8s.all_run()) == ids(before)
     k8s.run("kill", "k8s", "fish")
     k8s.nothing_left()
+
+
+def test_a_lost_node_is_replaced_and_a_kill_names_what_it_cannot_end(k8s: Client) -> None:
+    """Its pods stay `Terminating`: only an operator can say that nothing of them runs."""
+    k8s.init()
+    k8s.run("submit", "k8s", str(k8s.program))
+    before = k8s.all_run()
+    victim = before[2] if before[2]["host"] != before[0]["host"] else before[1]
+    k8s.kubelets.lose(victim["host"], with_processes=True)
+    after = k8s.all_run(victim["engine_id"])[victim["container"]]
+    assert after["host"] != victim["host"] and after["epoch"] == victim["epoch"] + 1
+    assert f"host {victim['host']} gets no container" in k8s.scheduler_log()
+    said = k8s.run("kill", "k8s", "fish", code=exits.PARTIAL)
+    assert f"({victim['engine_id']} on {victim['host']}) may still run; look for it with: kubectl get pods" in said
+    assert {one["spec"]["nodeName"] for one in k8s.cluster.all("pods")} == {victim["host"]}
+    # By force, or with the node: that is no proof for the scheduler, but the user says that it is gone.
+    for name in k8s.cluster.names("pods"):
+        kubectl(k8s.cluster, "delete", "pod", name, "--force", "--grace-period=0")
+    k8s.run("kill", "k8s", "fish", "--force", "--timeout", "5")
+    k8s.nothing_left()
+    assert "No topology runs" in k8s.run("list", "k8s")
+
+
+def test_a_hundred_containers_start(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On four nodes; the time that it takes is printed for the page on performance."""
+    with real_kubernetes(plane, nodes=4, cpu="40", memory="32Gi") as (cluster, kubelets):
+        monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
+        k8s = Client(cluster, kubelets, tmp_path)
+        k8s.init()
+        program = (
+            k8s.program.read_text().replace("par=3", "par=98").replace('"topology.stmgrs": 2', '"topology.stmgrs": 99')
+        )
+        k8s.program.write_text(program)
+        try:
+            began = time.monotonic()
+            k8s.run("submit", "k8s", str(k8s.program), "--timeout", "240", within_s=300)
+            placed = k8s.all_run()
+            print(f"{len(placed)} containers started in {time.monotonic() - began:.1f} s")
+            assert len(placed) == 100 and {one["host"] for one in placed.values()} == {"n1", "n2", "n3", "n4"}
+        finally:
+            k8s.start("kill", "k8s", "fish").communicate(timeout=150)
+        k8s.nothing_left()
 
 
 def test_the_scheduler_is_a_pod_and_is_replaced(k8s: Client) -> None:

@@ -64,6 +64,7 @@ def test_a_task_fills_its_executor_and_runs_once() -> None:
     once = ("spark.task.maxFailures", "spark.speculation", "spark.dynamicAllocation.enabled")
     assert [found[name] for name in once] == ["1", "false", "false"]
     assert found["spark.network.timeout"] == "30s" and found["spark.executor.heartbeatInterval"] == "5000ms"
+    assert found["spark.network.timeoutInterval"] == "5000ms", "Spark refuses one that is longer than the timeout"
     assert found["spark.authenticate"] == "true" and found["spark.pyspark.python"] == "/py"
     assert found["spark.driver.port"] == "20" and found["spark.port.maxRetries"] == "9"
     assert "secret" not in str(found)
@@ -125,7 +126,8 @@ def test_a_new_cluster_takes_the_master_of_this_host(tmp_path: Path) -> None:
     assert master_of("# spark.master spark://old:1\nspark.master   spark://m:7077\nspark.x y\n") == "spark://m:7077"
     assert master_of("spark.master=yarn") == "yarn" and master_of("spark.masters x") == ""
     (tmp_path / "spark-defaults.conf").write_text(f"spark.master {MASTER}\n")
-    assert profile_of("spark", {"SPARK_CONF_DIR": str(tmp_path)}).values == {"spark_engine": {"master": MASTER}}
+    found = profile_of("spark", {"SPARK_CONF_DIR": str(tmp_path)}).values
+    assert found == {"spark_engine": {"master": MASTER}, "tmaster": {"standbys": 1}}
     assert "no spark.master in" in profile_of("spark", {"SPARK_HOME": str(tmp_path)}).unknown
     assert "are not set" in profile_of("spark", {}).unknown
 
@@ -167,3 +169,5 @@ def test_an_error_of_python_is_one_line() -> None:
     text = "Job aborted\n  File x\norg.apache.spark.api.python.PythonException: Traceback\n" + "  File y\n"
     text += "ModuleNotFoundError: No module named 'x'\n\tat java.base"
     assert _python_error(text) == "ModuleNotFoundError: No module named 'x'"
+    none = 'java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory\n\tat java.base'
+    assert _python_error(none) == none.splitlines()[0]

@@ -20,7 +20,7 @@ from tests.support.waiting import alive, wait_for
 
 #: Says what it heard into a file; runs each container, and ends one that is cancelled. Words in a file steer it.
 _DRIVER = """
-import json, os, sys
+import json, os, subprocess, sys
 folder = os.environ["TEST_DRIVERS"]
 def say(**words):
     print(json.dumps(words), flush=True)
@@ -34,6 +34,11 @@ how = open(os.path.join(folder, "how")).read()
 if how == "fails":
     say(failed="all masters are unresponsive")
     sys.exit(1)
+open(os.path.join(os.environ["HERON_SPARK_SCRATCH"], "half"), "w").close()
+open(os.path.join(folder, "scratch"), "w").write(os.environ["HERON_SPARK_SCRATCH"])
+if how == "has a child":
+    child = subprocess.Popen(["sleep", "600"])
+    open(os.path.join(folder, f"{child.pid}.child"), "w").close()
 jobs = {}
 say(ready=True, application="app-1", executors=2)
 for line in sys.stdin:
@@ -153,15 +158,20 @@ def test_a_driver_that_never_had_an_application_has_run_nothing(it: Drivers) -> 
     assert failed.ended is Ended.CONFIRMED and failed.words == "all masters are unresponsive"
 
 
-def test_a_driver_that_hangs_is_ended(it: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_is_ended_with_its_jvm(it: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
+    it.how("has a child")
     it.submit(0)
     it.until("0.1", runs)
+    [child] = [int(file.stem) for file in it.folder.glob("*.child")]
     monkeypatch.setattr(drivers, "SILENT_S", 0.0)
     with pytest.raises(drivers.EngineAwayError, match="has not answered"):
         wait_for(lambda: it.seen() and False, 10, "a list")
     monkeypatch.undo()
     monkeypatch.setenv("TEST_DRIVERS", str(it.folder))
     it.until("0.1", lambda one: one.ended is Ended.UNCONFIRMED)
+    wait_for(lambda: not alive(child), 20, "the end of what it had started")
+    scratch = Path((it.folder / "scratch").read_text())
+    wait_for(lambda: not scratch.exists(), 20, "the end of its files")
 
 
 def test_a_list_may_be_new_as_soon_as_a_driver_tells_something(it: Drivers) -> None:

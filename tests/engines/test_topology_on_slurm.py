@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,20 +12,11 @@ import psutil
 import pytest
 
 from heronpy.cli import exits
-from heronpy.net.rpc import RpcClient
-from heronpy.proto import control_pb2, plan_pb2
-from heronpy.statemgr import open_state, paths
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+from tests.support.slurm_topologies import NAME, Submitted
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.heavy
-ROOT = Path(__file__).parents[2]
-NAME = "WordCount"
-ROOMS = {
-    "engine": {"kind": "slurm", "renew_s": 1, "fence_s": 6, "lost_s": 12, "permit_s": 30, "poll_s": 0.5},
-    # Two containers do not fit one host.
-    "packing": {"instance_ram_bytes": "150MB", "instance_cpu": 0.25},
-}
 
 
 @pytest.fixture(scope="module")
@@ -38,59 +28,6 @@ def cluster() -> Iterator[SlurmCluster]:
         pytest.skip(why)
     with slurm_cluster() as found:
         yield found
-
-
-class Submitted:
-    """`heron` for that cluster, and what its scheduler says."""
-
-    def __init__(self, cluster: SlurmCluster, home: Path, hosts: Path) -> None:
-        self.cluster = cluster
-        self.home = home
-        conf = home / "conf" / "hpc"
-        conf.mkdir(parents=True, mode=0o700)
-        for room, values in {**ROOMS, "engine": {**ROOMS["engine"], "home": str(hosts)}}.items():
-            (conf / f"{room}.yaml").write_text("".join(f"{name}: {value}\n" for name, value in values.items()))
-        slurm = {name: cluster.env[name] for name in ("SLURM_CONF", "PATH")}
-        self.env = {**os.environ, **slurm, "HERON_CONF": str(conf.parent)}
-
-    def heron(self, *arguments: str, code: int = exits.OK) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "heronpy.cli", *arguments],
-            env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    def location(self) -> plan_pb2.SchedulerLocation:
-        state = open_state("local", str(self.home / "state" / "hpc"))
-        try:
-            found = wait_for(lambda: state.get(paths.scheduler(NAME)), 20, "the scheduler's permit")
-        finally:
-            state.close()
-        return plan_pb2.SchedulerLocation.FromString(found[0])
-
-    def records(self) -> dict[str, control_pb2.ProcessRecord]:
-        with RpcClient(self.location().endpoint) as client:
-            reply = client.call(control_pb2.GetContainers(), 20.0)
-        return {one.name: one for one in reply.containers}
-
-    def all_run(self, within_s: float = 60.0) -> dict[str, control_pb2.ProcessRecord]:
-        def running() -> dict[str, control_pb2.ProcessRecord]:
-            found = self.records()
-            return found if found and all(one.phase == "RUNNING" for one in found.values()) else {}
-
-        return wait_for(running, within_s, "all containers running")
-
-    def processes_of(self, engine_id: str) -> list[psutil.Process]:
-        """Of one job, its first process first."""
-        job, _, index = engine_id.partition("_")
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                variables = process.environ()
-                if (variables.get("SLURM_ARRAY_JOB_ID"), variables.get("SLURM_ARRAY_TASK_ID")) == (job, index):
-                    found.append(process)
-        return sorted(found, key=lambda one: one.pid)
 
 
 def test_a_topology_survives_a_container_and_its_scheduler(cluster: SlurmCluster, home: Path, tmp_path: Path) -> None:

@@ -440,6 +440,9 @@ def test_the_door_refuses_who_does_not_belong_there(play: Callable[..., None]) -
                 plain.connect(door.endpoints[0])
                 await eventually(lambda: door.strangers >= 1, what="a stranger is counted")
             assert (await scheduler.all_run())["executor-1"].submission == 1
+            told = (await scheduler.ask(control_pb2.GetContainers())).refused
+            assert (told.garbage, told.unknown, told.releases) == (1, door.unknown, 2)
+            assert told.strangers >= 1 and not told.oversized
 
     play(story)
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from heronpy.engines.contract import Ended, EnginePhase, Seen
 from heronpy.engines.lease import Fencing, LeaseTimes
+from heronpy.packing.requests import ResourceRequest
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import RestartLimits
+from heronpy.scheduler.containers import container_specs
 from heronpy.scheduler.placement import Placement, PlacementLimits
 from heronpy.scheduler.placement_events import (
     Activate,
@@ -40,6 +42,7 @@ from heronpy.scheduler.placement_events import (
     Submit,
     Tick,
 )
+from tests.support.topologies import packing_plan
 
 TIMES = LeaseTimes()
 LIMITS = PlacementLimits(RestartLimits(budget=2), leave_s=30.0, start_s=120.0, avoid_s=600.0)
@@ -54,9 +57,15 @@ def of(effects: Iterable[Effect], kind: type[T]) -> list[T]:
 class Story:
     """Placement and a clock; the engine lists what is in `jobs`."""
 
-    def __init__(self, *specs: ContainerSpec, fencing: Fencing = Fencing.LEASE, **rest: Any) -> None:
+    def __init__(
+        self,
+        *specs: ContainerSpec,
+        fencing: Fencing = Fencing.LEASE,
+        limits: PlacementLimits = LIMITS,
+        **rest: Any,
+    ) -> None:
         self.now = 1000.0
-        self.machine = Placement("t", LIMITS, TIMES, fencing, self.now, **rest)
+        self.machine = Placement("t", limits, TIMES, fencing, self.now, **rest)
         self.jobs: dict[tuple[int, int], Seen] = {}
         self.specs = specs or (ONE,)
         self.effects = self.do(PlanChanged(self.specs))
@@ -339,6 +348,46 @@ def test_containers_stay_apart() -> None:
     story.end(1, 1, reason=ExitReason.PREEMPTED)
     [submit] = of(story.wait(2, Heard(0, 1, 1)), Submit)
     assert submit.request.avoid == ("a",) and submit.request.apart_from == (0,)
+
+
+def test_a_container_waits_for_the_host_that_it_stays_apart_from() -> None:
+    """At first nobody has a host; an engine that cannot keep containers apart itself needs to be told which."""
+    limits = replace(LIMITS, apart_wait_s=15.0)
+    specs = (
+        ContainerSpec(0, 1.0, 1, apart_from=(1,)),
+        ContainerSpec(1, 1.0, 1, apart_from=(0,)),
+        ContainerSpec(2, 1.0, 1),
+    )
+    story = Story(*specs, limits=limits)
+    assert [one.request.container for one in of(story.list(), Submit)] == [0, 2]
+    assert not of(story.list(), Submit)
+    story.jobs[0, 1] = replace(story.jobs[0, 1], phase=EnginePhase.RUNNING, host="a")
+    [submit] = of(story.list(), Submit)
+    assert (submit.request.container, submit.request.avoid) == (1, ("a",))
+    # Where container 0 waits itself, the other one does not for ever.
+    story = Story(*specs, limits=limits)
+    story.list()
+    assert [one.request.avoid for one in of(story.wait(17), Submit)] == [()]
+
+
+def test_a_container_that_finds_no_host_apart_takes_any() -> None:
+    story = Story(ContainerSpec(0, 1.0, 1), ContainerSpec(1, 1.0, 1, apart_from=(0,)))
+    story.list()
+    story.start(0, 1, "a")
+    story.end(1, 1, reason=ExitReason.PREEMPTED)
+    [submit] = of(story.wait(2, Heard(0, 1, 1)), Submit)
+    assert submit.request.avoid == ("a",)
+    assert not of(story.wait(LIMITS.apart_queue_s - 5, Heard(0, 1, 1)), Submit)
+    effects = story.wait(10, Heard(0, 1, 1))
+    assert [(one.request.container, one.request.avoid) for one in of(effects, Submit)] == [(1, ())]
+    assert [(one.container, one.submission) for one in of(effects, Cancel)] == [(1, 2)]
+
+
+def test_the_standby_master_and_container_0_stay_apart() -> None:
+    plan = packing_plan({1: [("word", 1)], 2: [("count", 2)]})
+    requests = dict.fromkeys((0, 1, 2), ResourceRequest(1.0, 1, 0))
+    assert {one.container: one.apart_from for one in container_specs(requests, plan, 1)} == {0: (1,), 1: (0,), 2: ()}
+    assert {one.apart_from for one in container_specs(requests, plan, 0)} == {()}
 
 
 def test_a_successor_of_the_scheduler_adopts_and_restarts_nothing() -> None:

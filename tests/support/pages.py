@@ -182,7 +182,7 @@ class PageRun:
         in_table = _IN_TABLE.search(line.strip()) is not None
         line = line.replace(str(self.home), "/home/you/.herondata").replace(str(self.folder), "/home/you")
         line = line.replace(socket.gethostname(), "host")
-        line = re.sub(rf"\b(local|hpc|k8s)/{re.escape(unix_user())}\b", r"\1/you", line)
+        line = re.sub(rf"\b(local|hpc|k8s|sparky)/{re.escape(unix_user())}\b", r"\1/you", line)
         line = _AMOUNT.sub("#", _TIME.sub("#", _UUID.sub("#", line)))
         line = (_NUMBER if in_table else _BIG).sub("#", line)
         return " ".join(re.sub("─+", "─", line).split())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import psutil
 
@@ -33,10 +36,11 @@ class StandaloneSpark:
         self._workers = workers
         self._size = ("-c", str(cores), "-m", memory)
         self.workers: list[subprocess.Popen[bytes]] = []
+        self.master: subprocess.Popen[bytes]
 
     def start(self) -> None:
         address, port, folder, workers = self.address, self._port, self.folder, self._workers
-        self._run("master", _MASTER, "--host", address, "--port", str(port), "--webui-port", "0")
+        self.master = self._run("master", _MASTER, "--host", address, "--port", str(port), "--webui-port", "0")
         wait_for(lambda: answers(address, port), _START_S, "the master of Spark")
         self.workers = [
             self._run(f"worker-{n}", _WORKER, "--host", address, *self._size, "-d", str(folder / f"w{n}"),
@@ -60,23 +64,32 @@ class StandaloneSpark:
 
     def executors(self) -> list[psutil.Process]:
         """The processes in which tasks of applications run."""
-        found = []
+        below: list[psutil.Process] = []
         for worker in self.workers:
             with suppress(psutil.Error):
-                for child in psutil.Process(worker.pid).children(recursive=True):
-                    if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
-                        found.append(child)
-        return found
+                below += psutil.Process(worker.pid).children(recursive=True)
+        return [one for one in below if _runs(one, "CoarseGrainedExecutorBackend")]
 
-    def lose(self, worker: subprocess.Popen[bytes]) -> None:
-        """A worker and all that it runs are gone at once, as with its host; nobody is told."""
-        processes = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+    def lose(self, daemon: subprocess.Popen[bytes], but: Container[int] = ()) -> None:
+        """A daemon and all that it runs are gone at once, as with its host; nobody is told. Pids in `but` stay."""
+        processes = [psutil.Process(daemon.pid), *psutil.Process(daemon.pid).children(recursive=True)]
+        processes = [one for one in processes if one.pid not in but]
         for process in processes:
             with suppress(psutil.Error):
                 process.suspend()
         for process in processes:
             with suppress(psutil.Error):
                 process.kill()
+
+    def kill_application(self) -> None:
+        """The newest one, as a person does on the page of the master."""
+        log = (self.folder / "master.log").read_text(errors="replace")
+        page = re.search(r"MasterWebUI: .*started at \S+:(\d+)", log)
+        applications = re.findall(r"Registered app .* with ID (\S+)", log)
+        assert page is not None and applications
+        data = urlencode({"id": applications[-1], "terminate": "true"}).encode()
+        with urlopen(f"http://{self.address}:{page[1]}/app/kill/", data, timeout=20):
+            pass
 
     def close(self) -> None:
         for process in reversed(self._processes):
@@ -143,6 +156,14 @@ def spark_home() -> Path:
     spec = find_spec("pyspark")
     assert spec is not None and spec.origin
     return Path(spec.origin).parent
+
+
+def _runs(process: psutil.Process, main: str) -> bool:
+    """Whether it has that word among its arguments; what has just ended has none."""
+    try:
+        return any(main in word for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def free_port(address: str) -> int:

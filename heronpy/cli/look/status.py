@@ -100,7 +100,7 @@ def status_json(session: Session, record: plan_pb2.ExecutionState, status: contr
             }
             for task in status.tasks
         ],
-        **({"engine_away": placed.engine_away or None} if placed is not None else {}),
+        **_engine_json(placed),
         "containers": [
             {
                 **picked(executor, "container", "host", "pid", "metrics_port"),
@@ -122,6 +122,13 @@ def status_json(session: Session, record: plan_pb2.ExecutionState, status: contr
         "spark": spark.as_json(session, status),
         **pipelines.as_json(session, status),
     }
+
+
+def _engine_json(placed: control_pb2.ContainersReply | None) -> dict[str, Any]:
+    """What the scheduler of an engine says besides its containers."""
+    if placed is None:
+        return {}
+    return {"engine_away": placed.engine_away or None, "door_refused": containers.refusals_json(placed.refused)}
 
 
 def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> dict[str, Any]:
@@ -253,3 +260,5 @@ def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, co
         say(f"The engine does not answer {clean(placed.engine_away)}{runs_on}")
     for text in containers.texts(placed.containers, time.time()):
         say(clean(text))
+    if refused := containers.refusals_text(placed.refused):
+        say(refused)

@@ -7,9 +7,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from heronpy.cli.output import picked
+from heronpy.common.ids import container_of
 from heronpy.proto import control_pb2
-from heronpy.scheduler.containers import container_of
 
+#: What the door of a scheduler has refused, by field of DoorRefusals.
+_REFUSED = {
+    "strangers": "connections without its keys",
+    "garbage": "messages that were none",
+    "unknown": "requests of who was not admitted",
+    "impostors": "hellos of a second process of a submission",
+    "replaced": "requests of replaced submissions",
+    "releases": "containers of another release",
+    "oversized": "requests that were too large",
+    "busy": "requests for now, as too many came at once",
+}
 RUNNING = "RUNNING"
 QUEUED = "QUEUED"
 SHOWN = 5
@@ -40,6 +51,17 @@ def texts(containers: Iterable[control_pb2.ProcessRecord], now: float) -> list[s
     waiting = late(containers)
     found = [text(one, now) for one in waiting[:SHOWN]]
     return [*found, f"and {len(waiting) - SHOWN} more"] if len(waiting) > SHOWN else found
+
+
+def refusals_json(refused: control_pb2.DoorRefusals) -> dict[str, int]:
+    """What the door has refused since its scheduler started."""
+    return {name: getattr(refused, name) for name in _REFUSED}
+
+
+def refusals_text(refused: control_pb2.DoorRefusals) -> str:
+    """The same in a sentence; "" when nothing was refused."""
+    found = [f"{count:,} {_REFUSED[name]}" for name, count in refusals_json(refused).items() if count]
+    return f"The scheduler's door has refused {', '.join(found)}" if found else ""
 
 
 def _starts(at: float, now: float) -> str:

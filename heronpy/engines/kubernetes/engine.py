@@ -22,6 +22,7 @@ from heronpy.engines.contract import (
     NodeSize,
     Request,
     Seen,
+    Traits,
 )
 from heronpy.engines.kubernetes import nodes as nodes_
 from heronpy.engines.kubernetes.answers import ExistsError, ExpiredError, GoneError
@@ -61,6 +62,8 @@ class KubernetesEngine:
     The folder that HERON_TICKET_FOLDER names there has the ticket. A pod that has ended is removed by the list after
     the one that told of it; its end is remembered.
     """
+
+    traits = Traits(keeps_apart=True)
 
     def __init__(
         self, topology_id: str, options: PodOptions, command: Sequence[str], api: Api, poll_s: float = POLL_S

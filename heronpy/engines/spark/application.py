@@ -31,7 +31,9 @@ OWNED: Mapping[str, str] = {
     "spark.master": "spark_engine.master", "spark.executor.cores": "spark_engine.cores",
     "spark.executor.memory": "spark_engine.memory_bytes", "spark.executor.memoryOverhead": "spark_engine.memory_bytes",
     "spark.driver.memory": "spark_engine.driver_memory", "spark.pyspark.python": "engine.python",
-    "spark.network.timeout": "engine.lost_s", "spark.executor.heartbeatInterval": "engine.lost_s",
+    "spark.network.timeout": "engine.lost_s", "spark.network.timeoutInterval": "engine.lost_s",
+    "spark.executor.heartbeatInterval": "engine.lost_s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "engine.lost_s",
     "spark.driver.host": "security.network", "spark.driver.bindAddress": "security.network",
     "spark.driver.port": "security.port_range", "spark.driver.blockManager.port": "security.port_range",
     "spark.port.maxRetries": "security.port_range", "spark.app.name": "", "spark.submit.deployMode": "",
@@ -137,6 +139,8 @@ def properties_of(
         "spark.scheduler.mode": "FIFO",
         "spark.network.timeout": f"{round(silent_s)}s",
         "spark.executor.heartbeatInterval": f"{round(silent_s * 1000 / 6)}ms",
+        # How often the driver looks; by default once a minute, which Spark refuses beside a shorter timeout.
+        "spark.network.timeoutInterval": f"{round(silent_s * 1000 / 6)}ms",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
     }

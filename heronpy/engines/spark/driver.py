@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +28,8 @@ from heronpy.engines.spark.jobs import ENDED_MAX, Job, Told, after_driver, id_of
 log = logging.getLogger("heronpy.engines.spark")
 
 MODULE: Final = "heronpy.spark.host"
+#: The variable with the folder for all its files, which outlives it when it is killed.
+SCRATCH: Final = "HERON_SPARK_SCRATCH"
 #: A driver that tells nothing for so long hangs; while its JVM starts it may.
 SILENT_S: Final = 15.0
 START_MAX_S: Final = 330.0
@@ -60,11 +65,15 @@ class Driver:
         command = [*(argv or (sys.executable, "-Pm", MODULE)), "--topology-id", topology_id]
         foreign = ("SPARK_REMOTE", "PYSPARK_")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self._scratch = environ[SCRATCH] = tempfile.mkdtemp(prefix="heron-spark-")
         try:
+            # A session of its own: a key that interrupts our terminal is not for it, and it is ended with its JVM.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
-            )
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ,
+                start_new_session=True,
+            )  # fmt: skip
         except OSError as error:
+            self._clear()
             raise EngineAwayError(f"the driver of Spark cannot be started: {error.strerror}") from None
         threading.Thread(target=self._read_words, name="spark-driver-log", daemon=True).start()
         self._say(start)
@@ -142,8 +151,14 @@ class Driver:
         return time.monotonic() - self._idle_since
 
     def kill(self) -> None:
-        """End a driver that hangs."""
-        self._process.kill()
+        """End a driver that hangs, and its JVM, which may not notice that it is alone."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _clear(self) -> None:
+        """Remove what a driver leaves that could not do so itself."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -162,6 +177,10 @@ class Driver:
         except subprocess.TimeoutExpired:  # it has closed its output and goes on: nobody could follow what it does
             self._process.kill()
             code = self._process.wait()
+        if code < 0:
+            with suppress(ProcessLookupError):  # its JVM, if that did not notice
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._clear()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         self.close()
         self._process.stdout.close()
