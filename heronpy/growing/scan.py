@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from heronpy.common.units import counted
@@ -119,7 +120,7 @@ class Scanner:
                 found.setdefault(entry.path, entry)
             if len(found) == before:
                 look.refused.setdefault(pattern.text, "matches no file yet; waiting for one")
-        look.files = sorted(found.values())
+        look.files = sorted(found.values(), key=itemgetter(0))  # each path is there once
         look.took_s = time.monotonic() - begun
         return look
 
@@ -214,7 +215,10 @@ def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterato
                 status = entry.stat(follow_symlinks=False)
             except OSError:
                 continue  # gone meanwhile
-            yield from _regular(entry.path, status, refused)
+            if stat.S_ISREG(status.st_mode) and entry.path.isascii():
+                yield _entry(entry.path, status)  # most of them
+            else:
+                yield from _regular(entry.path, status, refused)
         elif entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path, parts if part == ANY_FOLDERS else rest, refused)
         elif entry.is_symlink() and entry.is_dir():

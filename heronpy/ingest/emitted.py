@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from heronpy.common.errors import HeronError
 from heronpy.ingest.attempt import RowError, rows_of
 from heronpy.ingest.ledger.requests import Commit, Work
 from heronpy.ingest.options import Rows, UnitOptions
@@ -18,9 +19,16 @@ from heronpy.ingest.unit import LogUnit, MovedError
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
 #: How long there is nothing to do while rows are not acked; an ack or a fail ends the wait.
 REST_S = 1.0
+#: A row is given up, and its unit with it, after so many failures in a row; as long as no other row of the attempt was
+#: acked the bolts may be what is broken, and not the row.
+ROW_FAILS, ROW_FAILS_ALONE = 5, 100
 
 #: Ids over all attempts of this process, so that a late ack of an earlier one means nothing.
 _IDS = count(1)
+
+
+class RefusedRowError(HeronError):
+    """Bolts fail a row each time."""
 
 
 class EmittedAttempt:
@@ -48,6 +56,9 @@ class EmittedAttempt:
         self._count = 0
         #: What is neither acked nor given up, and how often each of it has failed.
         self._pending: dict[int, tuple[Sequence[Any], int]] = {}
+        self._acked = 0
+        #: Why a row was given up; "" as long as none was.
+        self._refused = ""
         #: When what has failed is emitted again.
         self._again: list[tuple[float, int]] = []
         #: How long there is nothing to emit; 0: the last call has emitted.
@@ -56,6 +67,9 @@ class EmittedAttempt:
     def go_on(self, until: float) -> Commit | None:
         """Emit a row; the commit once all rows are acked. RowError, MovedError."""
         self.rest_s = 0.0
+        if self._refused:
+            # Which line it was made of is not known: `rows` may have taken many before it gave the first row.
+            raise RowError(None) from RefusedRowError(self._refused)
         now = time.monotonic() if self._again else 0.0
         if self._again and self._again[0][0] <= now:
             _, number = heappop(self._again)
@@ -77,7 +91,7 @@ class EmittedAttempt:
 
     def acked(self, number: int) -> None:
         """A row is processed; one of an earlier attempt is ignored."""
-        self._pending.pop(number, None)
+        self._acked += self._pending.pop(number, None) is not None
 
     def failed(self, number: int) -> None:
         """A row failed or timed out; it is emitted again later."""
@@ -85,6 +99,9 @@ class EmittedAttempt:
         if known is not None:
             values, failures = known
             self._pending[number] = values, failures + 1
+            if failures + 1 >= (ROW_FAILS if self._acked else ROW_FAILS_ALONE):
+                self._refused = f"bolts have failed this row {failures + 1} times: {values!r:.200}"
+                return
             pause_s = min(AGAIN_MAX_S, AGAIN_S * 2.0 ** min(failures, 20))
             heappush(self._again, (time.monotonic() + pause_s, number))
 

@@ -18,6 +18,7 @@ from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.ledger.requests import (
     Bad,
     BadRange,
+    Brake,
     Chunk,
     Collect,
     Cut,
@@ -42,8 +43,11 @@ from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
 
-#: How often what is committed is looked for, and what nobody needs is removed.
-PUBLISH_S, CLEAN_S = 0.1, 60.0
+#: How often what is committed is looked for, while there are units and while none is known, and what nobody needs is
+#: removed.
+PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
+#: After a cut or a publication there may be units for so long at least.
+LIVELY_S = 10.0
 #: How often figures are taken, which reads all rows; a bounded run ends by them.
 FIGURES_S, BOUNDED_S = 5.0, 0.5
 
@@ -72,6 +76,9 @@ class LogKeeper(Spout):
             if isinstance(output, SparkBatches)
             else None
         )
+        #: A time of the ledger, before the next look; None: not known.
+        self._looking_since: float | None = None
+        self._lively_until = 0.0
         self._clean_at = self._show_at = 0.0
         self._ended = False
         self._figures = KeeperFigures(context, self._options.pipeline)
@@ -111,9 +118,14 @@ class LogKeeper(Spout):
         if now >= self._show_at:
             self._show()
             self._show_at = now + (BOUNDED_S if self._options.bounded else FIGURES_S)
-        return 0.0 if busy else PUBLISH_S
+        if busy:
+            self._lively_until = now + LIVELY_S
+            return 0.0
+        # In small steps: what another keeper has cut is soon found, too.
+        return PUBLISH_S if self._dispatcher is not None or now < self._lively_until else QUIET_S
 
     def _open(self) -> Watch:
+        self._looking_since = None
         opened = self._asking.ask(Open(self._options.config))
         # First, as a table of another pipeline has stages of its own.
         self._stages.claim(About(self._options.pipeline, opened.config, self._options.replicas))
@@ -156,7 +168,11 @@ class LogKeeper(Spout):
                 self.report_error(LogFileError(notice.text))
             else:
                 self.log(notice.text, "warn")
-        self._asking.ask(Cut())
+        looked = self._looking_since if self._watch is not None and watch.is_complete else None
+        cut = self._asking.ask(Cut(looked))
+        self._looking_since = cut.now
+        if cut.units or cut.brake is not Brake.NOTHING:
+            self._lively_until = now + LIVELY_S
 
     def _publish(self) -> bool:
         """Publish what is committed; whether there may be more."""
@@ -233,11 +249,14 @@ class LogKeeper(Spout):
         figures = self._asking.ask(Show())
         watch = self._watch
         self._figures.show(figures, watch.unfinished_bytes() if watch is not None else 0)
+        if figures.units:
+            self._lively_until = time.monotonic() + LIVELY_S
         if not self._options.bounded or watch is None:
             return
         failed = figures.units.get("failed", (0, 0))[0]
         open_units = sum(count for count, _ in figures.units.values()) - failed - figures.units_held
         if not figures.waiting_bytes and not open_units:
+            self._asking.ask(Cut(self._looking_since, closed=True))
             self._stages.mark_end(self._run)
             self._ended = True
             self.end_of_input()

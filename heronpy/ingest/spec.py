@@ -94,6 +94,7 @@ class LogUnits:
         on_bad: str = "split",
         days: float | None = None,
         after: Sequence[str] = (),
+        after_all: Sequence[str] = (),
         site: str = "",
         replicas: Sequence[str] = (),
     ) -> list[HeronComponentSpec]:
@@ -122,6 +123,8 @@ class LogUnits:
         on_bad: "split" cuts bad bytes out; "fail" ends the topology instead, as FAILED, with file, offset and error.
         days: how long files that are gone are remembered; files first seen older than that are refused.
         after: pipelines of the same ledger that must have published what is older than a unit before it is processed.
+        after_all: those that must first have published all that was there when both had begun: a set of units that does
+            not grow, as of a history that is loaded.
         site: where the topology is submitted, when it runs on several sites with one ledger; left out, the setting
             `heron.ingest.site` says it.
         replicas: folders on other disks. A unit counts when a copy of its rows is in each of them, too; a copy is used
@@ -152,7 +155,7 @@ class LogUnits:
             text = reaching.text_of(default_ledger() if ledger == "" else ledger)
         except LedgerError as error:
             raise ConfigError(f"pipeline {name!r}: {error}") from None
-        after = _after(name, after, text)
+        after, after_all = _after(name, "after", after, text), _after(name, "after_all", after_all, text)
         if site and (wrong := site_problem(site)):
             raise ConfigError(f"pipeline {name!r}: {wrong}")
         if output is not None:
@@ -178,6 +181,7 @@ class LogUnits:
             on_bad=on_bad,
             rows_to="table" if output is not None else "bolts",
             after=after,
+            after_all=after_all,
             **given,
         )
         if output is not None:
@@ -219,7 +223,7 @@ class LogUnits:
             DEFAULT_KEY: ledger == "",
             TABLE_KEY: options.place,
             LOGS_KEY: logs,
-            AFTER_KEY: ",".join(after),
+            AFTER_KEY: ",".join([*after, *after_all]),
             SITE_KEY: site,
             REPLICAS_KEY: list(options.replicas),
         }
@@ -259,13 +263,13 @@ def _seconds(name: str, what: str, given: float) -> float:
     return float(given)
 
 
-def _after(name: str, after: Sequence[str], ledger: str) -> tuple[str, ...]:
+def _after(name: str, what: str, after: Sequence[str], ledger: str) -> tuple[str, ...]:
     names = (after,) if isinstance(after, str) else tuple(after)
     for one in names:
         if not isinstance(one, str) or not _NAME.fullmatch(one):
-            raise ConfigError(f"pipeline {name!r}: after names {one!r}, which is no name of a pipeline")
+            raise ConfigError(f"pipeline {name!r}: {what} names {one!r}, which is no name of a pipeline")
     if name in names:
-        raise ConfigError(f"pipeline {name!r} would wait for itself; leave it out of its `after`")
+        raise ConfigError(f"pipeline {name!r} would wait for itself; leave it out of its `{what}`")
     if names and len(reaching.urls_of(ledger)) > 1:
         raise ConfigError(
             f"pipeline {name!r} is in several ledgers, so it cannot wait for others; use one ledger for them"

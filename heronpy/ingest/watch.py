@@ -82,6 +82,8 @@ class Watch:
         #: Ids of files that this watch knows, and up to which it knows all.
         self._ids: set[int] = set()
         self._made = tuple(made)
+        #: Whether the last look has seen all that was there: nothing was moved under its eyes.
+        self.is_complete = False
         for one in known:
             self._learn(one)
 
@@ -105,9 +107,15 @@ class Watch:
         """Look at the files, and measure what has grown."""
         begun, begun_cpu = time.monotonic(), time.thread_time()
         moving = self._finder.look(now)
+        self.is_complete = not moving
+        is_here = self._finder.is_here
         for file in self._table:
-            if self._finder.is_here(file) and file.is_readable and file.size > file.mark.cut:
-                self._measure(file)
+            if not is_here(file):
+                continue
+            if file.is_readable and file.size > file.mark.cut:
+                self.is_complete &= self._measure(file)
+            elif file.held and not file.mutated and file.short < MISSES:
+                self.is_complete = False
         # What it takes from others counts, and not how long they made it wait; but a slow disk gets a rest, too.
         self._pace.looked(now, max(time.thread_time() - begun_cpu, (time.monotonic() - begun) / COST_FACTOR))
         if moving:
@@ -193,25 +201,27 @@ class Watch:
         else:
             known.gone = True
 
-    def _measure(self, file: Followed) -> None:
-        """Extend the mark of a file to its last line end."""
+    def _measure(self, file: Followed) -> bool:
+        """Extend the mark of a file to its last line end; False when it is not where it was."""
         mark = file.mark
         try:
             with self._places.open(file.path) as descriptor:
                 if not self._places.is_at(file, descriptor):
-                    return
+                    return False
                 cut = safe_size(descriptor, os.fstat(descriptor).st_size, mark.cut)
                 if cut == mark.cut:
-                    return
+                    return True
                 start = before(cut)
                 context = os.pread(descriptor, cut - start, start)
                 head = os.pread(descriptor, min(HEAD_BYTES, cut), 0)
         except UNREADABLE:
-            return  # the next look says what it is
+            return False  # the next look says what it is
         if digest(head[: mark.head_bytes]) == mark.head:
             grown = max(mark.head_bytes, len(head))
             file.mark = Mark(mark.first, grown, digest(head[:grown]), cut, digest(context))
             file.position = file.read_to = cut
+            return True
+        return False
 
     def _change(self, file: Followed) -> SeenFile | GoneFile | None:
         known = self._known.get(file.number)

@@ -42,6 +42,9 @@ class Alert:
         }
 
 
+#: Labels of what is told of a pipeline of work units.
+PIPELINE = f"{TOPOLOGY}, pipeline"
+_P = "{{ $labels.pipeline }}"
 _T, _C = "{{ $labels.topology }}", "{{ $labels.component }}"
 _WHERE = "{{ $labels.cluster }} {{ $labels.topology }}"
 _DOCTOR = f"heron doctor {_WHERE}"
@@ -136,6 +139,23 @@ ALERTS = (
         "HeronSparkBehind",
         by(TOPOLOGY, "max", of_task("spark-lag-seconds")) + " > 600",
         "5m", "warning", f"The oldest micro-batch of {_T} has waited for more than 10 minutes.", _DOCTOR,
+    ),
+    Alert(
+        "HeronUnitsBehind",
+        by(PIPELINE, "max", of_task("units-oldest-seconds")) + " > 600",
+        "5m", "warning", f"The oldest byte of pipeline {_P} of {_T} has waited for more than 10 minutes.",
+        f"heron units show {_P}",
+    ),
+    Alert(
+        "HeronUnitsFailed",
+        by(PIPELINE, "max", of_task("units-failed")) + " > 0",
+        "1m", "critical", f"{{{{ $value }}}} units of pipeline {_P} of {_T} were given up and wait for a retry.",
+        f"heron units show {_P}",
+    ),
+    Alert(
+        "HeronUnitsBad",
+        by(PIPELINE, "max", f"delta({of_task('units-bad-ranges')}[10m])") + " > 0",
+        "0m", "warning", f"Pipeline {_P} of {_T} has bytes that cannot be processed.", f"heron units bad {_P}",
     ),
     Alert(
         "HeronFinding",

@@ -18,6 +18,7 @@ from heronpy.verify.acts import Act
 from heronpy.verify.proxy import Rule
 from heronpy.verify.stream import MODES
 from heronpy.verify.units import acts as units
+from heronpy.verify.units import outages
 from heronpy.verify.units.points import POINTS
 from heronpy.verify.world import World
 
@@ -54,6 +55,10 @@ class Scenario:
     """The topology is one of work units, and its input are logs that rotate."""
     poison: int = 0
     """Work units: about one line in so many cannot be processed."""
+    sites: bool = False
+    """Work units: on two sites."""
+    server: bool = False
+    """Work units: the ledger is in a PostgreSQL of the run's own."""
 
     def seconds(self, full: bool, times: int | None) -> float:
         """Approximate duration of a run, without its baseline."""
@@ -179,11 +184,19 @@ _AT_POINT = {
     "clean": "before stages of losers are removed",
 }
 
+#: A site is lost when it was silent for twice as long.
+_SOON_SILENT: dict[str, SettingValue] = {"heron.ingest.silent_s": 5.0}
+
 _UNITS = (
     Scenario("units", "work units, logs that rotate", units.nothing, 1, 60.0),
     *(Scenario(f"U15-{point}", f"kill -9, SIGSTOP {_AT_POINT[point]}", units.ends_at(point), 20, 20.0)
       for point in POINTS),
     Scenario("U21", "a worker stops with a unit: a backup wins", units.straggler, 3, 15.0),
+    Scenario("U22", "a site of work units is killed whole, and a user says so", outages.site_down, 3, 40.0, sites=True),
+    Scenario("U22-silent", "a site of work units stops whole, and nobody says so", outages.site_silent, 3, 30.0,
+             sites=True, settings=_SOON_SILENT),
+    Scenario("U23", "a site of work units is partly away: user code hangs", outages.site_partly_away, 1, 80.0,
+             sites=True),
     Scenario("U29", "lines that raise or kill in work units", units.poison, 3, 30.0, poison=4000),
     Scenario("U31", "the ledger of work units is lost: rebuilt from the table", units.lose_the_ledger, 3, 20.0),
     Scenario("F01-worker", "kill -9 a worker of work units", acts.kill_task(units.WORKER), 50, 2.0),
@@ -196,6 +209,8 @@ _UNITS = (
     Scenario("F21-ledger", "no space for the ledger of work units", units.no_space, 3, 10.0, small_disk="ledger"),
     Scenario("F27-units", "wall clocks that jump and differ, work units", units.wrong_clocks, 3, 10.0),
     Scenario("F28-units", "the ledger of work units is away for 60 s", units.ledger_away, 3, 70.0),
+    Scenario("F28-postgres", "the ledger of work units in PostgreSQL is away for 60 s", outages.server_away, 3, 70.0,
+             server=True),
 )  # fmt: skip
 
 _ALL = (
@@ -225,7 +240,7 @@ def find(words: tuple[str, ...]) -> list[Scenario]:
 
 def together(chosen: list[Scenario]) -> Scenario:
     """One run with all these faults, one after the other."""
-    if len({one.units for one in chosen}) > 1:
+    if len({(one.units, one.sites, one.server) for one in chosen}) > 1:
         raise ConfigError(f"{_names(chosen)} need different topologies, so they cannot be one run")
     disks = {one.small_disk for one in chosen} - {""}
     if len(disks) > 1:
@@ -242,6 +257,8 @@ def together(chosen: list[Scenario]) -> Scenario:
         small_disk=disks.pop() if disks else "",
         units=chosen[0].units,
         poison=max(one.poison for one in chosen),
+        sites=chosen[0].sites,
+        server=chosen[0].server,
     )
 
 

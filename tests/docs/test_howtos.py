@@ -18,6 +18,7 @@ LONG = (
     "packaging",
     "state",
     "testing",
+    "units-after",
     "units-sites",
     "verify",
     "work-units",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from heronpy.verify.units.server import why_not
 from tests.fault.conftest import Verify
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
@@ -52,3 +53,17 @@ def test_full_disks_and_wrong_clocks(verify: Verify, fault: str) -> None:
 def test_kills_and_stops_while_logs_rotate(verify: Verify, fault: str) -> None:
     """F01, F04, F08, F10."""
     verify(MODE, fault, times=2)
+
+
+@pytest.mark.parametrize("fault", ["U22", "U22-silent", "U23"])
+def test_a_site_that_is_away_loses_its_units_to_the_other(verify: Verify, fault: str) -> None:
+    """U22: the whole site, said by a user or found out; U23: a part of it, after ten leases."""
+    [document] = verify(MODE, fault)
+    assert document["faults"][0]["back_s"] is not None
+
+
+def test_postgres_that_is_away(verify: Verify) -> None:
+    """F28: it crashes, and is back later."""
+    if why_not():
+        pytest.skip(why_not())
+    verify(MODE, "F28-postgres")

@@ -50,7 +50,7 @@ class Away(MemoryStore):
 
     away = False
 
-    def transact(self, pipeline, decide):  # type: ignore[no-untyped-def]
+    def transact(self, pipeline, decide, lasting=True):  # type: ignore[no-untyped-def]
         if self.away:
             raise LedgerAwayError("it is away")
         return super().transact(pipeline, decide)

@@ -93,7 +93,7 @@ def test_a_unit_is_cut_when_it_is_full_or_its_oldest_byte_is_old() -> None:
     assert (len(cut.units), cut.brake) == (2, Brake.YOUNG)
     world.now += 2.0
     assert len(world.ask(world.keepers[1], Cut()).units) == 1
-    assert world.ask(world.keepers[1], Cut()) == replace(cut, units=(), brake=Brake.NOTHING)
+    assert world.ask(world.keepers[1], Cut()) == replace(cut, units=(), brake=Brake.NOTHING, now=world.now)
 
 
 def test_no_cut_while_enough_is_ready() -> None:
@@ -380,26 +380,6 @@ def test_a_site_takes_only_what_it_has() -> None:
     assert isinstance(_lease(world, 1), Idle)
     _see(world, "a", 100, keeper=1)
     assert isinstance(_lease(world, 1), Work)
-
-
-def test_a_pipeline_waits_for_another_and_circles_are_refused() -> None:
-    store = MemoryStore()
-    after = replace(SMALL, after=("first",))
-    second = _world(after, pipeline="second", store=store)
-    _see(second, "b", 100)
-    second.ask(second.keepers[0], Cut())
-    assert _lease(second).brake is Brake.AFTER  # the other one has not begun
-    first = _world(SMALL, pipeline="first", store=store)
-    _see(first, "a", 100)
-    assert _lease(second).brake is Brake.AFTER
-    first.ask(first.keepers[0], Cut())
-    work = _lease(first)
-    first.ask(first.workers[0], Commit(work.unit, 1, 1, 1, 0.1))
-    assert _lease(second).brake is Brake.AFTER
-    first.ask(first.keepers[0], Published((work.unit,), 1))
-    assert isinstance(_lease(second), Work)
-    with pytest.raises(LedgerError, match="wait for itself"):
-        first.ask(first.keepers[0], Open(replace(SMALL, after=("second",))))
 
 
 # ---- bad bytes ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,9 +22,7 @@ from heronpy.ingest.ledger.requests import (
     Line,
     ListUnits,
     Lost,
-    Open,
     Pause,
-    Published,
     ReportScan,
     SeenFile,
     SetSite,
@@ -297,22 +294,3 @@ def test_it_is_said_what_a_unit_waits_for() -> None:
     work = _lease(world, WEST)
     world.ask(world.workers[WEST], Commit(work.unit, work.attempt, 1, 1, 0.1))
     assert _waits(world, UnitState.COMMITTED) == ["its publication"]
-
-
-def test_a_unit_names_the_pipelines_that_it_waits_for() -> None:
-    store = MemoryStore()
-    second = _world(replace(SMALL, after=("first", "other")), "second", store, sites=1)
-    _see(second, "b", 100)
-    _cut(second)
-    assert _waits(second) == ["pipeline 'first', which has not begun; pipeline 'other', which has not begun"]
-    first, other = _world(SMALL, "first", store, sites=1), _world(SMALL, "other", store, sites=1)
-    other.ask(other.keepers[0], Open(SMALL))
-    _see(first, "a", 100)
-    second.now += 7.0
-    assert _waits(second) == ["pipeline 'first', whose oldest byte waits since 7 s"]
-    _cut(first)
-    work = _lease(first, EAST)
-    first.ask(first.workers[0], Commit(work.unit, 1, 1, 1, 0.1))
-    first.ask(first.keepers[0], Published((work.unit,), 1))
-    assert _waits(second) == [""]
-    assert isinstance(_lease(second, EAST), Work)

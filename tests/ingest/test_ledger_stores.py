@@ -26,6 +26,7 @@ from heronpy.ingest.ledger.requests import (
     Cut,
     Lease,
     ListFinished,
+    MakeDispatch,
     Open,
     Published,
     ReportScan,
@@ -44,7 +45,10 @@ from heronpy.ingest.ledger.types import (
     Client,
     Config,
     Kind,
+    Look,
     Row,
+    Span,
+    SpanState,
     Unit,
     UnitState,
 )
@@ -141,7 +145,7 @@ class _Losing:
         self._store = store
         self.lose = ""
 
-    def transact(self, pipeline: str, decide: Decide[Any]) -> Any:
+    def transact(self, pipeline: str, decide: Decide[Any], lasting: bool = True) -> Any:
         lose, self.lose = self.lose, ""
         if lose != "before":
             answer = self._store.transact(pipeline, decide)
@@ -236,6 +240,85 @@ def test_a_ledger_file_is_private(tmp_path: Path) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").iterdir()}
     assert modes and set(modes.values()) == {0o600}
     store.close()
+
+
+def test_only_what_can_be_asked_again_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "l" / "ledger.db")
+    synced = []
+
+    class Watched(SqliteStore):
+        def transact(self, pipeline: str, decide: Decide[Any], lasting: bool = True) -> Any:
+            def decided(view: View, now: float) -> tuple[Changes, Any]:
+                [(level,)] = store._connection.execute("PRAGMA synchronous").fetchall()
+                synced.append(level == 2)
+                return decide(view, now)
+
+            return store.transact(pipeline, decided, lasting)
+
+    watched = Watched(tmp_path / "l" / "ledger.db")
+    keeper, worker = _filled(watched, "p"), Ledger(watched, "p", _worker())
+    work = worker.ask(Lease())
+    assert isinstance(work, Work)
+    worker.ask(Commit(work.unit, work.attempt, 1, 2, 0.1))
+    keeper.ask(Published((work.unit,), 1))
+    keeper.ask(MakeDispatch())
+    worker.ask(RetryFailed())
+    # Open, report, cut; lease, commit; published; dispatch; retry.
+    assert synced == [True, False, False, False, True, False, True, True]
+    store.close()
+
+
+def test_the_log_of_sqlite_is_lost_from_its_end_only(tmp_path: Path) -> None:
+    """As after a cut of the power: whatever part of the log is left, the rows are sound, and what lasts is there."""
+    path = tmp_path / "l" / "ledger.db"
+    store = SqliteStore(path)
+    keeper, worker = _filled(store, "p"), Ledger(store, "p", _worker())
+    synced, log = {}, path.with_name("ledger.db-wal")
+    for _ in range(2):
+        work = worker.ask(Lease())
+        assert isinstance(work, Work)
+        worker.ask(Commit(work.unit, work.attempt, 1, 2, 0.1))
+        synced[work.unit] = log.stat().st_size
+        keeper.ask(Published((work.unit,), 1))
+    data, size = log.read_bytes(), log.stat().st_size
+    base = path.read_bytes()
+    for number, left in enumerate(range(0, size + 1, 4096 + 24)):
+        copied = tmp_path / f"c{number}"
+        copied.mkdir(mode=0o700)
+        for name, content in (("ledger.db", base), ("ledger.db-wal", data[:left])):
+            (copied / name).write_bytes(content)
+            (copied / name).chmod(0o600)
+        after = SqliteStore(copied / "ledger.db")
+        if "p" in after.pipelines():
+            rows = after.snapshot("p")
+            assert validate(rows) == []
+            done = [row for row in rows if isinstance(row, Span) and row.state is SpanState.DONE]
+            committed = {row.id for row in rows if isinstance(row, Unit) and row.state is UnitState.COMMITTED}
+            published = sum(row.end - row.begin for row in done) // 100
+            assert len(committed) + published >= sum(left >= at for at in synced.values())
+        after.close()
+    store.close()
+
+
+def test_a_ledger_of_an_earlier_release_gets_what_it_lacks(tmp_path: Path, postgres: PostgresServer) -> None:
+    import psycopg
+
+    path = tmp_path / "l" / "ledger.db"
+    for store in (SqliteStore(path), open_store(postgres.url)):
+        _filled(store, "of-version-1")
+        store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DROP TABLE looks")
+        connection.execute("PRAGMA user_version = 1")
+    with psycopg.connect(postgres.url, autocommit=True) as server:
+        server.execute("DROP TABLE heron_units.looks")
+        server.execute("UPDATE heron_units.version SET version = 1")
+    for store in (SqliteStore(path), open_store(postgres.url)):
+        keeper = _filled(store, "of-version-1", 400)
+        _filled(store, "of-version-2", config=replace(CONFIG, after=("of-version-1",)))
+        keeper.ask(Cut(0.0))
+        assert [type(row) for row in store.snapshot("of-version-1") if isinstance(row, Look)] == [Look]
+        store.close()
 
 
 def test_what_is_no_ledger_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,8 +173,8 @@ WALK: list[tuple[Callable[[Path, pytest.MonkeyPatch], str], str, str]] = [
     (network_file_system, "l/ledger.db", "PostgreSQL"),
     (two_patterns, "/other/*.log", "another name"),
     (newer_ledger, "l/ledger.db", "use that release"),
-    (full_disk, "l/ledger.db", "No space left"),
-    (ledger_away, "l/ledger.db", "locked"),
+    (full_disk, "l/ledger.db", "free space on its disk"),
+    (ledger_away, "l/ledger.db", "ask again until it can"),
     (deleted_stage, "unit 7", "heron units rebuild"),
 ]
 

@@ -144,9 +144,10 @@ def state_of(ledger: str, site: str) -> Any:
     return next((one for one in shown(ledger).sites if one.name == site), None)
 
 
-def settle(running: Running, ledger: str, size: int, name: str = "lines") -> None:
+def settle(running: Running, ledger: str, size: int, name: str = "lines", also: Running | None = None) -> None:
     def settled() -> bool:
-        running.drive()
+        for one in (running, also) if also is not None else (running,):
+            one.drive()
         figures = shown(ledger, name)
         return figures.done_bytes == size and not figures.units
 
@@ -252,7 +253,8 @@ def test_a_pipeline_waits_for_another_one(tmp_path: Path, run: Callable[..., Run
 
     assert "pipeline 'first', whose oldest byte waits since" in wait_for(waits, PATIENCE_S, "a unit that waits")[0]
     settle(first, ledger, size, "first")
-    settle(second, ledger, size, "second")
+    # The second one waits until the first has looked once more, and found nothing.
+    settle(second, ledger, size, "second", also=first)
     assert numbers(tmp_path / "two") == Counter(range(10))
 
 

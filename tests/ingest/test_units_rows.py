@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ from heronpy.ingest.asking import Asking
 from heronpy.ingest.attempt import RowError
 from heronpy.ingest.emitted import EmittedAttempt, values_of
 from heronpy.ingest.keys import OPTIONS_KEY
+from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.requests import Chunk, Commit, Line, Work
 from heronpy.ingest.marks import head_text
 from heronpy.ingest.page import SuspectPage
@@ -118,6 +120,39 @@ def test_a_row_that_failed_is_emitted_again_later_and_later(tmp_path: Path, cloc
     assert pauses == sorted(pauses)
     attempt.acked(number)
     assert isinstance(attempt.go_on(0.0), Commit)
+
+
+def _fail_each_time(attempt: EmittedAttempt, number: int, clock: Clock) -> int:
+    """How often a row failed before its attempt gave it up; RowError has said so."""
+    failures = 0
+    while True:
+        attempt.failed(number)
+        failures += 1
+        clock.now += 2 * module.AGAIN_MAX_S
+        try:
+            attempt.go_on(0.0)
+        except RowError as error:
+            assert error.line is None and f"have failed this row {failures} times: ['two']" in str(error.__cause__)
+            return failures
+
+
+def test_a_row_that_fails_each_time_is_a_failed_try_of_its_unit(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "a.log").write_text("one\ntwo\n")
+    emits = Emits()
+    attempt = attempt_at(tmp_path / "a.log", emits)
+    attempt.go_on(0.0)
+    attempt.go_on(0.0)
+    (_, first), (_, second) = emits.rows
+    attempt.acked(first)
+    assert _fail_each_time(attempt, second, clock) == module.ROW_FAILS
+
+
+def test_while_no_row_is_acked_the_bolts_get_more_time(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "a.log").write_text("two\n")
+    emits = Emits()
+    attempt = attempt_at(tmp_path / "a.log", emits)
+    attempt.go_on(0.0)
+    assert _fail_each_time(attempt, emits.rows[0][1], clock) == module.ROW_FAILS_ALONE
 
 
 def test_an_error_of_the_function_names_its_line_and_what_is_not_acked_is_forgotten(tmp_path: Path) -> None:
@@ -220,6 +255,32 @@ def test_the_rows_of_all_units_reach_the_bolts_and_the_run_ends(
         assert sorted(simulator.task("choosy").seen) == sorted(LINES)
         assert len(simulator.failed("rows-worker")) == 50
         assert len(simulator.acked("rows-worker")) == 500
+
+
+class Never(Choosy):
+    """Fails one row for ever."""
+
+    def process(self, tup: Any) -> None:
+        if tup.values == ["line 77"]:
+            self.fail(tup)
+            return
+        super().process(tup)
+
+
+def test_a_line_whose_row_fails_for_ever_is_bad_and_all_others_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
+    monkeypatch.setitem(globals(), "Choosy", Never)
+    # The pauses are real time.
+    for name, value in (("AGAIN_S", 0.001), ("AGAIN_MAX_S", 0.01), ("ROW_FAILS_ALONE", 10)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(policy, "TRY_AGAIN_S", (0.01, 0.01))
+    with Simulator(pipeline_at(tmp_path), seed=1) as simulator:
+        assert simulator.run(seconds=36_000).reason == "finished"
+        assert set(simulator.task("choosy").seen) == set(LINES) - {"line 77"}
+    [record] = (tmp_path / "home" / "units" / "rows" / "_units" / "bad").glob("*.json")
+    assert json.loads(record.read_text())["text"] == "line 77\n" and "RefusedRowError" in record.read_text()
 
 
 def test_the_unit_of_a_worker_that_is_lost_is_emitted_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from heronpy.loadtest.run import result_of
 from heronpy.loadtest.unit_lines import Began
 from heronpy.loadtest.units import judge, plan
 from heronpy.loadtest.units.ledger import UNIT_BYTES, judged
-from heronpy.loadtest.units.measured import measured
+from heronpy.loadtest.units.measured import keep_last, measured
 from tests.support.command import Heron
 
 
@@ -182,12 +183,24 @@ from heronpy.loadtest.units.measured import serve
 serve(lambda: lambda: burn(0.2))
 """
     found = measured([sys.executable, "-c", program], "burner", 60.0)
-    assert 0.19 <= found < 0.7
+    assert 0.15 <= found < 0.7  # the kernel counts in ticks of 10 ms, user and system apart
 
 
 def test_a_contender_that_fails_says_why() -> None:
     with pytest.raises(LoadTestError, match=r"'broken' has ended(.|\n)*no such luck"):
         measured([sys.executable, "-c", "raise SystemExit('no such luck')"], "broken", 60.0)
+
+
+def test_what_a_contender_says_is_kept_until_its_pipe_is_closed() -> None:
+    """Whatever a contender leaves behind holds the pipe open; who waited long enough closes his end."""
+
+    def lines() -> Iterator[str]:
+        yield from (f"line {n}\n" for n in range(50))
+        raise ValueError("I/O operation on closed file")
+
+    said: list[str] = []
+    keep_last(lines(), said)
+    assert said == [f"line {n}" for n in range(30, 50)]
 
 
 def test_a_contender_that_hangs_is_ended() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +19,7 @@ from heronpy.growing.below import UnfitFileError, open_below
 from heronpy.growing.identity import digest
 from heronpy.growing.patterns import key_of, parse
 from heronpy.ingest.bad import bad_record, dead_bytes
+from heronpy.ingest.ledger import sql, sqlite
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.opening import open_store
@@ -36,11 +40,13 @@ from heronpy.ingest.ledger.requests import (
     Work,
 )
 from heronpy.ingest.ledger.types import Config, Kind
+from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import About, Stages
 from heronpy.ingest.unit import MovedError, opened
 from heronpy.ingest.watch import Watch
 from tests.security.evil import EVIL, TERMINAL
+from tests.support.command import REPO
 
 _SEGMENTS = st.sampled_from(["..", ".", "", "a", "in", "link", "secret", "a.log", "\0", "\x1b[2J", "..log", "%2e%2e"])
 
@@ -162,3 +168,46 @@ def test_a_name_that_is_no_text_is_refused_by_the_ledger() -> None:
     for name in ("a\0b", "\udcff.log", "x" * 2_001):
         with pytest.raises(LedgerError, match="must be UTF-8 and at most 2000 characters"):
             keeper.ask(ReportScan((SeenFile(name, 1, name, 1, "i", "h"),)))
+
+
+def test_values_are_never_part_of_a_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements: set[str] = set()
+    real = sqlite._execute
+
+    def watched(connection: sqlite3.Connection) -> sql.Execute:
+        execute = real(connection)
+
+        def noted(statement: str, values: sql.Values) -> list[Any]:
+            statements.add(statement)
+            return execute(statement, values)
+
+        return noted
+
+    monkeypatch.setattr(sqlite, "_execute", watched)
+    evil = "x'; DROP TABLE units; --"
+    with closing(open_store(f"sqlite:{tmp_path / 'l' / 'units.db'}")) as store:
+        keeper, worker = (
+            Ledger(store, evil, Who(kind.value + evil, evil, kind, evil, evil)) for kind in (Kind.KEEPER, Kind.WORKER)
+        )
+        keeper.ask(Open(Config(pattern=f"/logs/{evil}", unit_wait_s=0.0, tries_max=1, after=(evil + "2",))))
+        keeper.ask(ReportScan((SeenFile(evil, 1, evil, 10, evil, evil),)))
+        keeper.ask(Cut(0.0))
+        keeper.ask(Open(Config(pattern=f"/logs/{evil}", unit_wait_s=0.0, tries_max=1)))
+        work = worker.ask(Lease())
+        assert isinstance(work, Work)
+        worker.ask(TryFailed(work.unit, 1, 1, evil, Line(work.chunks[0].file, 0, 10)))
+        assert validate(store.snapshot(evil)) == []
+        assert store.pipelines() == (evil,)
+    assert len(statements) > 20 and not any("DROP" in one or "'x" in one for one in statements)
+
+
+def test_nothing_that_a_ledger_or_a_table_has_is_unpickled_or_run() -> None:
+    """The rooms of work units read JSON and plain columns; functions of users come with their topology."""
+    for room in ("ingest", "growing"):
+        for path in sorted((REPO / "heronpy" / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                names += [node.func.id] if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else []
+                roots = {name.partition(".")[0] for name in names}
+                assert not roots & {"pickle", "cloudpickle", "marshal", "shelve", "dill", "yaml", "eval", "exec"}, path

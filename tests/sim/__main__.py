@@ -1,7 +1,7 @@
 """`python -m tests.sim --seeds N [--seed S] [--what cluster|placement|units]`: deterministic simulation (F39).
 
 `cluster`: the whole control and data path of a topology; `placement`: its schedulers over an engine with many hosts;
-`units`: logs, workers, keepers, ledger and table of work units.
+`units`: logs, workers, keepers, ledger and table of work units, of one pipeline and of one that waits for another.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from heronpy.engines.lease import Fencing
 from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
 from tests.sim.units import run_units, units_simulator
+from tests.sim.units_after import run_two
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         if options.what == "placement":
             return run_placement(seed, Fencing(options.mode) if options.mode else None, story)
         if options.what == "units":
-            return run_units(seed, folder, story=story)
+            alone = run_units(seed, folder, story=story)
+            return run_two(seed, folder, story=story) if alone.ok else alone
         return run_seed(seed, folder, mode=options.mode, story=story)
 
     with units_simulator() if options.what == "units" else simulator() as folder:

@@ -47,9 +47,9 @@ T = TypeVar("T")
 PIPELINE, LEDGER = "logs", "sim:"
 WORKERS, KEEPERS = 3, 2
 SETTLE_S = 1_500.0
-#: How the end of a process is known to its successor.
 #: A task ends when its executor is gone for so long, here at most.
 ORPHANED_S = 30.0
+#: How the end of a process is known to its successor.
 ENDS = {9: "killed", 11: "crashed", 256: "user_exception"}
 
 
@@ -73,7 +73,7 @@ class Ledger:
         self.store = MemoryStore(lambda: world.now)
         self.requests = 0
 
-    def transact(self, pipeline: str, decide: Decide[T]) -> T:
+    def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
         self._travel()
         if self.away or self.rng.random() < self.loss:
             self._lost("did not get a question")
@@ -195,6 +195,8 @@ class Cluster:
     """Everything that runs in one simulation."""
 
     active: Cluster | None = None
+    #: Of its processes' names, and its pipeline.
+    prefix, pipeline = "", PIPELINE
 
     def __init__(self, world: World, folder: Path, config: Config, poison: int = 0, slow: bool = True) -> None:
         self.world, self.folder = world, folder
@@ -205,12 +207,12 @@ class Cluster:
         self.logs = Logs(world, folder / "logs", ("a.log", "b.log"), poison)
         self.logs.folder.mkdir()
         self.ledger = Ledger(world)
-        #: Seconds that an idle process waits at least; so simulated days do not take hours.
+        #: Seconds that an idle process waits at least, for simulated days.
         self.pace_s = 0.0
         self.slow = slow
         self.config = config
         self.options = UnitOptions(
-            PIPELINE,
+            self.pipeline,
             config.pattern,
             LEDGER,
             LineFiles(str(self.table)),
@@ -224,8 +226,11 @@ class Cluster:
             self.start(number)
 
     # ---- processes --------------------------------------------------------------------------
+    def _name(self, task: int) -> str:
+        return f"{self.prefix}{'worker' if task < WORKERS else 'keeper'}-{task}"
+
     def start(self, task: int, after: str = "") -> None:
-        name = f"{'worker' if task < WORKERS else 'keeper'}-{task}"
+        name = self._name(task)
         self.incarnations[name] += 1
         process = self.world.spawn(name, f"host-{task % 2}", lambda process: self._main(process, task, after))
         process.on_exit.append(lambda status: self._ended(process, task, status))
@@ -238,7 +243,7 @@ class Cluster:
                 self.world.later(self.rng.uniform(0.1, 2.0), self._again, task, ENDS.get(status, "killed"))
 
     def _again(self, task: int, after: str) -> None:
-        name = f"{'worker' if task < WORKERS else 'keeper'}-{task}"
+        name = self._name(task)
         if name not in self.running and not self.closed_for_rebuild:
             self.start(task, after)
 
@@ -342,7 +347,7 @@ class Cluster:
 
     # ---- what must hold ---------------------------------------------------------------------
     def is_settled(self) -> bool:
-        rows = self.ledger.store.snapshot(PIPELINE)
+        rows = self.ledger.store.snapshot(self.pipeline)
         units = [row for row in rows if isinstance(row, Unit) and row.state is not UnitState.FAILED]
         waits = units or any(row.since is not None for row in rows if isinstance(row, File))
         return bool(rows) and not waits and not self.closed_for_rebuild and not self._unrecorded(rows)
@@ -357,7 +362,7 @@ class Cluster:
     def judge(self) -> None:
         """At the end."""
         world = self.world
-        rows = self.ledger.store.snapshot(PIPELINE)
+        rows = self.ledger.store.snapshot(self.pipeline)
         for problem in validate(rows):
             world.wrong(f"the ledger is not sound: {problem}")
         found = judge(self.table, self.logs.written)
@@ -380,8 +385,10 @@ def _active() -> Cluster:
 class Faults:
     """The faults of one run; each seed leaves out some kinds."""
 
-    def __init__(self, cluster: Cluster, rng: random.Random, among: tuple[str, ...] = ()) -> None:
+    def __init__(self, cluster: Cluster, rng: random.Random, among: tuple[str, ...] = (), throws: bool = True) -> None:
         self.cluster, self.world, self.rng = cluster, cluster.world, rng
+        #: Whether logs are truncated: lines may then be gone that a unit waits for.
+        self.throws = throws
         self.until = START_S + rng.uniform(15.0, 50.0)
         kinds = [kind for kind in (among or KINDS) if among or rng.random() < 0.6]
         cluster.ledger.loss = rng.choice((0.0, 0.01, 0.05))
@@ -402,7 +409,7 @@ class Faults:
             return
         logs, rng = self.cluster.logs, self.rng
         if rng.random() < 0.12:
-            logs.rotate(log, rng)
+            logs.rotate(log, rng, self.throws)
         else:
             logs.append(log, rng.randint(1, 30))
         logs.note()
@@ -490,7 +497,7 @@ def _patched() -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def _simulated(seed: int, folder: Path, story: bool, play: Callable[[World, Path, Counter[str]], None]) -> Result:
+def simulated(seed: int, folder: Path, story: bool, play: Callable[[World, Path, Counter[str]], None]) -> Result:
     began = time.process_time()
     world = World(seed, 30_000_000)
     World.active = world
@@ -525,6 +532,20 @@ def _remove(folder: Path) -> None:
     os.rmdir(folder)
 
 
+def settle(world: World, faults: Faults, clusters: list[Cluster]) -> None:
+    """Faults until their end; then all must come to theirs."""
+    world.run(faults.until, lambda: False)
+    faults.end()
+    # Several looks of all keepers after the last change.
+    world.run(world.now + 20.0, lambda: False)
+    while not world.violations and not all(cluster.is_settled() for cluster in clusters):
+        if world.now > faults.until + SETTLE_S:
+            world.wrong(f"not settled {SETTLE_S:g} s after the last fault")
+        world.run(world.now + 2.0, lambda: False)
+    for cluster in clusters if not world.violations else ():
+        cluster.judge()
+
+
 def run_units(seed: int, folder: Path, *, among: tuple[str, ...] = (), story: bool = False) -> Result:
     """One run, inside `units_simulator()`: faults, then all must come to its end."""
 
@@ -539,19 +560,9 @@ def run_units(seed: int, folder: Path, *, among: tuple[str, ...] = (), story: bo
         cluster = Cluster(world, home, config, poison=rng.choice((0, 0, 150)))
         cluster.stats = stats
         faults = Faults(cluster, rng, among)
-        world.run(faults.until, lambda: False)
-        faults.end()
-        # Several looks of all keepers after the last change.
-        world.run(world.now + 20.0, lambda: False)
-        end = world.now + SETTLE_S
-        while not world.violations and not cluster.is_settled():
-            if world.now > end:
-                world.wrong(f"not settled {SETTLE_S:g} s after the last fault")
-            world.run(world.now + 2.0, lambda: False)
-        if not world.violations:
-            cluster.judge()
+        settle(world, faults, [cluster])
 
-    return _simulated(seed, folder, story, play)
+    return simulated(seed, folder, story, play)
 
 
 def run_days(seed: int, folder: Path, days: float, pace_s: float) -> tuple[Result, list[Counter[str]]]:
@@ -581,7 +592,7 @@ def run_days(seed: int, folder: Path, days: float, pace_s: float) -> tuple[Resul
             sizes.append(cluster_size(cluster))
         cluster.judge()
 
-    return _simulated(seed, folder, False, play), sizes
+    return simulated(seed, folder, False, play), sizes
 
 
 def cluster_size(cluster: Cluster) -> Counter[str]:

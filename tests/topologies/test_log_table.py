@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +81,80 @@ def test_all_requests_are_in_the_table_while_the_log_grows_and_is_rotated(heron:
     )
     assert rows_of(table) == 27_000 - 3
     heron.kill("LogTable")
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(400)
+def test_whatever_a_new_user_kills_mends_and_loses(heron: Heron, tmp_path: Path) -> None:
+    """Workers, keepers and containers are killed while the log grows; a fix, a retry; the ledger is lost and rebuilt."""
+    logs, table = tmp_path / "access", tmp_path / "requests"
+    program = tmp_path / "own_table.py"
+    program.write_text(PROGRAM.read_text())
+
+    def write(lines: int) -> None:
+        command = [sys.executable, str(PROGRAM), "--write", str(lines), "--logs", str(logs)]
+        subprocess.run(command, check=True, env=heron.env)
+
+    def kill(kind: str, name: str) -> None:
+        found = heron.status("LogTable")
+        pids = [one["pid"] for one in found[kind] if name in str(one.get("component", name)) and one["pid"]]
+        assert pids, found
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def all_up() -> bool:
+        shown = heron("status", "local", "LogTable", "--json")
+        return shown.code == 0 and all(one["pid"] for one in shown.json()["tasks"])
+
+    def agrees() -> bool:
+        return heron("units", "check", "requests", "--table", table).code == 0
+
+    def nonsense() -> int:
+        return sum(log_table.LINE.fullmatch(line) is None for line in all_lines(logs))
+
+    write(10_000)
+    heron.submit(program, "LogTable", "--logs", logs, "--output", table)
+    wait_for(lambda: rows_of(table) > 0, PATIENCE_S, "the first rows")
+    for kind, name in (("tasks", "worker"), ("tasks", "keeper"), ("containers", ""), ("tasks", "requests")):
+        kill(kind, name)
+        write(4_000)
+        wait_for(all_up, PATIENCE_S, "all tasks again")
+    bad = nonsense()
+    assert bad
+    wait_for(
+        lambda: heron("units", "bad", "requests").out.count("no line of an access log") == bad, PATIENCE_S, "bad lines"
+    )
+    good = 26_000 - bad
+    wait_for(lambda: rows_of(table) == good, PATIENCE_S, "all requests in the table")
+    # The fix: what is no request gives no row.
+    mended = program.read_text().replace('raise ValueError("this is no line of an access log")', "continue")
+    assert mended != program.read_text()
+    heron.kill("LogTable")
+    program.write_text(mended)
+    heron.submit(program, "LogTable", "--logs", logs, "--output", table)
+    assert "to try again" in heron("units", "bad", "requests", "--retry").ok().out
+    wait_for(lambda: heron("units", "bad", "requests").code == 0, PATIENCE_S, "no bad line")
+    wait_for(agrees, PATIENCE_S, "table and ledger agree")
+    heron.kill("LogTable")
+    shutil.rmtree(heron.home / "ledger")
+    # Without a rebuild every line would come again.
+    refused = heron("submit", "local", program, "LogTable", "--logs", logs, "--output", table)
+    said = refused.err  # it may give up before the submit returns, which removes it then
+    if refused.code == 0:
+        heron.when_state("LogTable", "FAILED", PATIENCE_S)
+        said = heron("exceptions", "local", "LogTable").out
+        assert "for which it has given up" in said and "while it started" not in said
+        heron.kill("LogTable")
+    assert "heron units rebuild requests" in said
+    shutil.rmtree(heron.home / "ledger")
+    heron("units", "rebuild", "requests", "--from", table).ok()
+    write(4_000)
+    heron.submit(program, "LogTable", "--logs", logs, "--output", table)
+    wait_for(lambda: rows_of(table) == 30_000 - nonsense(), PATIENCE_S, "all requests in the table")
+    wait_for(agrees, PATIENCE_S, "table and ledger agree")
+    heron.kill("LogTable")
+
+
+def all_lines(logs: Path) -> list[str]:
+    return [line for path in logs.iterdir() for line in path.read_text().splitlines()]

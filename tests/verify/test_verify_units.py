@@ -33,6 +33,9 @@ def test_every_point_and_every_fault_of_work_units_is_there() -> None:
     assert {one.name for one in find(("U15",))} == {f"U15-{point}" for point in POINTS}
     for name in (
         "U21",
+        "U22",
+        "U22-silent",
+        "U23",
         "U29",
         "U31",
         "F01-worker",
@@ -42,10 +45,13 @@ def test_every_point_and_every_fault_of_work_units_is_there() -> None:
         "F21-table",
         "F27-units",
         "F28-units",
+        "F28-postgres",
     ):
         assert scenarios()[name].units
     with pytest.raises(ConfigError, match="need different topologies"):
         together([scenarios()["U21"], scenarios()["F02"]])
+    with pytest.raises(ConfigError, match="need different topologies"):
+        together([scenarios()["U21"], scenarios()["U22"]])
 
 
 # ---- logs -----------------------------------------------------------------------------------

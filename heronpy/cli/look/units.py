@@ -257,6 +257,9 @@ def _sentences(figures: Figures) -> Iterator[str]:
         yield "sites " + ", ".join(
             site.name if site.state == "up" else f"{site.name} ({site.state})" for site in figures.sites
         )
+    for one in figures.after:
+        what = f"all that was there of '{one.pipeline}'" if one.whole else f"what is older of '{one.pipeline}'"
+        yield f"after {what}: " + (f"waits for {one.waits}" if one.waits else "it is published")
     if figures.dispatches_open:
         yield f"{_counted(figures.dispatches_open, 'dispatch')} at Spark"
     if figures.dispatches_failed:

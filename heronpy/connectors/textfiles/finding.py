@@ -92,7 +92,7 @@ class Finder:
                     self._see(last[1], entry)
             elif not self._examine(entry):
                 unknown.append(entry)
-        nowhere = self._look_outside({entry.path for entry in look.files})
+        nowhere = self._look_outside(look.files) if self._misses_one() else []
         # The longest first: of several copies of a file it has the most lines.
         for entry in sorted(unknown, key=lambda entry: -entry.size):
             with self._named(entry.path):
@@ -158,13 +158,19 @@ class Finder:
             self._notices.say(file.held, is_error=True)
         return not file.held
 
-    def _look_outside(self, matched: set[str]) -> list[tuple[Followed, list[str]]]:
+    def _misses_one(self) -> bool:
+        """Whether a file was not seen by this look, and may be elsewhere."""
+        looks = self._looks
+        return any(file.seen != looks and file.misses < MISSES for file in self._table)
+
+    def _look_outside(self, files: list[Entry]) -> list[tuple[Followed, list[str]]]:
         """Find files that were renamed to a name that does not match.
 
         Returns those whose content is nowhere yet, with the other names in their folders.
         """
         folders: dict[str, dict[int, str]] = {}
         nowhere: list[tuple[Followed, list[str]]] = []
+        matched = {entry.path for entry in files}
         for file in self._table:
             if file.seen == self._looks or file.misses >= MISSES:
                 continue

@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import policy, ranges
+from heronpy.ingest.ledger import looking, policy, ranges
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Open, Opened, Rebuild, Rebuilt, Who
 from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
@@ -31,11 +31,11 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
             f"the ledger has this pipeline with the files {draft.config.pattern!r}, and these are {config.pattern!r};"
             " give the pipeline another name, or use another ledger"
         )
-    if config.after:
-        others = {
-            name: tuple(msgspec.json.decode(one, type=Config).after) for name, one in draft.view.configs().items()
-        }
-        _refuse_circle(config.after, others, draft.view.name)
+    if ahead := (*config.after, *config.after_all):
+        others = {name: looking.waited_for(one) for name, one in draft.view.configs().items()}
+        _refuse_circle(ahead, others, draft.view.name)
+    if who.kind is Kind.KEEPER:
+        looking.begin_again(draft, who)
     if found.config != text or draft.get(Pipeline) is None:
         draft.put(replace(found, config=text))
     return Opened(found.generation, config, found.next_file // PART, (found.next_file,))

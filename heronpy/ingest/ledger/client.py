@@ -6,7 +6,7 @@ import threading
 from typing import TypeVar
 
 from heronpy.ingest.ledger import machine
-from heronpy.ingest.ledger.requests import UNNUMBERED, Request, Who
+from heronpy.ingest.ledger.requests import UNDONE, UNNUMBERED, Request, Who
 from heronpy.ingest.ledger.store import Store
 
 A = TypeVar("A")
@@ -40,5 +40,7 @@ class Ledger:
 
     def _transact(self, request: Request[A], number: int) -> A:
         return self._store.transact(
-            self._pipeline, lambda view, now: machine.handle(view, request, self._who, number, now)
+            self._pipeline,
+            lambda view, now: machine.handle(view, request, self._who, number, now),
+            lasting=not isinstance(request, UNDONE),
         )

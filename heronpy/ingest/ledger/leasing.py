@@ -44,9 +44,9 @@ def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
         brake, wait_s = Brake.RATE, min(pipeline.paid_until - now, 1.0)
     if brake is None:
         orphans = {unit.id: unit for unit in view.orphans(now - config.silent_s, policy.LOOKED_AT_MAX)}
-        whys = set()
+        whys, others = set(), waits.Others(draft)
         for unit in _candidates(draft, orphans):
-            why = _obstacle(draft, unit, unit.id in orphans, who)
+            why = _obstacle(draft, unit, unit.id in orphans, who, others)
             if why is None:
                 return _hand_out(draft, unit, unit.id in orphans, who)
             whys.add(why)
@@ -78,7 +78,7 @@ def _age(unit: Unit) -> tuple[int, int]:
     return unit.root, unit.id
 
 
-def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Brake | None:
+def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: Who, others: waits.Others) -> Brake | None:
     """Why this worker does not get the unit; None if it does."""
     now, view = draft.now, draft.view
     if unit.state is UnitState.READY and now < unit.until:
@@ -89,7 +89,7 @@ def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Brake | None:
             return Brake.LATER
     if unit.site != who.site and unit.site and now < unit.site_until and not sites.is_lost(draft, unit.site):
         return Brake.LATER
-    if any(waits.ahead(draft, unit)):
+    if any(others.ahead(unit)):
         return Brake.AFTER
     return None if waits.has_all(draft, unit, who.site) else Brake.LATER
 

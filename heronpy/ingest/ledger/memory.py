@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any, TypeVar, cast
 
 from heronpy.common.clock import MonotonicClock
-from heronpy.ingest.ledger.store import KEPT, Changes, Decide, SiteSums, Sums
+from heronpy.ingest.ledger.store import KEPT, Changes, Decide, SiteLook, SiteSums, Sums
 from heronpy.ingest.ledger.types import (
     ROWS,
     Client,
@@ -16,6 +16,7 @@ from heronpy.ingest.ledger.types import (
     Dispatch,
     File,
     Kind,
+    Look,
     Pace,
     Pipeline,
     Row,
@@ -40,7 +41,7 @@ class MemoryStore:
         self._tables: dict[str, Tables] = {}
         self._turn = threading.Lock()
 
-    def transact(self, pipeline: str, decide: Decide[T]) -> T:
+    def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
         with self._turn:
             tables = self._tables.get(pipeline) or Tables(pipeline, self._tables)
             changes, answer = decide(tables, self._now())
@@ -219,6 +220,15 @@ class Tables:
             return float("-inf")
         since = [one.since for one in tables._all(File) if one.since is not None]
         return min([*since, *(one.since for one in tables._all(Unit))], default=None)
+
+    def looks(self, pipeline: str) -> list[SiteLook]:
+        tables = self._others.get(pipeline)
+        return [] if tables is None else [tables._look(one) for one in sorted(tables._all(Look), key=key_of)]
+
+    def _look(self, look: Look) -> SiteLook:
+        site = self.get(Site, look.site)
+        seen = (one.seen for one in self._all(Client) if one.site == look.site and not _is_command(one))
+        return SiteLook(look, site is None or site.up, max(seen, default=float("-inf")))
 
     # ---- the rest ---------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:

@@ -143,7 +143,7 @@ class PartitionedLedger:
         self._parts = {ledger.ask(requests.ShowAlive()).part: ledger for ledger in self._ledgers.values()}
 
     def _open(self, request: requests.Open) -> requests.Opened:
-        if request.config.after and len(self._ledgers) > 1:
+        if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
             raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
         generation, parts = 1, {}
         made: list[int] = []
@@ -210,10 +210,12 @@ class PartitionedLedger:
         return requests.KnownFiles(tuple(files), False)
 
     def _cut(self, request: requests.Cut) -> requests.CutUnits:
-        answers = self.each(request).values()
+        # Each has a clock of its own, and nobody waits for a pipeline in several ledgers.
+        answers = self.each(requests.Cut()).values() if len(self._ledgers) > 1 else self.each(request).values()
         brakes = [one.brake for one in answers if one.brake is not requests.Brake.NOTHING]
         units = tuple(number for one in answers for number in one.units)
-        return requests.CutUnits(units, brakes[0] if brakes else requests.Brake.NOTHING)
+        now = next(iter(answers)).now if len(self._ledgers) == 1 else 0.0
+        return requests.CutUnits(units, brakes[0] if brakes else requests.Brake.NOTHING, now)
 
     # ---- units ------------------------------------------------------------------------------
     def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:

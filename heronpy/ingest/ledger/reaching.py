@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
-import msgspec
-
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.looking import waited_for
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.partitioned import Entry, PartitionedLedger, entries_of
 from heronpy.ingest.ledger.requests import Request, Who
 from heronpy.ingest.ledger.store import Changes, Store
-from heronpy.ingest.ledger.types import Config, Row
+from heronpy.ingest.ledger.types import Row
 
 A = TypeVar("A")
 
@@ -120,7 +119,7 @@ def afters_of(text: str) -> dict[str, tuple[str, ...]]:
             names = store.pipelines()
             if names:
                 configs = store.transact(names[0], lambda view, now: (Changes(), view.configs()))
-                found |= {name: msgspec.json.decode(one, type=Config).after for name, one in configs.items()}
+                found |= {name: waited_for(one) for name, one in configs.items()}
     return found
 
 

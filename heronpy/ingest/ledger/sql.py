@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 import msgspec
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger.store import KEPT, Changes, SiteSums, Sums
+from heronpy.ingest.ledger.store import KEPT, Changes, SiteLook, SiteSums, Sums
 from heronpy.ingest.ledger.types import (
     ROWS,
     Client,
@@ -23,6 +23,7 @@ from heronpy.ingest.ledger.types import (
     Dispatch,
     File,
     Kind,
+    Look,
     Pace,
     Row,
     Site,
@@ -168,6 +169,11 @@ _INDEXES: Final = (
 def statements(dialect: Dialect) -> list[str]:
     """Those that make an empty ledger."""
     return [*(table.create(dialect) for table in _TABLES.values()), *_INDEXES]
+
+
+def upgrades(version: int, dialect: Dialect) -> list[str]:
+    """Those that make a ledger of an earlier version one of this."""
+    return [_TABLES[Look].create(dialect)] if version < 2 else []
 
 
 def apply(changes: Changes, pipeline: str, execute: Execute, many: ExecuteMany) -> None:
@@ -334,6 +340,20 @@ class SqlView:
             *self._execute("SELECT min(since) FROM units WHERE pipeline = ?", (pipeline,)),
         ]
         return min((_number(float, one[0]) for one in found if one[0] is not None), default=None)
+
+    def looks(self, pipeline: str) -> list[SiteLook]:
+        table, found = _TABLES[Look], []
+        for values in self._execute(f"{table.select} ORDER BY site", (pipeline,)):
+            look: Look = table.row(values)
+            down = self._execute(
+                "SELECT 1 FROM sites WHERE pipeline = ? AND name = ? AND NOT up", (pipeline, look.site)
+            )
+            [(seen,)] = self._execute(
+                "SELECT max(seen) FROM clients WHERE pipeline = ? AND site = ? AND kind <> ?",
+                (pipeline, look.site, Kind.COMMAND.value),
+            )
+            found.append(SiteLook(look, not down, _number(float, seen) if seen is not None else float("-inf")))
+        return found
 
     # ---- the rest ---------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:

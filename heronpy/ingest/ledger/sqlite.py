@@ -1,13 +1,16 @@
 """A ledger in a file of SQLite, for the processes of one host.
 
-A commit is on the disk when it returns. Time is that of the host since its boot, also while it sleeps; after another
+A commit that is to last is on the disk when it returns, with all before it; others may be undone when the power is cut,
+which ends all processes that know of them. Time is that of the host since its boot, also while it sleeps; after another
 boot it goes on from the latest time in the rows, all leases are void and all processes are forgotten.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import random
 import sqlite3
 import stat
 import threading
@@ -31,6 +34,8 @@ DIALECT: Final = sql.Dialect("TEXT", " WITHOUT ROWID")
 APPLICATION: Final = 0x68657275
 #: How long a transaction waits for others; then the ledger is away.
 BUSY_S: Final = 10.0
+#: Between two looks whether it is one's turn.
+TURN_S: Final = (0.0005, 0.003)
 #: The write-ahead log is cut to this when it has been written back.
 LOG_BYTES: Final = 16 << 20
 #: The latest time in any row, per column that is often written.
@@ -50,13 +55,15 @@ class SqliteStore:
         self._busy_s = busy_s
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
+        #: Whether the connection syncs each commit.
+        self._lasting = True
         #: To be added to the time since boot.
         self._offset = 0.0
         self._turn = threading.Lock()
 
     # ---- the contract -----------------------------------------------------------------------
-    def transact(self, pipeline: str, decide: Decide[T]) -> T:
-        with self._turn, self._transaction("BEGIN IMMEDIATE") as connection:
+    def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
+        with self._turn, self._transaction("BEGIN IMMEDIATE", lasting) as connection:
             view = sql.SqlView(pipeline, _execute(connection))
             changes, answer = decide(view, self._now())
             sql.apply(changes, pipeline, _execute(connection), _execute_many(connection))
@@ -77,10 +84,14 @@ class SqliteStore:
 
     # ---- transactions -----------------------------------------------------------------------
     @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, lasting: bool = True) -> Iterator[sqlite3.Connection]:
         try:
             connection = self._open()
-            connection.execute(begin)
+            if lasting is not self._lasting:
+                # Without, the log is written and not synced; a later commit that is synced syncs all of the log.
+                connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
+                self._lasting = lasting
+            self._begin(connection, begin)
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -90,12 +101,30 @@ class SqliteStore:
                 raise
         except sqlite3.OperationalError as error:
             self._close()
-            raise LedgerAwayError(f"the ledger {self._path} cannot be used now: {error}") from None
+            raise LedgerAwayError(
+                f"the ledger {self._path} cannot be used now ({error}); workers and keepers ask again until it can"
+            ) from None
         except sqlite3.DatabaseError as error:
             self._close()
             raise LedgerError(
                 f"the ledger {self._path} is damaged ({error}); move it away and run: heron units rebuild"
             ) from None
+
+    def _begin(self, connection: sqlite3.Connection, begin: str) -> None:
+        """Wait for one's turn in short pauses: those of SQLite grow to 100 ms, and who comes later is often first."""
+        late = time.monotonic() + self._busy_s
+        while True:
+            try:
+                connection.execute(begin)
+                # A reader may have to wait as well, while somebody mends or locks the whole file.
+                connection.execute("SELECT 1 FROM pipelines LIMIT 1").fetchall()
+                return
+            except sqlite3.OperationalError as error:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= late:
+                    raise
+            time.sleep(random.uniform(*TURN_S))
 
     def _now(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) + self._offset
@@ -121,11 +150,13 @@ class SqliteStore:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            self._lasting = True
             connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             connection.execute("BEGIN IMMEDIATE")
             self._make_tables(connection)
             self._offset = self._void_if_rebooted(connection)
             connection.execute("COMMIT")
+            connection.execute("PRAGMA busy_timeout = 0")  # see `_begin`
         except BaseException:
             connection.close()
             raise
@@ -147,7 +178,8 @@ class SqliteStore:
         except ConfigError as error:
             raise LedgerError(str(error)) from None
         except OSError as error:
-            raise LedgerError(f"the ledger {self._path} cannot be opened: {error.strerror}") from None
+            fix = "; free space on its disk" if error.errno == errno.ENOSPC else ""
+            raise LedgerError(f"the ledger {self._path} cannot be opened: {error.strerror}{fix}") from None
 
     def _make_file(self) -> None:
         """A new file of mode 0600; SQLite gives the files beside it the same.
@@ -175,6 +207,11 @@ class SqliteStore:
                 f"the ledger {self._path} was written by a later release (its version is {version}, this one knows"
                 f" {VERSION}); use that release"
             )
+        if application == APPLICATION and version:
+            for statement in sql.upgrades(version, DIALECT):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            return
         if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise LedgerError(f"{self._path} is a database and not a ledger; give another path")
         for statement in sql.statements(DIALECT):

@@ -18,6 +18,7 @@ from heronpy.ingest.ledger.types import (
     Dispatch,
     File,
     Kind,
+    Look,
     Pace,
     Row,
     Site,
@@ -110,6 +111,9 @@ class View(Protocol):
         -inf: this ledger has no such pipeline yet.
         """
 
+    def looks(self, pipeline: str) -> Sequence[SiteLook]:
+        """Up to when the sites of a pipeline of this ledger have looked at their files, by site."""
+
     # ---- the rest ---------------------------------------------------------------------------
     def dispatches(self) -> Sequence[Dispatch]:
         """By id."""
@@ -173,6 +177,15 @@ class SiteSums:
     leased: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SiteLook:
+    """See `View.looks`. `up`: no user has taken the site down; `seen`: when one of its processes was last seen."""
+
+    look: Look
+    up: bool
+    seen: float
+
+
 #: Rows that a wipe leaves.
 KEPT: Final = (Client, Answer, Site)
 
@@ -193,9 +206,13 @@ Decide = Callable[[View, float], tuple[Changes, T]]
 class Store(Protocol):
     """Where the rows are. Calls block and may come from several threads, one after the other."""
 
-    def transact(self, pipeline: str, decide: Decide[T]) -> T:
+    def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
         """Carry out one transaction; LedgerAwayError when the database does not answer: whether it was carried out is
-        then unknown, and the same numbered request may be repeated."""
+        then unknown, and the same numbered request may be repeated.
+
+        `lasting`: nothing that ends all of its clients at once may undo it. Others may be undone then, the last ones
+        first; a lasting one makes all before it last.
+        """
 
     def pipelines(self) -> tuple[str, ...]:
         """By name."""

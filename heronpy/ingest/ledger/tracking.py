@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import policy, sites
+from heronpy.ingest.ledger import looking, policy, sites
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.ranges import Piece, total
 from heronpy.ingest.ledger.requests import (
@@ -143,7 +143,7 @@ def _grow(draft: Draft, file: File, seen: SeenFile, site: str) -> None:
     if new.state is FileState.LIVE:
         new = replace(new, size=max(file.size, size))
         if new.cut < new.size and new.since is None:
-            new = replace(new, since=draft.now)
+            new = replace(new, since=looking.arrived(draft, site))
     if new != file:
         draft.put(new)
     if mutated:
@@ -175,6 +175,11 @@ def list_files(draft: Draft, request: ListFiles, who: Who) -> KnownFiles:
 # ---- cuts -----------------------------------------------------------------------------------
 def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
     """See `Cut`."""
+    looking.note(draft, request, who)
+    return replace(_cut(draft), now=draft.now)
+
+
+def _cut(draft: Draft) -> CutUnits:
     if draft.pipeline.paused:
         return CutUnits((), Brake.PAUSED)
     config, view, now = draft.config, draft.view, draft.now

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 #: Changes with the rows: a ledger of a higher version is refused.
-VERSION: Final = 1
+VERSION: Final = 2
 #: Ids of each part of a partitioned ledger begin at a multiple of this.
 PART: Final = 1 << 40
 #: Of an error that a row keeps, and of any name.
@@ -102,6 +102,8 @@ class Config:
     rows_to: str = "table"
     #: Pipelines of this ledger that must have published what is as old as a unit before it is handed out.
     after: tuple[str, ...] = ()
+    #: Pipelines of this ledger that must first have published all that was there when both had begun.
+    after_all: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,20 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Up to when a site has reported what is in its files; written while another pipeline waits for this one."""
+
+    KEY: ClassVar[int] = 1
+    site: str
+    #: When all that the first look had found was in the ledger.
+    first: float
+    #: What was there at this time is in the ledger.
+    until: float
+    #: There is nothing more to come: the site has processed all that was there, and ended.
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Pace:
     """How long a committed unit took, in seconds per byte; the last `policy.PACES` are kept."""
 
@@ -274,8 +290,11 @@ class Pace:
     pace: float
 
 
-Row = Pipeline | File | Copy | Span | Unit | Dispatch | Client | Answer | Site | Pace
-ROWS: Final[tuple[type[Row], ...]] = (Pipeline, File, Copy, Span, Unit, Dispatch, Client, Answer, Site, Pace)
+Row = Pipeline | File | Copy | Span | Unit | Dispatch | Client | Answer | Site | Look | Pace
+ROWS: Final[tuple[type[Row], ...]] = (
+    *(Pipeline, File, Copy, Span, Unit, Dispatch),
+    *(Client, Answer, Site, Look, Pace),
+)
 
 
 def key_of(row: Row) -> tuple[int | str, ...]:

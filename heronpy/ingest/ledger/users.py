@@ -36,7 +36,7 @@ from heronpy.ingest.ledger.requests import (
     Who,
 )
 from heronpy.ingest.ledger.store import SiteSums
-from heronpy.ingest.ledger.types import PART, DispatchState, File, Kind, Site, Span, Unit, UnitState
+from heronpy.ingest.ledger.types import PART, DispatchState, File, Kind, Look, Site, Span, Unit, UnitState
 
 #: Rows of one list or one retry.
 PAGE_MAX = 1_000
@@ -69,6 +69,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         sites_down=tuple(site.name for site in view.sites() if not site.up),
         sites=tuple(_sites(draft)),
         units_held=units_held(draft),
+        after=tuple(waits.Others(draft).views()),
     )
 
 
@@ -85,10 +86,11 @@ def _sites(draft: Draft) -> Iterator[SiteView]:
 def list_units(draft: Draft, request: ListUnits, who: Who) -> Units:
     """See `ListUnits`."""
     found = draft.view.units(request.state, (-1, -1), min(request.limit, PAGE_MAX))
-    return Units(tuple(_view(draft, unit, who.site) for unit in found))
+    others = waits.Others(draft)
+    return Units(tuple(_view(draft, unit, who.site, others) for unit in found))
 
 
-def _view(draft: Draft, unit: Unit, site: str) -> UnitView:
+def _view(draft: Draft, unit: Unit, site: str, others: waits.Others) -> UnitView:
     return UnitView(
         unit=unit.id,
         root=unit.root,
@@ -101,7 +103,7 @@ def _view(draft: Draft, unit: Unit, site: str) -> UnitView:
         site=unit.site,
         error=unit.error,
         chunks=draft.chunks(unit.id, site),
-        waits=waits.words(draft, unit),
+        waits=waits.words(draft, unit, others),
     )
 
 
@@ -198,9 +200,9 @@ def forget_site(draft: Draft, request: ForgetSite, who: Who) -> SiteForgotten:
         file = draft.get(File, copy.file)
         if file is not None:
             sites.lose_copy(draft, file, copy)
-    known = draft.get(Site, request.site)
-    if known is not None:
-        draft.drop(known)
+    for known in (draft.get(Site, request.site), draft.get(Look, request.site)):
+        if known is not None:
+            draft.drop(known)
     return SiteForgotten(min(len(copies), limit), len(copies) > limit)
 
 

@@ -17,7 +17,7 @@ import psutil
 from heronpy.loadtest.cluster import LoadTestError
 
 READY, DONE = "ready", "done"
-START_S = 120.0
+START_S = 240.0
 _KEPT_LINES, _LISTEN_S = 20, 5.0
 
 
@@ -45,7 +45,7 @@ def measured(command: Sequence[str], name: str, deadline_s: float) -> float:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         said: list[str] = []
         errors = process.stderr
-        listener = threading.Thread(target=lambda: _keep_last(errors, said), daemon=True)
+        listener = threading.Thread(target=lambda: keep_last(errors, said), daemon=True)
         listener.start()
         try:
             _wait_for(process, READY, START_S)
@@ -58,10 +58,11 @@ def measured(command: Sequence[str], name: str, deadline_s: float) -> float:
             process.wait(START_S)
         except (_NotDoneError, OSError, subprocess.TimeoutExpired) as error:
             _end(process)
-            listener.join(_LISTEN_S)
+            listener.join(_LISTEN_S)  # its last lines are the reason
             raise LoadTestError("\n".join([f"the contender '{name}' {error}", *said])) from None
         finally:
             _end(process)
+            listener.join(_LISTEN_S)
     return after - before
 
 
@@ -76,10 +77,12 @@ def serve(prepare: Callable[[], Callable[[], None]]) -> None:
     sys.stdin.read()
 
 
-def _keep_last(lines: Iterable[str], kept: list[str]) -> None:
-    for line in lines:
-        kept.append(line.rstrip())
-        del kept[:-_KEPT_LINES]
+def keep_last(lines: Iterable[str], kept: list[str]) -> None:
+    """Read to the end, and keep the last lines."""
+    with suppress(ValueError):  # closed: a process that the contender left holds the other end, and nobody waits longer
+        for line in lines:
+            kept.append(line.rstrip())
+            del kept[:-_KEPT_LINES]
 
 
 def _wait_for(process: subprocess.Popen[str], word: str, seconds: float) -> None:

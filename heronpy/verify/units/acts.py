@@ -13,7 +13,7 @@ from heronpy.verify.acts import Act, repeat
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.units.points import set_clock
 from heronpy.verify.units.topology import PIPELINE
-from heronpy.verify.units.world import UnitWorld
+from heronpy.verify.units.world import UnitWorld, units_of
 from heronpy.verify.world import BACK_S, World
 
 WORKER, KEEPER = f"{PIPELINE}-worker", f"{PIPELINE}-keeper"
@@ -27,11 +27,6 @@ ROWS = 200
 JUMPS_S = (-3_600.0, 86_400.0, 0.0)
 
 
-def _units(world: World) -> UnitWorld:
-    assert isinstance(world, UnitWorld)
-    return world
-
-
 def nothing(world: World, runs: int) -> None:
     """Logs rotate, and no process is touched."""
 
@@ -40,7 +35,7 @@ def ends_at(point: str) -> Act:
     """kill -9 and then SIGSTOP, SIGCONT of whoever comes to a step next."""
 
     def act(world: World, runs: int) -> None:
-        units = _units(world)
+        units = units_of(world)
 
         def once(number: int) -> None:
             for how in (signal.SIGKILL, signal.SIGSTOP):
@@ -72,7 +67,7 @@ def _ends_at(world: UnitWorld, point: str, how: signal.Signals) -> None:
 
 def straggler(world: World, runs: int) -> None:
     """A worker stops with a unit: when its lease is over another attempt wins, and the late one does not count."""
-    units = _units(world)
+    units = units_of(world)
 
     def once(number: int) -> None:
         units.points.arm("record", signal.SIGSTOP)
@@ -95,7 +90,7 @@ def _has_bad_ranges(units: UnitWorld, count: int) -> bool:
 
 def poison(world: World, runs: int) -> None:
     """Lines that raise, or kill their process: the ledger ends with exactly these ranges bad."""
-    units = _units(world)
+    units = units_of(world)
     units.note("lines that cannot be processed", disruptive=False)
 
     for _ in range(runs):
@@ -106,7 +101,7 @@ def poison(world: World, runs: int) -> None:
 
 def lose_the_ledger(world: World, runs: int) -> None:
     """Ledger and one published unit are removed; rebuilt from the table, the pipeline goes on."""
-    units = _units(world)
+    units = units_of(world)
     cluster, name = units.topology.cluster, units.topology.name
 
     def once(number: int) -> None:
@@ -130,7 +125,7 @@ def lose_the_ledger(world: World, runs: int) -> None:
 
 def ledger_away(world: World, runs: int) -> None:
     """Nobody can write the ledger for a while; workers and keepers wait, and go on."""
-    units = _units(world)
+    units = units_of(world)
 
     def once(number: int) -> None:
         with closing(sqlite3.connect(units.ledger_file, timeout=BACK_S, isolation_level=None)) as connection:
@@ -147,7 +142,7 @@ def ledger_away(world: World, runs: int) -> None:
 
 def no_space(world: World, runs: int) -> None:
     """The disk of the table or of the ledger is full, and has space again."""
-    units = _units(world)
+    units = units_of(world)
     disk = units.disk
     if disk is None:
         raise VerifyError("this fault needs a small disk below the home of its run")
@@ -164,7 +159,7 @@ def no_space(world: World, runs: int) -> None:
 
 def wrong_clocks(world: World, runs: int) -> None:
     """The wall clocks of containers jump back and ahead, and differ."""
-    units = _units(world)
+    units = units_of(world)
     containers = units.containers()
 
     def once(number: int) -> None:

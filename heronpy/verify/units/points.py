@@ -31,6 +31,8 @@ KEY = "verify.points"
 #: Lines of a unit before the point `stage`.
 STAGED_LINES = 10
 CLOCK_LOOK_S = 0.2
+#: While a file of this name is in the folder of the points, user code does not go on.
+HOLD, HOLD_LOOK_S = "hold", 0.05
 
 
 class Taken(NamedTuple):
@@ -45,22 +47,22 @@ class Points:
     """The points of one run."""
 
     def __init__(self, folder: str | Path) -> None:
-        self._folder = Path(folder)
+        self.folder = Path(folder)
 
     def arm(self, point: str, number: signal.Signals) -> None:
         """The next process that comes there gets the signal."""
-        make_folders(self._folder)
-        new = self._folder / f".{point}"
+        make_folders(self.folder)
+        new = self.folder / f".{point}"
         new.write_text(number.name, encoding="ascii")
-        os.rename(new, self._folder / point)
+        os.rename(new, self.folder / point)
 
     def disarm(self, point: str) -> None:
         """Nobody came."""
-        (self._folder / point).unlink(missing_ok=True)
+        (self.folder / point).unlink(missing_ok=True)
 
     def taken(self, point: str) -> Taken | None:
         """Who has come to the point since it was asked last."""
-        for path in self._folder.glob(f"{point}-*"):
+        for path in self.folder.glob(f"{point}-*"):
             pid, unit, attempt = map(int, path.name.split("-")[1:])
             path.unlink()
             return Taken(pid, unit, attempt)
@@ -68,9 +70,9 @@ class Points:
 
     def reach(self, point: str, unit: int, attempt: int) -> None:
         """The calling process is there, with an attempt at a unit."""
-        taken = self._folder / f"{point}-{os.getpid()}-{unit}-{attempt}"
+        taken = self.folder / f"{point}-{os.getpid()}-{unit}-{attempt}"
         with suppress(FileNotFoundError):
-            os.rename(self._folder / point, taken)
+            os.rename(self.folder / point, taken)
             with open(taken, encoding="ascii") as file:
                 number = signal.Signals[file.read()]
             os.kill(os.getpid(), number)
@@ -125,6 +127,8 @@ class Lines:
         self._points = Points(folder)
 
     def __call__(self, unit: LogUnit) -> Any:
+        while (self._points.folder / HOLD).exists():
+            time.sleep(HOLD_LOOK_S)
         for number, line in enumerate(unit.lines()):
             if number == STAGED_LINES:
                 self._points.reach("stage", unit.id, unit.attempt)

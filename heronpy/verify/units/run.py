@@ -18,7 +18,8 @@ from heronpy.verify.oracle import Verdict
 from heronpy.verify.recovery import longest_gap
 from heronpy.verify.units.judge import TableVerdict, judge
 from heronpy.verify.units.logs import RotatedLogs, Writer
-from heronpy.verify.units.world import UnitWorld
+from heronpy.verify.units.server import PostgresServer
+from heronpy.verify.units.world import FIRST, SECOND, UnitWorld
 from heronpy.verify.world import BACK_S
 
 #: Folders of the home, so that a small disk can be below one.
@@ -37,6 +38,9 @@ class Pipeline:
     poison: int = 0
     unit_bytes: int = 32_768
     unit_wait_s: float = 0.5
+    #: On two sites; and with the ledger in a server of PostgreSQL.
+    sites: bool = False
+    server: bool = False
     baseline_s: float = 3.0
     duration_s: float = 10.0
 
@@ -47,19 +51,30 @@ def play(world: UnitWorld, spec: dict[str, Any], wanted: Pipeline, act: Act, sta
     make_folders(world.out)
     world.logs, world.table = world.out / "logs", home / TABLES / name
     world.ledger = f"sqlite:{home / LEDGERS / f'{name}.db'}"
+    if wanted.server:
+        world.server = PostgresServer()
+        stack.callback(world.server.close)
+        world.ledger = world.server.url
     world.logs.mkdir()
     stack.callback(shutil.rmtree, world.table, ignore_errors=True)
     logs = RotatedLogs(world.logs, world.input.seed, [f"app-{n}.log" for n in range(wanted.logs)], wanted.poison)
-    world.writer = Writer(logs, wanted.lines_per_s, wanted.rotations_per_s)
+    # On several sites files keep their names.
+    world.writer = Writer(logs, wanted.lines_per_s, 0.0 if wanted.sites else wanted.rotations_per_s)
     stack.callback(world.end_input)
     spec |= {
         "logs": f"{world.logs}/app-*.log*", "table": str(world.table), "ledger": world.ledger,
         "points": str(world.out / "points"), "unit_bytes": wanted.unit_bytes, "unit_wait_s": wanted.unit_wait_s,
+        "site": FIRST if wanted.sites else "",
     }  # fmt: skip
     world.writer.start()
     world.topology = stack.enter_context(
         submitted(world.topology.cluster, Path(__file__).with_name("topology.py"), spec)
     )
+    if wanted.sites:
+        own = {"name": f"{name}-{SECOND}", "out": str(world.out / SECOND), "site": SECOND}
+        points = {"points": str(world.second_points.folder)}
+        program = Path(__file__).with_name("topology.py")
+        world.second = stack.enter_context(submitted(world.topology.cluster, program, spec | own | points))
     try:
         world.until(lambda: world.arrived() > 0, 2 * BACK_S, "the first rows")
         began = time.monotonic()

@@ -11,14 +11,18 @@ from typing import Any
 
 import psutil
 
+from heronpy.loadtest.cluster import Topology
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.units.logs import Writer, Written
 from heronpy.verify.units.points import Points, Taken
+from heronpy.verify.units.server import PostgresServer
 from heronpy.verify.units.topology import PIPELINE
 from heronpy.verify.world import BACK_S, World
 
 #: Of a process that a point has stopped or ended.
 POINT_S = 120.0
+#: The sites of a run with two of them: the faults are the second one's.
+FIRST, SECOND = "east", "west"
 
 
 @dataclass(slots=True)
@@ -33,6 +37,9 @@ class UnitWorld(World):
     written: Written | None = None
     #: For how long there was no topology, because a fault wanted it so.
     down_s: float = 0.0
+    #: The topology of the second site, and the server of a ledger in PostgreSQL.
+    second: Topology | None = None
+    server: PostgresServer | None = None
     #: Rows of each published unit, and when the last one was seen first.
     _rows: dict[str, int] = field(default_factory=dict)
 
@@ -40,6 +47,11 @@ class UnitWorld(World):
     def points(self) -> Points:
         """The steps at which processes end."""
         return Points(self.out / "points")
+
+    @property
+    def second_points(self) -> Points:
+        """Those of the second site."""
+        return Points(self.out / "points-of-second")
 
     @property
     def ledger_file(self) -> Path:
@@ -69,12 +81,13 @@ class UnitWorld(World):
         return sum(self.written.lines.values()) if self.written is not None else 0
 
     # ---- points -----------------------------------------------------------------------------
-    def at_point(self, point: str) -> Taken:
+    def at_point(self, point: str, points: Points | None = None) -> Taken:
         """Wait for a process at the armed point."""
+        armed = points or self.points
         try:
-            return self.until(lambda: self.points.taken(point), POINT_S, f"a process at the point '{point}'")
+            return self.until(lambda: armed.taken(point), POINT_S, f"a process at the point '{point}'")
         finally:
-            self.points.disarm(point)
+            armed.disarm(point)
 
     def proceed(self, pid: int) -> None:
         """SIGCONT, unless its executor has ended it meanwhile: then another process may have the pid."""
@@ -85,10 +98,10 @@ class UnitWorld(World):
             ):
                 process.send_signal(signal.SIGCONT)
 
-    def attempt_of(self, unit: int) -> int:
+    def attempt_of(self, unit: int, timeout_s: float = 2 * BACK_S) -> int:
         """Wait until a unit of the first generation is in the table; the number of its attempt."""
         folder = self.table / f"unit=1-{unit}"
-        self.until(folder.exists, 2 * BACK_S, f"unit {unit} in the table")
+        self.until(folder.exists, timeout_s, f"unit {unit} in the table")
         return int(json.loads((folder / "_unit.json").read_text(encoding="utf-8"))["attempt"])
 
     # ---- the command ------------------------------------------------------------------------
@@ -116,6 +129,12 @@ class UnitWorld(World):
         except VerifyError as error:
             return str(error).splitlines()
         return []
+
+
+def units_of(world: World) -> UnitWorld:
+    """The world of a fault of work units."""
+    assert isinstance(world, UnitWorld)
+    return world
 
 
 def _rows_of(folder: Path) -> int:

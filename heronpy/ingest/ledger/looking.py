@@ -1,0 +1,56 @@
+"""Up to when the files of a pipeline were looked at: others may wait for what was there (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.requests import Cut, Who
+from heronpy.ingest.ledger.types import Config, Look
+
+#: A look is written down when the last one that was is so much older.
+WRITTEN_S = 0.4
+
+
+def note(draft: Draft, request: Cut, who: Who) -> None:
+    """Write down what a keeper says of its look, when a pipeline waits for this one."""
+    found = draft.get(Look, who.site)
+    if request.looked is None:
+        return
+    if not is_awaited(draft):
+        if found is not None:
+            draft.drop(found)
+    elif found is None:
+        draft.put(Look(who.site, draft.now, request.looked, request.closed))
+    elif found.closed != request.closed or request.looked - found.until >= WRITTEN_S:
+        draft.put(replace(found, until=max(found.until, request.looked), closed=request.closed))
+
+
+def arrived(draft: Draft, site: str) -> float:
+    """Since when bytes are there at the latest that a site reports now: the look before, as it has not seen them.
+
+    They may be older than a unit of a pipeline that waits, which was cut before this look.
+    """
+    found = draft.get(Look, site)
+    return draft.now if found is None else min(draft.now, found.until)
+
+
+def begin_again(draft: Draft, who: Who) -> None:
+    """A keeper has begun: there may be more to come, whatever its predecessor has said."""
+    found = draft.get(Look, who.site)
+    if found is not None and found.closed:
+        draft.put(replace(found, closed=False))
+
+
+def is_awaited(draft: Draft) -> bool:
+    """Whether another pipeline of this ledger waits for this one."""
+    name = draft.view.name
+    return any(name in waited_for(text) for other, text in draft.view.configs().items() if other != name)
+
+
+def waited_for(config: str) -> tuple[str, ...]:
+    """The pipelines for which one with this `Pipeline.config` waits."""
+    found = msgspec.json.decode(config, type=Config)
+    return (*found.after, *found.after_all)

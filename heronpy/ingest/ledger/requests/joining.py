@@ -1,0 +1,49 @@
+"""How a process joins a pipeline, and shows that it lives (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heronpy.ingest.ledger.requests.base import Request
+from heronpy.ingest.ledger.types import PART, Config
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """`config` is the one that holds from now on. `made`: the id of the next file of each ledger."""
+
+    generation: int
+    config: Config
+    part: int = 0
+    made: tuple[int, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """No file has been seen by the ledger yet, nor by any of several."""
+        return all(one % PART == 1 for one in self.made)
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Request[Opened]):
+    """Make the pipeline, or give it new numbers; the first request of a process.
+
+    LedgerError when the pipeline has another pattern, or a circle of `after`.
+    """
+
+    config: Config
+    #: Of a partitioned ledger, for ids that differ, and the generation of the others; they count when it is made.
+    part: int = 0
+    generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    generation: int
+    paused: bool
+    #: Of a partitioned ledger; see `Open`.
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShowAlive(Request[Alive]):
+    """To be asked each 5 s: a process that was not seen for 15 s loses its leases."""
