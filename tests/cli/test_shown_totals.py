@@ -53,6 +53,17 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["not_resent"] == 5
 
 
+def test_what_stream_managers_gave_up_is_sent_again_only_where_that_is_so(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.status.discarded_tuples = 12
+    assert "  discarded  12 tuples\n" in heron("status", "local", "wordy").out
+    kvs = wordy.status.plan.topology.topology_config.kvs
+    kvs.add(key="topology.reliability.mode", value="ATLEAST_ONCE").type = topology_pb2.STRING_VALUE
+    assert "  discarded  12 tuples at most, which the spouts send again\n" in heron("status", "local", "wordy").out
+    wordy.status.totals.untracked = True
+    told = "  discarded  12 tuples at most; the spouts send again what came of tuples with an id\n"
+    assert told in heron("status", "local", "wordy").out
+
+
 def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:
     totals = wordy.status.totals
     totals.acked, totals.replayed = 1000, 11
