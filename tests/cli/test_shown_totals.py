@@ -26,6 +26,7 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     totals = wordy.status.totals
     totals.acked, totals.failed, totals.replayed = 1000, 7, 9
     assert "FINISHED WITH LOSSES" not in heron("status", "local", "wordy").out
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["losses"] is None
     totals.dead_letters, totals.lost = 2, 1000
     for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
         assert "FINISHED WITH LOSSES: 1,002" in heron(*verb).out, verb
@@ -33,6 +34,7 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert line in heron("status", "local", "wordy").out and line in heron("top", "local", "wordy", "-n", "1").out
     shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
     assert (shown["acked"], shown["lost"], shown["lost_estimated"]) == (1000, 1000, False)
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["losses"] == "1,002"
     totals.lost_estimated = True
     assert "FINISHED WITH LOSSES: about 1,002" in heron("list", "local").out
     totals.lost_unknown = True

@@ -177,13 +177,7 @@ def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply
         say(f"Topology '{name}' has finished and is removed")
         return
     say(f"Topology '{name}' FINISHED WITH LOSSES: {lost}; it is removed")
-    where = f"; 'heron dead-letters {session.target} {name}' shows those given up" if last.totals.dead_letters else ""
-    unsure = lost == summary.UNKNOWN
-    did, lack = ("may have given", "may not be") if unsure else ("gave", "are not")
-    raise exits.Failure(
-        f"topology '{name}' {did} up tuples ({summary.given_up_text(last.totals)}): its results {lack} complete{where}",
-        exits.LOSSES,
-    )
+    raise exits.Failure(summary.losses_sentence(session.target, name, last.totals), exits.LOSSES)
 
 
 @contextmanager
