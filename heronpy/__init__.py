@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext as TopologyContext
     from heronpy.api.tuple import Tuple as Tuple
     from heronpy.api.tuple import TupleHelper as TupleHelper
+    from heronpy.cli.embedded import ResultWarning as ResultWarning
     from heronpy.cli.embedded import RunningTopology as RunningTopology
     from heronpy.cli.embedded import status as status
     from heronpy.cli.embedded import submit as submit
@@ -76,6 +77,7 @@ _HOMES = {
     "TopologyContext": "heronpy.api.topology_context",
     "Tuple": "heronpy.api.tuple",
     "TupleHelper": "heronpy.api.tuple",
+    "ResultWarning": "heronpy.cli.embedded",
     "RunningTopology": "heronpy.cli.embedded",
     "status": "heronpy.cli.embedded",
     "submit": "heronpy.cli.embedded",

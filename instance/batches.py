@@ -89,6 +89,8 @@ class Batches:
         #: The traced call that is in progress, and the traced tuple in the outlet that is sent; see tracing.py.
         self.tracing: TracedCall | None = None
         self._trace: Traced | None = None
+        #: With acking: tuples were sent that belong to no tuple tree.
+        self.untracked = False
         #: How often an outlet was sent.
         self.flushes = 0
         #: Flush every outlet after this many tuples; adapts to the size of the tuples.
@@ -229,6 +231,8 @@ class Batches:
             else:
                 frame.edge = (outlet.seed + start) & _MASK
                 frame.derived_edges = True
+        elif self.tracked:
+            self.untracked = True
         frame.payload = payload
         # Aim at batch_bytes per frame, so that the buffers stay bounded whatever the size of the tuples.
         limit = self._batch_bytes * size // (len(payload) + 1)

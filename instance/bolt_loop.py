@@ -234,8 +234,7 @@ class BoltTask(Task):
         if entry is None:
             return False
         self.entry = entry
-        if self.opener.waits(entry.frame, entry.size, now):
-            queue.put_aside(entry)
+        if self.opener.withholds(entry, now):
             return False
         self._place = 0
         try:

@@ -3,7 +3,9 @@
 A value that cannot be decoded costs its own tuple only: the frame is decoded again value by value, and the
 tuple keeps its place in it with DamagedValues, and goes to the dead letters when its turn comes. A frame
 that cannot be split into values is given up as a whole: its tuples are counted and, at least once, acked,
-because the same bytes would come again. A frame of a task that the plan does not have yet waits.
+because the same bytes would come again. A frame of a task that the plan does not have yet waits; one that
+cannot wait, or has waited in vain, is counted and, at least once, failed, because it can be read when it is
+sent again.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from heronpy.wire.frames import ACK, BARRIER, COUNT_MAX, DATA, FAIL, unpack16
 
 from .acks import BoltAcks
 from .in_batch import InBatch, Part, parts_of
-from .in_queue import InQueue, Sized
+from .in_queue import Entry, InQueue, Sized
 from .progress import Progress
 from .routing import arrow_inputs, schemas_of
 from .strangers import Strangers
@@ -89,11 +91,15 @@ class FrameOpener:
         self._components.update(components)
         return self.strangers.take_known(self._components)
 
-    def waits(self, frame: frame_pb2.Frame, size: int, now: float) -> bool:
-        """Whether the frame is held here until its source is known; it is aside in the queue then."""
+    def withholds(self, entry: Entry, now: float) -> bool:
+        """Whether an open frame of the queue cannot be read yet: it waits here, or is given up if there is no room."""
+        frame, size = entry.frame, entry.size
         if frame.source_task in self._components or not self._may_wait:
             return False
-        return self.strangers.hold(frame, size, now)
+        self._queue.put_aside(entry)
+        if not self.strangers.hold(frame, size, now):
+            self._lose([(frame, size)], "there is no room for more frames that wait for the plan with their source")
+        return True
 
     def open(self, frame: frame_pb2.Frame, now: float) -> list[HeronTuple]:
         """The tuples of a frame that are still to be processed; any error for a frame that cannot be opened."""

@@ -34,6 +34,8 @@ class Progress:
     rewinds: bool = False
     #: With acks or checkpoints spouts send again what a link loses.
     sends_again: bool = False
+    #: With acks: tuples were sent that belong to no tuple tree, so nobody sends them again.
+    untracked: bool = False
 
     def count(self, emitted: int) -> None:
         """Take the counters at one moment; for the task's thread, between two calls of user code or within one."""

@@ -71,6 +71,7 @@ def status_of(
         consumed_tuples=link.total_consumed_tuples,
         forgets_failed=p.forgets_failed,
         rewinds=p.rewinds,
+        untracked=p.untracked,
         saves_nothing=checkpoints is not None and checkpoints.saves_nothing,
     )
 

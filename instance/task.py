@@ -389,6 +389,7 @@ class Task:
         """
         p, link = self.progress, self.link
         p.count(self.emitter.emitted())
+        p.untracked = self.emitter.batches.untracked
         p.out_tuples = link.out_tuples() + self.emitter.buffered()
         p.out_bytes = link.out_bytes()
         p.turned_at = now

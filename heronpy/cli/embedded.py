@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,10 @@ def _errors(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+class ResultWarning(UserWarning):
+    """Tuples are missing from the result of a topology that has finished, or may be in it twice."""
+
+
 class RunningTopology:
     """A topology that was submitted, or found by name; in a `with` block it is killed at the end.
 
@@ -72,7 +77,8 @@ class RunningTopology:
     def wait(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Wait until bounded input is processed (FINISHED) and return the status; the topology stays until `kill`.
 
-        HeronError, with the tracebacks, when it fails; DeadlineError after `timeout_s` seconds.
+        A ResultWarning when tuples are missing from the result, which `losses` of the status then says, or may be in it
+        twice. HeronError, with the tracebacks, when the topology fails; DeadlineError after `timeout_s` seconds.
         """
         from heronpy.cli.submit import waiting
         from heronpy.common.states import has_failed, lifecycle_name
@@ -84,6 +90,8 @@ class RunningTopology:
             if status is not None and has_failed(status):
                 raise waiting.failure(self._session, name, status)
             if status is not None and lifecycle_name(status.lifecycle) == "FINISHED":
+                for text in _flaws(self._session, name, status):
+                    warnings.warn(text, ResultWarning, stacklevel=3)  # at the caller of `wait`, which is wrapped
                 return _status_of(self._session, name, status)
             if deadline is not None and time.monotonic() > deadline:
                 state = lifecycle_name(status.lifecycle) if status is not None else "without an answer"
@@ -165,6 +173,14 @@ def _status_of(session: Session, name: str, known: control_pb2.StatusReply | Non
     from heronpy.cli.look.status import status_json
 
     return status_json(session, session.find(name), known or session.status(name))
+
+
+def _flaws(session: Session, name: str, status: control_pb2.StatusReply) -> list[str]:
+    """What is wrong with the result of a topology that has finished, a sentence each."""
+    from heronpy.cli.render import summary
+
+    found = [summary.losses_sentence(session.target, name, status.totals), summary.counted_twice_text(status)]
+    return [text for text in found if text]
 
 
 def _message_of(topology: Any) -> topology_pb2.Topology:

@@ -23,7 +23,7 @@ VERBS: dict[str, dict[str, str]] = {
         "stop": "End a topology gracefully: drained, or with a savepoint.",
         "activate": "Let the spouts of a topology emit.",
         "deactivate": "Pause the spouts of a topology.",
-        "restart": "Restart a topology, one container or one task.",
+        "restart": "Restart a topology, one container, component or task.",
         "checkpoints": "List, take, restore, check and delete checkpoints.",
         "drain": "Move the containers of a topology away from a host.",
         "scheduler": "Start the scheduler of a topology again.",

@@ -4,6 +4,9 @@ It follows from the plans in the state manager: the packing plan has version v b
 v+2 at its end, with the new places or, after a rollback, the old ones; from the first step to the last an
 intent is stored next to it. A master that takes over continues from there. An update that was never stored never
 began, and because a request names the version that it replaces, sending it again is safe.
+
+Settings have no version. Whether a request to change them was carried out does not matter: to set the same values
+again is safe, so it is sent again.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
-from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.errors import ClusterError, NotThereError
 from heronpy.clusters.session import Session
 from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
 from heronpy.common.ids import instance_id
@@ -87,6 +90,35 @@ def ask(
             say("the topology master stops; looking for the outcome")
         if _outcome(session, name, old, request.packing_plan, deadline) is Outcome.DONE:
             return None
+
+
+def configure(
+    session: Session, name: str, request: control_pb2.RuntimeConfig, timeout_s: float, say: Callable[[str], None]
+) -> None:
+    """Change settings, by a master that takes over if need be; DeadlineError when there is none in time.
+
+    A NotThereError when the topology was removed meanwhile, or another one has its name.
+    """
+    deadline, topology_id = time.monotonic() + timeout_s, session.find(name).topology_id
+    while True:
+        try:
+            session.ask(name, request, max(deadline - time.monotonic(), 0.1))
+            return
+        except LostReplyError as error:
+            say(f"{error}; asking again")
+        while not _answers(session, name):
+            if time.monotonic() >= deadline:
+                raise DeadlineError(
+                    f"the settings may or may not have been changed: the topology master of '{name}' has ended, and no"
+                    f" other one has answered within {timeout_s:g} s; run this command again, which is safe, once"
+                    f" 'heron status {session.target} {name}' answers"
+                )
+            time.sleep(LOOK_S)
+        if session.find(name).topology_id != topology_id:
+            raise NotThereError(
+                f"topology '{name}' was removed, and another one of that name was submitted; its settings were not"
+                " changed"
+            )
 
 
 def _outcome(

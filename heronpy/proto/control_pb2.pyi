@@ -1644,7 +1644,7 @@ class TaskLooks(_message.Message):
     def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., raised: _Optional[str] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
+    __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "untracked", "waiting_for", "waiting_s"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
@@ -1678,6 +1678,7 @@ class TaskStatus(_message.Message):
     SENT_TUPLES_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    UNTRACKED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     WAITING_S_FIELD_NUMBER: _ClassVar[int]
     acked: int
@@ -1713,9 +1714,10 @@ class TaskStatus(_message.Message):
     sent_tuples: int
     state: TaskState
     task_id: int
+    untracked: bool
     waiting_for: str
     waiting_s: float
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ..., rewinds: bool = ..., ends: bool = ..., saves_nothing: bool = ..., letters_before: _Optional[int] = ..., at_least: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ..., rewinds: bool = ..., ends: bool = ..., saves_nothing: bool = ..., letters_before: _Optional[int] = ..., untracked: bool = ..., at_least: bool = ...) -> None: ...
 
 class TimelineReply(_message.Message):
     __slots__ = ["first", "known_since", "points", "series", "step_s"]
@@ -1758,7 +1760,7 @@ class TopologyEvent(_message.Message):
     def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., first_at: _Optional[float] = ..., times: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., subject: _Optional[str] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ..., lasted_s: _Optional[float] = ..., warning: bool = ..., detail: _Optional[str] = ...) -> None: ...
 
 class TotalsLedger(_message.Message):
-    __slots__ = ["has_run", "queues_lost", "restarts", "restores", "retired", "retired_of", "started_at", "stmgrs", "tasks", "topology_id", "uncounted"]
+    __slots__ = ["has_run", "queues_lost", "restarts", "restores", "retired", "retired_of", "started_at", "stmgrs", "tasks", "topology_id", "uncounted", "untracked"]
     HAS_RUN_FIELD_NUMBER: _ClassVar[int]
     QUEUES_LOST_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
@@ -1770,6 +1772,7 @@ class TotalsLedger(_message.Message):
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    UNTRACKED_FIELD_NUMBER: _ClassVar[int]
     has_run: bool
     queues_lost: bool
     restarts: _containers.RepeatedCompositeFieldContainer[RestartLedger]
@@ -1781,7 +1784,8 @@ class TotalsLedger(_message.Message):
     tasks: _containers.RepeatedCompositeFieldContainer[TaskLedger]
     topology_id: str
     uncounted: bool
-    def __init__(self, queues_lost: bool = ..., topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ..., retired_of: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., restores: _Optional[int] = ..., started_at: _Optional[float] = ..., has_run: bool = ..., restarts: _Optional[_Iterable[_Union[RestartLedger, _Mapping]]] = ...) -> None: ...
+    untracked: bool
+    def __init__(self, queues_lost: bool = ..., topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ..., retired_of: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., restores: _Optional[int] = ..., started_at: _Optional[float] = ..., has_run: bool = ..., restarts: _Optional[_Iterable[_Union[RestartLedger, _Mapping]]] = ..., untracked: bool = ...) -> None: ...
 
 class TraceRate(_message.Message):
     __slots__ = ["lease_s", "per_s"]
@@ -1836,7 +1840,7 @@ class TriggerCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TupleTotals(_message.Message):
-    __slots__ = ["acked", "at_least", "begun_again", "dead_letters", "failed", "letters_at_least", "lost", "lost_estimated", "lost_unknown", "not_resent", "replayed", "restores", "spouts_begun_again"]
+    __slots__ = ["acked", "at_least", "begun_again", "dead_letters", "failed", "letters_at_least", "lost", "lost_estimated", "lost_unknown", "not_resent", "replayed", "restores", "spouts_begun_again", "untracked"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
@@ -1850,6 +1854,7 @@ class TupleTotals(_message.Message):
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     RESTORES_FIELD_NUMBER: _ClassVar[int]
     SPOUTS_BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
+    UNTRACKED_FIELD_NUMBER: _ClassVar[int]
     acked: int
     at_least: bool
     begun_again: _containers.RepeatedScalarFieldContainer[str]
@@ -1863,7 +1868,8 @@ class TupleTotals(_message.Message):
     replayed: int
     restores: int
     spouts_begun_again: int
-    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ..., spouts_begun_again: _Optional[int] = ..., begun_again: _Optional[_Iterable[str]] = ..., at_least: bool = ..., letters_at_least: bool = ..., lost_unknown: bool = ...) -> None: ...
+    untracked: bool
+    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ..., spouts_begun_again: _Optional[int] = ..., begun_again: _Optional[_Iterable[str]] = ..., at_least: bool = ..., letters_at_least: bool = ..., lost_unknown: bool = ..., untracked: bool = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]

@@ -440,13 +440,7 @@ class TopologyMaster:
 
     def totals(self, moment: float) -> control_pb2.TupleTotals:
         """What became of all tuples, at a moment; 0: the latest."""
-        totals = self.desk.registry.totals.summed(moment)
-        at_most_once = reliability_mode(self.desk.book.topology) == "ATMOST_ONCE"
-        totals.lost_estimated = at_most_once and self.desk.registry.totals.uncounted
-        totals.lost_unknown = at_most_once and self.desk.registry.totals.queues_lost
-        if self.checkpoints is not None:
-            totals.restores = self.desk.registry.totals.restores
-        return totals
+        return self.desk.registry.totals.summed(moment, reliability_mode(self.desk.book.topology))
 
     def _is_drained(self) -> bool:
         """Whether a deactivated topology has processed all that its spouts emitted."""

@@ -146,6 +146,8 @@ class Totals:
     uncounted: bool = False
     #: A stream manager was one of them: what waited in it may be any number.
     queues_lost: bool = False
+    #: At least once: tuples were sent that belong to no tuple tree, so nobody sends them again.
+    untracked: bool = False
     #: Effectively once: how often a region went back.
     restores: int = 0
     #: Wall time at which the first topology master of this topology started; 0 is unknown.
@@ -194,6 +196,9 @@ class Totals:
             status.dead_letters,
             status.lost_tuples,
         )
+        if status.untracked and not self.untracked:
+            self.untracked = True
+            self.changes += 1
         known = self.tasks.get(status.task_id)
         if known is None:
             known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
@@ -382,7 +387,7 @@ class Totals:
         """Everything, for a successor."""
         kept = control_pb2.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
         kept.restores, kept.started_at, kept.queues_lost = self.restores, self.started_at, self.queues_lost
-        kept.has_run = self.has_run
+        kept.has_run, kept.untracked = self.has_run, self.untracked
         for name, (epoch, before, latest) in self.restarts.items():
             kept.restarts.add(name=name, executor_epoch=epoch, before=before, latest=latest)
         kept.retired_of.extend(self._retired_of.values())
@@ -418,7 +423,7 @@ class Totals:
         if kept is None or kept.topology_id != topology_id:
             return totals
         totals.uncounted, totals.queues_lost = kept.uncounted, kept.queues_lost
-        totals.restores, totals.has_run = kept.restores, kept.has_run
+        totals.restores, totals.has_run, totals.untracked = kept.restores, kept.has_run, kept.untracked
         totals.restarts = {one.name: (one.executor_epoch, one.before, one.latest) for one in kept.restarts}
         totals.started_at = kept.started_at if isfinite(kept.started_at) else 0.0
         totals._retired.CopyFrom(kept.retired)
@@ -451,13 +456,19 @@ class Totals:
                 totals.stmgrs[stmgr.stmgr_id] = _StmgrCounts(stmgr.epoch, latest, before, stmgr.left)
         return totals
 
-    def summed(self, moment: float = 0.0) -> control_pb2.TupleTotals:
-        """The totals of the topology at a moment; without one, the latest."""
+    def summed(self, moment: float = 0.0, mode: str = "ATMOST_ONCE") -> control_pb2.TupleTotals:
+        """The totals of a topology of this reliability mode at a moment; without one, the latest."""
         totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
         for task, known in self.tasks.items():
             _add(totals, task, known, moment)
         totals.lost = _sum(totals.lost, *(known.before[1] + known.latest[1] for known in self.stmgrs.values()))
+        totals.untracked = mode == "ATLEAST_ONCE" and self.untracked
+        not_resent = totals.untracked or mode == "ATMOST_ONCE"
+        totals.lost_estimated = not_resent and self.uncounted
+        totals.lost_unknown = not_resent and self.queues_lost
+        if mode == "EFFECTIVELY_ONCE":
+            totals.restores = self.restores
         return totals
 
 

@@ -191,11 +191,8 @@ def _summary(
     totals = known.totals
     if kept is not None and kept.HasField("totals"):
         counts = Totals.of(kept.totals, record.topology_id)
-        summed = counts.summed()
         mode = reliability_mode(kept.topology) if kept.HasField("topology") else known.mode
-        summed.lost_estimated = mode == "ATMOST_ONCE" and counts.uncounted
-        summed.lost_unknown = mode == "ATMOST_ONCE" and counts.queues_lost
-        summed.restores = counts.restores if mode == "EFFECTIVELY_ONCE" else 0
+        summed = counts.summed(mode=mode or "")
         # What was answered last may be newer than what the topology master has written last.
         if totals is None or summed.acked + summed.failed >= totals.acked + totals.failed:
             totals = totals_of(summed)

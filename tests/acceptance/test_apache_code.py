@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -46,7 +47,28 @@ def run(heron: Heron, pex: Path, which: str, tmp_path: Path) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize(("which", "count"), [("MultiSpoutsMultiTasks", 30), ("BoltDoubleEmit", 10)])
+#: Tuples of each of two words that must arrive at the end of a topology: a spout task emits five of each.
+COUNTS = {
+    "MultiSpoutsMultiTasks": 30,
+    "BoltDoubleEmit": 10,
+    "BasicOneTask": 5,
+    "AllGrouping": 15,
+    "NoneGrouping": 5,
+    "OneBoltMultiTasks": 5,
+    "OneSpoutBoltMultiTasks": 15,
+    "ShuffleGrouping": 5,
+    "OneSpoutTwoBolts": 10,
+    "OneSpoutMultiTasks": 15,
+    "GlobalGrouping": 5,
+}
+#: Those that have something of each of the others.
+QUICK = ("MultiSpoutsMultiTasks", "BoltDoubleEmit")
+
+
+@pytest.mark.parametrize(
+    ("which", "count"),
+    [pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.heavy) for case in COUNTS.items()],
+)
 def test_a_builder_that_wraps_every_component(heron: Heron, pex: Path, tmp_path: Path, which: str, count: int) -> None:
     assert Counter(run(heron, pex, which, tmp_path)) == {"A": count, "B": count}
 
@@ -57,6 +79,12 @@ def test_batch_bolts_behind_a_fields_grouping(heron: Heron, pex: Path, tmp_path:
 
 def test_a_streamlet_through_the_wrapping_builder(heron: Heron, pex: Path, tmp_path: Path) -> None:
     assert Counter(map(tuple, run(heron, pex, "Streamlet", tmp_path))) == Counter((word, 1) for word in LINES)  # type: ignore[arg-type]
+
+
+def test_no_topology_of_the_suite_is_left_out() -> None:
+    text = (SOURCES / "wrapped_suite" / "topologies.py").read_text(encoding="utf-8")
+    named = re.findall(r'^    "(\w+)": ', text, re.MULTILINE)
+    assert sorted(named) == sorted([*COUNTS, "FieldsGrouping", "Streamlet"]) and len(named) == 13
 
 
 def test_a_class_by_its_path_with_state(heron: Heron, pex: Path) -> None:

@@ -62,7 +62,8 @@ def build(name, out, **config):
 
 USE = """
 with heronpy.submit(build("words", "OUT"), settings={"heron.logging.level": "INFO"}) as running:
-    assert running.wait(60)["lifecycle"] == "FINISHED"
+    ended = running.wait(60)
+    assert (ended["lifecycle"], ended["losses"]) == ("FINISHED", None)
     assert running.status()["topology"] == heronpy.status("words")["topology"] == "words"
     assert running.exceptions() == [] and (running.logs / "tmaster.log").is_file()
 try:
@@ -77,6 +78,35 @@ except HeronError as error:
 else:
     raise AssertionError("a topology that cannot start was taken for running")
 print(json.dumps({"done": True}))
+"""
+
+LOSSES = """
+import warnings
+
+class Picky(Store):
+    def process(self, tup):
+        if tup.values[0].text == "w7":
+            raise ValueError("not this one")
+        super().process(tup)
+
+builder = TopologyBuilder("picky")
+words = builder.add_spout("words", Words, par=1)
+builder.add_bolt("store", Picky, par=1, inputs={words: Grouping.SHUFFLE})
+builder.set_config({"out": "OUT", "topology.reliability.mode": "ATMOST_ONCE"})
+with heronpy.submit(builder) as running:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ended = running.wait(60)
+    assert (ended["lifecycle"], ended["losses"]) == ("FINISHED", "1"), ended
+    assert running.status()["losses"] == "1"
+    [told] = [one for one in caught if issubclass(one.category, heronpy.ResultWarning)]
+    assert "gave up tuples (1 dead letter, 0 lost): its results are not complete" in str(told.message)
+    assert told.filename == "<stdin>", "the line that waits"
+    warnings.simplefilter("error", heronpy.ResultWarning)
+    try:
+        running.wait(60)
+    except heronpy.ResultWarning:
+        print(json.dumps({"done": True}))
 """
 
 REFUSED = """
@@ -139,6 +169,12 @@ def check(out: Path) -> None:
 def test_classes_that_have_no_file_come_by_value(heron: Heron, folder: Path) -> None:
     python(heron, folder, (CLASSES + USE).replace("OUT", str(folder / "out")), "-")
     check(folder / "out")
+    assert heron.names() == []
+
+
+def test_the_end_of_a_topology_says_that_its_result_is_not_complete(heron: Heron, folder: Path) -> None:
+    python(heron, folder, (CLASSES + LOSSES).replace("OUT", str(folder / "out")), "-")
+    assert len((folder / "out").read_text().split()) == 19
     assert heron.names() == []
 
 

@@ -1,7 +1,7 @@
 """A stand-in for scheduler and topology master that runs as a process: `python fake_runtime.py --launch F`.
 
-HERON_FAKE chooses what becomes of the topology: running, failing, stuck, dying or finishing; `replaced`: after the
-first answers another topology of its name has its place.
+HERON_FAKE chooses what becomes of the topology: running, failing, stuck, dying or finishing; after the first
+answers it has failed (`collapsing`), or another topology of its name has its place (`replaced`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def status_of(
         for instance in container.instances:
             name = f"container_{container.id}_{instance.component}_{instance.task_id}"
             reply.tasks.add(task_id=instance.task_id, component=instance.component, state=state, instance_id=name)
-    if fate == "losing":
+    if fate in ("losing", "collapsing"):
         reply.totals.acked, reply.totals.failed, reply.totals.replayed = 100, 3, 3
         reply.totals.dead_letters, reply.totals.lost = 2, 10
     if fate == "doubling":
@@ -73,13 +73,18 @@ async def serve(spec: LaunchSpec) -> None:
             return control_pb2.Ok(text="killed")
         if field == "get_containers":
             return control_pb2.ContainersReply()
+        if field == "get_exceptions":
+            return control_pb2.ExceptionsReply()
         if field == "get_load":
             return control_pb2.LoadReply()
         reply = status_of(spec, topology, plan, fate)
-        if fate == "replaced":
+        if fate in ("replaced", "collapsing"):
             asked.append(field)
             reply.lifecycle = control_pb2.LIFE_RUNNING
-            reply.topology_id = spec.topology_id if len(asked) < 4 else "another"
+            if len(asked) >= 4 and fate == "replaced":
+                reply.topology_id = "another"
+            elif len(asked) >= 4:
+                reply.lifecycle, reply.cause = control_pb2.LIFE_FAILED, "task 3 failed"
         return reply
 
     server = ControlServer([f"ipc://{spec.sockets_dir}/{one}" for one in ("tmaster", "scheduler")], answer)  # type: ignore[arg-type]

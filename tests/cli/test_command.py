@@ -123,6 +123,11 @@ def test_completion_answers(wordy: FakeTopology) -> None:
     assert names.stdout.strip() == "plain,wordy"
 
 
+def test_the_list_of_verbs_says_all_that_can_be_restarted(heron: Heron) -> None:
+    [line] = [line for line in heron("--help").out.splitlines() if line.split()[:1] == ["restart"]]
+    assert line.endswith("Restart a topology, one container, component or task.")
+
+
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -137,8 +142,9 @@ def test_completion_answers(wordy: FakeTopology) -> None:
         (("metrics", "wordy", "--instance", "stm"), {"stmgr-1"}),
         (
             ("restart", "local", "wordy", ""),
-            {"0", "1", "container_1_word_1", "container_1_count_2", "container_1_count_3"},
+            {"0", "1", "word", "count", "container_1_word_1", "container_1_count_2", "container_1_count_3"},
         ),
+        (("restart", "local", "wordy", "cou"), {"count"}),
         (("logs", "wordy", ""), {"tmaster", "container_1_count_2", "count"}),
         (("profile", "wordy", "container_1_w"), {"container_1_word_1"}),
         (("update", "local", "wordy", "--component-parallelism", "c"), {"count:"}),

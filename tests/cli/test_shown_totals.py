@@ -26,6 +26,7 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     totals = wordy.status.totals
     totals.acked, totals.failed, totals.replayed = 1000, 7, 9
     assert "FINISHED WITH LOSSES" not in heron("status", "local", "wordy").out
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["losses"] is None
     totals.dead_letters, totals.lost = 2, 1000
     for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
         assert "FINISHED WITH LOSSES: 1,002" in heron(*verb).out, verb
@@ -33,6 +34,7 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert line in heron("status", "local", "wordy").out and line in heron("top", "local", "wordy", "-n", "1").out
     shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
     assert (shown["acked"], shown["lost"], shown["lost_estimated"]) == (1000, 1000, False)
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["losses"] == "1,002"
     totals.lost_estimated = True
     assert "FINISHED WITH LOSSES: about 1,002" in heron("list", "local").out
     totals.lost_unknown = True
@@ -51,6 +53,17 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert "failed 7 (5 not sent again), replayed 0, dead letters 0, lost 0" in heron("status", "local", "wordy").out
     assert summary.given_up_text(totals) == "0 dead letters, 0 lost, 5 failed and not sent again"
     assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["not_resent"] == 5
+
+
+def test_what_stream_managers_gave_up_is_sent_again_only_where_that_is_so(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.status.discarded_tuples = 12
+    assert "  discarded  12 tuples\n" in heron("status", "local", "wordy").out
+    kvs = wordy.status.plan.topology.topology_config.kvs
+    kvs.add(key="topology.reliability.mode", value="ATLEAST_ONCE").type = topology_pb2.STRING_VALUE
+    assert "  discarded  12 tuples at most, which the spouts send again\n" in heron("status", "local", "wordy").out
+    wordy.status.totals.untracked = True
+    told = "  discarded  12 tuples at most; the spouts send again what came of tuples with an id\n"
+    assert told in heron("status", "local", "wordy").out
 
 
 def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:

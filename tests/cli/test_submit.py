@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from heronpy.cli import exits
-from heronpy.cli.submit import command, submission
+from heronpy.cli.submit import command, submission, watching
 from heronpy.clusters import takedown
 from heronpy.plan.here import sockets_dir
 from heronpy.plan.launch import LaunchSpec, load_submitted
@@ -143,6 +143,40 @@ def test_wait_says_how_many_tuples_are_missing_and_fails(heron: Heron, home: Pat
     assert ends[0].strip() == told
     assert ends[1] == "Topology 'wordy' FINISHED WITH LOSSES: 12; it is removed"
     assert "gave up tuples (" in result.err and "heron dead-letters local wordy" in result.err
+    nothing_left(home, started)
+
+
+TOLD = "  tuples: acked 100, failed 3, replayed up to 3 (may be counted twice), dead letters 2, lost 10"
+
+
+def test_wait_says_what_became_of_the_tuples_of_a_topology_that_failed(
+    heron: Heron, home: Path, topo: Path, runtime: Any
+) -> None:
+    started = runtime("collapsing")
+    result = heron("submit", "local", str(topo), "--wait")
+    assert (result.code, result.err.splitlines()[0]) == (1, "error: topology 'wordy' failed: task 3 failed")
+    assert result.out.splitlines()[-1] == TOLD
+    nothing_left(home, started)
+
+
+@pytest.mark.parametrize("flags", [(), ("--kill-on-interrupt",)])
+def test_wait_says_what_became_of_the_tuples_when_it_is_interrupted(
+    heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    started = runtime("losing")
+
+    def interrupted(text: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching, "say", interrupted)
+    result = heron("submit", "local", str(topo), "--wait", *flags)
+    assert result.code == exits.INTERRUPTED
+    assert result.out.splitlines()[-1] == TOLD
+    if flags:
+        assert "topology 'wordy' is removed" in result.err
+    else:
+        assert "topology 'wordy' runs on" in result.err
+        assert heron("kill", "local", "wordy").code == 0
     nothing_left(home, started)
 
 

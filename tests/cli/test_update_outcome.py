@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from heronpy.cli import exits
 from heronpy.clusters.session import Session
 from heronpy.clusters.update_outcome import Outcome, outcome_of
 from heronpy.common.errors import LostReplyError, RpcError
@@ -16,6 +17,7 @@ from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron, packing
 from tests.support.wires import new_endpoint
 
+SET = ("update", "local", "wordy", "--runtime-config", "limit:10")
 SCALE = ("update", "local", "wordy", "--component-parallelism", "count:3")
 
 
@@ -56,14 +58,14 @@ def test_the_stored_plans_tell(
     assert outcome_of(OLD, NEW, stored, found) is outcome
 
 
-def losing(monkeypatch: pytest.MonkeyPatch, error: Exception, meanwhile: Any = None) -> list[int]:
+def losing(monkeypatch: pytest.MonkeyPatch, error: Exception, meanwhile: Any = None) -> list[Any]:
     """The first answer to an update is lost, and something happens meanwhile; later ones arrive."""
-    asked: list[int] = []
+    asked: list[Any] = []
     original, turns = Session.ask, itertools.count()
 
     def ask(self: Session, name: str, body: Any, timeout_s: float = 5.0) -> Any:
-        if isinstance(body, control_pb2.UpdateTopology):
-            asked.append(body.expected_version)
+        if isinstance(body, (control_pb2.UpdateTopology, control_pb2.RuntimeConfig)):
+            asked.append(body.expected_version if isinstance(body, control_pb2.UpdateTopology) else body.settings)
             if next(turns) == 0:
                 if meanwhile is not None:
                     meanwhile(body)
@@ -128,6 +130,41 @@ def test_what_was_rolled_back_fails_and_says_so(
     assert result.code == 1
     assert "the update was rolled back and the topology runs as before" in result.err
     assert "heron logs local wordy tmaster" in result.err
+
+
+def test_settings_are_sent_again_to_the_successor(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = losing(monkeypatch, LOST)
+    result = heron(*SET)
+    assert result.code == 0 and result.out.endswith("Successfully updated topology 'wordy'\n")
+    assert result.err == "the topology master of 'wordy' ended before it answered; asking again\n"
+    assert asked == [["limit:10"]] * 2 and wordy.asked[-1][1] == control_pb2.RuntimeConfig(settings=["limit:10"])
+
+
+def test_settings_are_not_sent_to_another_topology_of_that_name(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced(body: Any) -> None:
+        found = wordy.state.get(paths.execution_state("wordy"))
+        assert found is not None
+        record = plan_pb2.ExecutionState.FromString(found[0])
+        record.topology_id = "another"
+        wordy.state.set(paths.execution_state("wordy"), record.SerializeToString())
+
+    asked = losing(monkeypatch, LOST, replaced)
+    result = heron(*SET)
+    assert (result.code, len(asked)) == (exits.NOT_FOUND, 1)
+    assert "another one of that name was submitted; its settings were not changed" in result.err
+
+
+def test_settings_without_a_successor_end_in_one_sentence(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = losing(monkeypatch, LOST, lambda _: wordy.state.delete(paths.tmaster("wordy")))
+    result = heron(*SET, "--timeout", "1")
+    assert (result.code, len(asked)) == (exits.TIMED_OUT, 1)
+    assert "may or may not have been changed" in result.err and "run this command again, which is safe" in result.err
 
 
 def test_a_refusal_stays_one(heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> None:

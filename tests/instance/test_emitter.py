@@ -288,9 +288,13 @@ def test_alternating_streams_to_one_consumer_share_frames() -> None:
 
 def test_tracked_and_untracked_tuples_go_in_frames_of_their_own() -> None:
     h = Harness({"default": (["n"], [Shuffle([3])])}, tracked="spout")
-    for number, tup_id in enumerate([1, None, None, 2, 3, None]):
+    h.track([0], 1)
+    h.emitter.flush()
+    assert not h.emitter.batches.untracked
+    for number, tup_id in enumerate([None, None, 2, 3, None], 1):
         h.track([number], tup_id)
     frames = h.data()
+    assert h.emitter.batches.untracked
     assert [(frame.count, frame.tracked) for frame in frames] == [(1, True), (2, False), (2, True), (1, False)]
     assert h.values() == {3: [[n] for n in range(6)]}
     assert h.pending.total == 3

@@ -203,6 +203,31 @@ def test_they_do_not_wait_for_ever(mode: str) -> None:
         auditor.drained()
 
 
+@MODES
+def test_those_without_room_are_sent_again_or_count_as_lost(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "FRAMES_MAX", 1)
+    book = Book(list(range(300)))
+    book.until = 50
+    with cluster_of(0, book.program(mode)) as (cluster, auditor):
+        store, kept = grow_without_telling(cluster, Verbs(cluster, auditor, cluster.world.rng), book)
+        counted, of_unknown = store.metrics.counters, ("__gateway-lost-tuples", "unknown source")
+        cluster.run(lambda: counted.get(of_unknown, 0) > 0)
+        with cluster.world.acting(the(cluster, "store")):
+            del store.control.deliver
+            for message in kept:
+                store.control.deliver(message)
+        rest(cluster)
+        missing = 300 - len(book.stored)
+        assert counted[of_unknown] == missing > 0, "the one frame that fits has waited"
+        assert counted.get(("__malformed-tuples", ""), 0) == 0
+        if mode == AT_LEAST:
+            assert sorted([*book.stored, *book.failed]) == list(range(300)) == sorted([*book.acked, *book.failed])
+            assert store.progress.lost == 0, "their spout hears of each, so it can send them again"
+        else:
+            assert store.progress.lost == missing
+        auditor.drained()
+
+
 def test_only_so_many_wait() -> None:
     held = strangers.Strangers()
     frames = [Frame(kind=DATA, source_task=1 + n % 2, count=n) for n in range(strangers.FRAMES_MAX + 1)]

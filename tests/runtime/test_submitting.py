@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -30,8 +31,9 @@ def test_tasks_have_the_arguments_of_the_submit(heron: Heron, out: Path) -> None
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
 @pytest.mark.heavy
 def test_interrupting_the_wait_detaches_and_says_how_to_come_back(heron: Heron, signum: int) -> None:
-    code, err = interrupted_wait(heron, signum)
+    code, out, err = interrupted_wait(heron, signum)
     assert code == 130
+    assert re.fullmatch(r"  tuples: acked [0-9,]+, failed 0, replayed 0, dead letters 0, lost 0", out.splitlines()[-1])
     assert "topology 'kept' runs on" in err and "Traceback" not in err
     commands = [line.split(":", 1)[1].strip() for line in err.splitlines()[1:]]
     assert commands == ["heron status local kept", "heron top local kept", "heron kill local kept"]
@@ -40,7 +42,8 @@ def test_interrupting_the_wait_detaches_and_says_how_to_come_back(heron: Heron, 
 
 
 def test_kill_on_interrupt_ends_the_topology_as_well(heron: Heron) -> None:
-    code, err = interrupted_wait(heron, signal.SIGINT, "--kill-on-interrupt")
+    code, out, err = interrupted_wait(heron, signal.SIGINT, "--kill-on-interrupt")
+    assert out.splitlines()[-1].startswith("  tuples: acked ")
     assert code == 130 and "interrupted: removing topology 'kept'" in err
     assert heron.names() == []
     heron.check_clean()
@@ -49,19 +52,19 @@ def test_kill_on_interrupt_ends_the_topology_as_well(heron: Heron) -> None:
     heron("submit", "local", WORD_COUNT, "kept", "--kill-on-interrupt").refused(2, "--kill-on-interrupt needs --wait")
 
 
-def interrupted_wait(heron: Heron, signum: int, *flags: str) -> tuple[int, str]:
-    """Exit code and stderr of a `submit --wait` that is interrupted once it waits."""
+def interrupted_wait(heron: Heron, signum: int, *flags: str) -> tuple[int, str, str]:
+    """Exit code, last output and stderr of a `submit --wait` that is interrupted once it waits."""
     submit = heron.start("submit", "local", WORD_COUNT, "kept", "--wait", *flags)
     assert submit.stdout is not None
     try:
         lines = iter(submit.stdout.readline, "")
         assert any("RUNNING |" in line for line in lines)
         submit.send_signal(signum)
-        _, err = submit.communicate(timeout=60)
+        out, err = submit.communicate(timeout=60)
     finally:
         submit.kill()
         submit.wait()
-    return submit.returncode, err
+    return submit.returncode, out, err
 
 
 STEADY = """

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import EXAMPLES, Heron
+from tests.support.inside import inside, master_endpoint
 from tests.support.waiting import wait_for
 
 #: Added tasks take until the file `go` is there, and fail where there is a file `fail`.
@@ -21,6 +22,32 @@ SLOW = """
                 raise ValueError("this task never starts")
         self.seen = 0
 """
+
+
+def connections(path: str) -> int:
+    """Connections to a listening socket, also those that nobody has accepted."""
+    return sum(line.endswith(f" {path}") for line in Path("/proc/net/unix").read_text().splitlines())
+
+
+def test_settings_outlive_the_master_that_was_asked(heron: Heron) -> None:
+    """It is killed while it is asked."""
+    heron.submit(EXAMPLES / "word_count.py", "wc")
+    master = heron.pid("wc", "tmaster")
+    door = master_endpoint(heron, "wc").removeprefix("ipc://")
+    os.kill(master, signal.SIGSTOP)
+    before = connections(door)
+    update = heron.start("update", "local", "wc", "--runtime-config", "my.limit:10")
+    try:
+        wait_for(lambda: connections(door) > before, 30.0, "the question")
+        os.kill(master, signal.SIGKILL)
+        said, err = update.communicate(timeout=90)
+    finally:
+        update.kill()
+        update.wait()
+    assert (update.returncode, said.splitlines()[-1]) == (0, "Successfully updated topology 'wc'"), said + err
+    assert "ended before it answered" in err and "asking again" in err
+    config = inside(heron, "wc").plan.topology.topology_config
+    assert [entry.value for entry in config.kvs if entry.key == "my.limit"] == ["10"]
 
 
 @pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.heavy)])

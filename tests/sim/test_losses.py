@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
 from heronpy.proto import control_pb2
 from tests.sim.cluster import Cluster
-from tests.sim.kernel import START_S, Process
+from tests.sim.kernel import START_S, Process, active_world, spend
 from tests.sim.run import cluster_of
 from tests.sim.verbs import Verbs
-from tests.sim.workload import AT_LEAST, AT_MOST, Shape
+from tests.sim.workload import AT_LEAST, AT_MOST, Program, Shape
 
 SHAPE = Shape(
     AT_MOST, sources=2, relays=2, counts=2, sinks=2, records=150, keys=20, pad=0, diamond=False, shuffled=True,
@@ -69,6 +75,43 @@ def test_without_acking_losses_are_counted(seed: int) -> None:
         discarded = sum(sum(switch.discarded.values()) for switch in cluster.switches())
         assert emitted == delivered + discarded
         assert emitted == 2 * SHAPE.records * 3, "from sources, relays and counts"
+
+
+class Ticker(Spout):
+    """Emits a hundred numbers, with an id or without."""
+
+    outputs = ["n"]
+
+    def initialize(self, config: Any, context: Any) -> None:
+        self.n = 0
+
+    def next_tuple(self) -> None:
+        spend(0.01)
+        if self.n < 100:
+            self.n += 1
+            self.emit([self.n], tup_id=self.n if active_world().outside["ids"] else None)  # type: ignore[attr-defined]
+
+
+class Drain(Bolt):
+    def process(self, tup: Any) -> None:
+        self.ack(tup)
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_at_least_once_a_death_may_lose_what_has_no_id(ids: bool) -> None:
+    """What a stream manager had queued: nobody has counted it, and nobody sends it again."""
+    made = TopologyBuilder("sim")
+    made.add_bolt("drain", Drain, par=1, inputs={made.add_spout("ticker", Ticker, par=1): Grouping.SHUFFLE})
+    made.set_config({api_constants.TOPOLOGY_RELIABILITY_MODE: AT_LEAST})
+    with cluster_of(0, Program(made, {"ids": ids})) as (cluster, _):
+        cluster.until(control_pb2.LIFE_RUNNING)
+        [ticker] = cluster.tasks("ticker")
+        cluster.run(lambda: ticker.program.progress.emitted > 20)
+        cluster.processes("stmgr")[0].kill()
+        cluster.world.run(cluster.world.now + 5.0, lambda: False)
+        cluster.until(control_pb2.LIFE_RUNNING)
+        totals = cluster.master().totals(0.0)
+        assert totals.untracked == totals.lost_estimated == totals.lost_unknown != ids
 
 
 def kill_one(cluster: Cluster, rng: random.Random) -> None:

@@ -13,15 +13,19 @@ from tests.support.command import Heron
 from tests.support.waiting import wait_for
 
 
-def ask_master(heron: Heron, name: str, question: Any) -> Any:
-    """A request to the topology master."""
+def master_endpoint(heron: Heron, name: str) -> str:
+    """Where the topology master listens."""
     state = open_state("local", str(heron.home / "state" / "local"))
     try:
         location = wait_for(lambda: state.get(paths.tmaster(name)), 10, f"the master of {name}")
     finally:
         state.close()
-    endpoint = plan_pb2.TmasterLocation.FromString(location[0]).endpoint
-    with RpcClient(endpoint) as client:
+    return plan_pb2.TmasterLocation.FromString(location[0]).endpoint
+
+
+def ask_master(heron: Heron, name: str, question: Any) -> Any:
+    """A request to the topology master."""
+    with RpcClient(master_endpoint(heron, name)) as client:
         return client.call(question, 10.0)
 
 

@@ -439,6 +439,35 @@ def test_at_least_once_nothing_is_lost_with_a_process() -> None:
     assert world.machine.desk.registry.totals.uncounted and not world.status().totals.lost_estimated
 
 
+def test_at_least_once_tuples_that_nobody_sends_again_are_lost_with_a_process() -> None:
+    """Whoever has sent them, and whether that was said before the process ended or after."""
+    killed = Totals()
+    killed.take_task(control_pb2.TaskStatus(task_id=3, epoch=1, untracked=True), spout=False)
+    assert not killed.summed(mode="ATLEAST_ONCE").lost_estimated
+    ended = control_pb2.ProcessRecord(task_id=3, kind=control_pb2.PROCESS_TASK, restarts=1)
+    ended.exit = control_pb2.EXIT_KILLED
+    killed.take_process(ended)
+    found = killed.summed(mode="ATLEAST_ONCE")
+    assert (found.lost_estimated, found.lost_unknown) == (True, False)
+
+    totals = Totals()
+    totals.take_stmgr("stmgr-1", 1)
+    totals.take_stmgr("stmgr-1", 2)
+    sent = status(3, 1, [5] * 7)
+    totals.take_task(sent, spout=False)
+    assert not totals.summed(mode="ATLEAST_ONCE").lost_unknown
+    changes = totals.changes
+    sent.untracked = True
+    totals.take_task(sent, spout=False)
+    assert totals.changes > changes, "it is written for a successor"
+    totals.take_task(status(3, 2, [0] * 7), spout=False)  # its next process has not sent any yet
+    totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+    found = totals.summed(mode="ATLEAST_ONCE")
+    assert (found.lost_estimated, found.lost_unknown, found.untracked) == (True, True, True)
+    found = totals.summed(mode="EFFECTIVELY_ONCE")
+    assert (found.lost_estimated, found.lost_unknown, found.untracked) == (False, False, False)
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 9)), min_size=1, max_size=120))
 def test_a_view_never_shows_more_executed_than_was_emitted(story: list[tuple[int, int, int]]) -> None:
     """Whatever works when, and whoever reports when: 1 emits, 2 executes what was emitted and passes it on to 3."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from heronpy.cli.output import print_json, say, warn
 from heronpy.cli.render import packing as render_packing
+from heronpy.clusters import update_outcome
 from heronpy.clusters.scaling import Scaled, check_runtime_config, differences, replan, scale
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -42,7 +43,8 @@ def _configure(session: Session, name: str, options: UpdateOptions) -> None:
     topology = session.topology(name)
     changes = check_runtime_config(topology, options.runtime_config)
     if not options.dry_run:
-        session.ask(name, control_pb2.RuntimeConfig(settings=list(options.runtime_config)), options.timeout_s)
+        request = control_pb2.RuntimeConfig(settings=list(options.runtime_config))
+        update_outcome.configure(session, name, request, options.timeout_s, warn)
     if options.as_json:
         listed = [{"component": component, "key": key, "value": value} for component, key, value in changes]
         print_json({"topology": name, "applied": not options.dry_run, "runtime_config": listed})

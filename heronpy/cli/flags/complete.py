@@ -114,9 +114,10 @@ def instances(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def restartable(ctx: click.Context) -> Iterable[str]:
-    """Containers, and instance ids of tasks."""
+    """Containers, components, and instance ids of tasks."""
     found = _instances(ctx)
-    return ["0", *map(str, sorted({container for container, _, _ in found})), *(name for _, name, _ in found)]
+    containers = sorted({container for container, _, _ in found})
+    return ["0", *map(str, containers), *_components(ctx), *(name for _, name, _ in found)]
 
 
 @_completer

@@ -159,6 +159,14 @@ def _unregistered_json(
     ]
 
 
+def _discarded_text(status: control_pb2.StatusReply) -> str:
+    if reliability_mode(status.plan.topology) == "ATMOST_ONCE":
+        return "tuples"
+    if status.totals.untracked:
+        return "tuples at most; the spouts send again what came of tuples with an id"
+    return "tuples at most, which the spouts send again"
+
+
 def _show_status(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> None:
     name = clean(status.topology)
     say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
@@ -178,9 +186,7 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
     for number, text in enumerate(pipelines.lines(pipelines.ask(session, status))):
         say(f"  {'' if number else 'units':<10} {clean(text)}")
     if status.discarded_tuples:
-        again = reliability_mode(status.plan.topology) != "ATMOST_ONCE"
-        what = "tuples at most, which the spouts send again" if again else "tuples"
-        say(f"  discarded  {status.discarded_tuples:,} {what}")
+        say(f"  discarded  {status.discarded_tuples:,} {_discarded_text(status)}")
     if status.exceptions:
         say(f"  exceptions {status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'")
     for culprit in status.culprits:

@@ -45,6 +45,16 @@ def losses_text(totals: control_pb2.TupleTotals) -> str:
     return f"about {count:,}" if count else UNKNOWN
 
 
+def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) -> str:
+    """That tuples are missing from the result of a topology, and where those given up are; empty: none are missing."""
+    lost = losses_text(totals)
+    if not lost:
+        return ""
+    where = f"; 'heron dead-letters {target} {name}' shows those given up" if totals.dead_letters else ""
+    did, lack = ("may have given", "may not be") if lost == UNKNOWN else ("gave", "are not")
+    return f"topology '{name}' {did} up tuples ({given_up_text(totals)}): its results {lack} complete{where}"
+
+
 def letters_estimated(totals: control_pb2.TupleTotals) -> bool:
     """Whether the number of dead letters is not exact: a tuple may come again, to another task, after a restore."""
     return bool(totals.restores and totals.dead_letters)
@@ -290,6 +300,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
             **picked(status.totals, "spouts_begun_again"),
             "begun_again": list(status.totals.begun_again),
         },
+        "losses": losses_text(status.totals) or None,
         "components": [row.as_json(rates) for row in rows],
         "backpressure": [
             picked(culprit, "instance_id", "component", "task_id", "peer", "stmgr_id", "queued_bytes", "since_s")

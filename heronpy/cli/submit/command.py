@@ -10,9 +10,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,7 +26,7 @@ from heronpy.cli.submit.foreground import stay
 from heronpy.cli.submit.loader import load
 from heronpy.cli.submit.model import Planned, Started
 from heronpy.cli.submit.program import understand
-from heronpy.cli.submit.waiting import until_running
+from heronpy.cli.submit.waiting import TopologyFailed, until_running
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -33,6 +34,9 @@ from heronpy.common.home import heron_home
 from heronpy.packing.requests import asks, sum_text
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tracker import place
+
+if TYPE_CHECKING:
+    from heronpy.cli.submit.watching import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,10 @@ def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
 def _wait(session: Session, planned: Planned, started: Started, options: SubmitOptions, begun_at: float) -> None:
     try:
         until_running(session, started, planned.tasks, options.timeout_s, begun_at, options.queue_timeout_s)
+    except TopologyFailed as failed:
+        if options.wait:
+            _say_tuples(failed.status)
+        raise
     except KeyboardInterrupt:
         name = planned.topology.name
         warn(f"interrupted: topology '{name}' had not started; removing it, so that nothing is left")
@@ -122,11 +130,12 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
     One that has failed is removed. Whatever else ends the waiting leaves it running, but for an interrupt that should
     kill.
     """
-    from heronpy.cli.submit.watching import TopologyFailed, watch_until_finished
+    from heronpy.cli.submit.watching import Watch
 
-    name = started.record.topology
+    name, watch = started.record.topology, Watch(session, started.record)
     try:
-        return watch_until_finished(session, started.record)
+        with _tuples_at_an_early_end(watch):
+            return watch.until_finished()
     except TopologyFailed:
         with uninterrupted():
             _take_down(session, started, Doing.FINISHING)
@@ -140,24 +149,35 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
         raise click.exceptions.Exit(exits.INTERRUPTED) from None
 
 
-def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply) -> None:
-    """The end of --wait: print the totals of tuples; a Failure when some are missing from the result."""
+@contextmanager
+def _tuples_at_an_early_end(watch: Watch) -> Iterator[None]:
+    """Print what became of the tuples so far when --wait ends with anything but the end of the topology."""
+    try:
+        yield
+    except BaseException:
+        # What must be done next does not depend on who reads this.
+        with uninterrupted(), suppress(OSError):
+            if watch.last is not None:
+                _say_tuples(watch.last)
+        raise
+
+
+def _say_tuples(last: control_pb2.StatusReply) -> None:
     say(f"  tuples: {summary.totals_text(last)}")
     twice = summary.counted_twice_text(last)
     if twice:
         warning(twice)
+
+
+def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply) -> None:
+    """The end of --wait: print the totals of tuples; a Failure when some are missing from the result."""
+    _say_tuples(last)
     lost = summary.losses_text(last.totals)
     if not lost:
         say(f"Topology '{name}' has finished and is removed")
         return
     say(f"Topology '{name}' FINISHED WITH LOSSES: {lost}; it is removed")
-    where = f"; 'heron dead-letters {session.target} {name}' shows those given up" if last.totals.dead_letters else ""
-    unsure = lost == summary.UNKNOWN
-    did, lack = ("may have given", "may not be") if unsure else ("gave", "are not")
-    raise exits.Failure(
-        f"topology '{name}' {did} up tuples ({summary.given_up_text(last.totals)}): its results {lack} complete{where}",
-        exits.LOSSES,
-    )
+    raise exits.Failure(summary.losses_sentence(session.target, name, last.totals), exits.LOSSES)
 
 
 @contextmanager

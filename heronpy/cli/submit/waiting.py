@@ -28,6 +28,14 @@ LEAST_S = 1.0
 CONTAINERS_LOOK_S = 1.0
 
 
+class TopologyFailed(exits.Failure):
+    """The topology is FAILED, as its last status says: nothing runs that could still start or finish."""
+
+    def __init__(self, text: str, status: control_pb2.StatusReply, report: str) -> None:
+        super().__init__(text, report=report)
+        self.status = status
+
+
 def exceptions_report(session: Session, name: str, status: control_pb2.StatusReply) -> str:
     """Tracebacks that explain a failure, as far as the topology master still has them."""
     report = failure_report(status)
@@ -40,7 +48,7 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
     return "\n\n".join(exception_text(item) for item in reply.exceptions[-EXCEPTIONS_SHOWN:]) or report
 
 
-def failure(session: Session, name: str, status: control_pb2.StatusReply) -> exits.Failure:
+def failure(session: Session, name: str, status: control_pb2.StatusReply) -> TopologyFailed:
     # Until the topology is FAILED its cause is what it waits for, and not why that will never come.
     cause = status.cause if status.lifecycle == control_pb2.LIFE_FAILED else ""
     if not cause and status.startup_exceptions:
@@ -49,7 +57,7 @@ def failure(session: Session, name: str, status: control_pb2.StatusReply) -> exi
         said = first.message.strip().splitlines()[:1]
         cause = f"{where} failed: {': '.join([first.type or 'an exception', *said])}"
     report = exceptions_report(session, name, status)
-    return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=report)
+    return TopologyFailed(f"topology '{name}' failed: {cause or 'see its logs'}", status, report)
 
 
 class Queue:

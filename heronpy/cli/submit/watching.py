@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from heronpy.cli import exits
 from heronpy.cli.look.top import LIVE_INTERVAL_S, live, samples
 from heronpy.cli.output import clean, say
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
-from heronpy.cli.submit.waiting import exceptions_report
+from heronpy.cli.submit.waiting import TopologyFailed, exceptions_report
 from heronpy.clusters.session import Session
 from heronpy.common.states import has_failed, lifecycle_name
 from heronpy.common.units import format_duration
@@ -19,41 +18,44 @@ from heronpy.proto import control_pb2, plan_pb2
 LINE_INTERVAL_S = 2.0
 
 
-class TopologyFailed(exits.Failure):
-    """The topology is FAILED: nothing runs that could still finish."""
+class Watch:
+    """Shows a bounded topology until it has finished."""
 
+    def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
+        self._session, self._record = session, record
+        #: The last status, however the watching ends; None when there was none.
+        self.last: control_pb2.StatusReply | None = None
 
-def watch_until_finished(session: Session, record: plan_pb2.ExecutionState) -> control_pb2.StatusReply:
-    """Show a bounded topology until it has finished; returns the last status.
+    def until_finished(self) -> control_pb2.StatusReply:
+        """Returns the last status.
 
-    TopologyFailed, with its exceptions, when it has failed; another Failure when it cannot be watched any longer, which
-    says nothing of the topology itself.
-    """
-    topology, terminal = record.topology, sys.stdout.isatty()
-    last: list[control_pb2.StatusReply] = []
+        TopologyFailed, with its exceptions, when it has failed; another Failure when it cannot be watched any longer,
+        which says nothing of the topology itself.
+        """
+        terminal = sys.stdout.isatty()
+        looks = self._looks(LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S)
+        if terminal:
+            live(self._session, looks)
+        else:
+            for status, rows in looks:
+                say(_line(status, rows))
+        assert self.last is not None
+        return self.last
 
-    def over(status: control_pb2.StatusReply) -> bool:
-        return has_failed(status) or lifecycle_name(status.lifecycle) == "FINISHED"
-
-    def until_end() -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
-        interval_s = LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S
-        for status, rows in samples(session, topology, interval_s, ended=over, topology_id=record.topology_id):
-            last[:] = [status]
+    def _looks(self, interval_s: float) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
+        session, topology, topology_id = self._session, self._record.topology, self._record.topology_id
+        for status, rows in samples(session, topology, interval_s, ended=_is_over, topology_id=topology_id):
+            self.last = status
             yield status, rows
             if has_failed(status):
-                raise TopologyFailed(
-                    f"topology '{topology}' failed: {status.cause or 'see its logs'}",
-                    report=exceptions_report(session, topology, status),
-                )
-            if over(status):
+                report = exceptions_report(session, topology, status)
+                raise TopologyFailed(f"topology '{topology}' failed: {status.cause or 'see its logs'}", status, report)
+            if _is_over(status):
                 return
 
-    if terminal:
-        live(session, until_end())
-    else:
-        for status, rows in until_end():
-            say(_line(status, rows))
-    return last[0]
+
+def _is_over(status: control_pb2.StatusReply) -> bool:
+    return has_failed(status) or lifecycle_name(status.lifecycle) == "FINISHED"
 
 
 def _line(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> str:
