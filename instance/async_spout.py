@@ -25,7 +25,8 @@ from heronpy.common.permits import Permits
 from heronpy.net.zsock import readable
 
 from .awake import Awake, WatchedSelector
-from .spout_loop import SpoutTask
+from .pending_limit import FULL, OPEN
+from .spout_loop import MORE_S, SpoutTask
 from .task import StopRequested, UserError
 from .time_use import BLOCKED, IDLE, WORKING
 
@@ -60,6 +61,8 @@ class AsyncSpoutTask(SpoutTask):
         self._calls_waiting = 0
         self._failure: BaseException | None = None
         self._ending = False
+        #: When the loop fell asleep, something was to be emitted, but may not.
+        self._held_up = False
         self._chunk = 1
         self._offered_at = 0.0
         self._moved: tuple[int, ...] = ()
@@ -195,16 +198,20 @@ class AsyncSpoutTask(SpoutTask):
         await self._end()
 
     def falls_asleep(self) -> None:
-        """No coroutine can go on."""
+        """No coroutine can go on: nobody adds to tuples that may be sent, although they may be those of a busy task."""
+        if not self._ending:
+            self._flush_due(time.monotonic())
         self.note_outgoing()
-        held = bool(self.link.outbox) or (self.active and self._permits.waiting > 0)
-        self.time_use.turn(BLOCKED if held else IDLE, time.monotonic_ns())
+        self._held_up = bool(self.link.outbox) or (self.active and self._permits.waiting > 0)
+        self.time_use.turn(BLOCKED if self._held_up else IDLE, time.monotonic_ns())
         self.progress.resting = True
 
     def wakes_up(self) -> None:
         """Coroutines go on. The loop turns, even when no turn of ours is due."""
         if self.progress.resting:
             self.progress.resting = False
+            if self._held_up:
+                self._sleeps.forget()  # it had something to do
             self.time_use.turn(WORKING, time.monotonic_ns())
         now = self.progress.turned_at = self.emitter.batches.now = time.monotonic()
         if now >= self.marks.due:
@@ -235,25 +242,17 @@ class AsyncSpoutTask(SpoutTask):
                 self._chunk = min(CHUNK_MAX, self._chunk * 2)
             elif took > CHUNK_LONG_S:
                 self._chunk = max(1, self._chunk // 2)
-        allowed = self._allowed()
-        if not allowed or now >= self._linger.due or self._run.done():
-            self._flush(now)
-            allowed = self._allowed()
-        self._permits.offer(allowed)
-        self._offered_at = now
-
-    def _allowed(self) -> int:
-        """How many more emits may be made now."""
-        if not self.active or self.held or self.clamped or self.link.blocked():
-            return 0
-        allowed = self._chunk
+        given = self._permits.given
         # A coroutine of `ack` or `fail` stands for its tuple until it is done, or emits itself.
         calls = max(0, len(self._calls) - self._calls_waiting)
-        if self.max_pending:
-            allowed = min(allowed, self.max_pending - self.pending.total - self.emitter.buffered() - calls)
-        elif calls:
-            allowed = min(allowed, self.settings.async_concurrency - calls)
-        return max(0, allowed - self._permits.given)
+        allowed = self.may_emit(given + calls)
+        if not (allowed or given) or self._run.done() or self._linger.over(now - MORE_S, self._sleeps.any):
+            self._flush(now)
+            allowed = self.may_emit(given + calls)
+        if calls and not self.max_pending:
+            allowed = min(allowed, self.settings.async_concurrency - calls - given)
+        self._permits.offer(max(0, min(allowed, self._chunk - given)))
+        self._offered_at = now
 
     def _look_for_end(self) -> None:
         """The input ends when `run` has returned and nothing can be emitted again."""
@@ -286,11 +285,15 @@ class AsyncSpoutTask(SpoutTask):
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
         rest_s = IDLE_WAIT_S
         if self.emitter.dirty():
-            rest_s = max(0.0, self._linger.due - now)
+            # What is due leaves when the loop falls asleep, see `falls_asleep`, and if it never does, then.
+            due = self._linger.due
+            rest_s = max(0.0, (due if due > now else self._linger.latest) - now)
         elif moved == self._moved:
             self.publish_progress(now, resting=True)
         else:
             self._moved, rest_s = moved, SETTLE_S
+        if self._resume_at not in (OPEN, FULL):
+            rest_s = min(rest_s, max(0.0, self._resume_at - now))
         return self._until_timer(rest_s, now)
 
     async def _end(self) -> None:

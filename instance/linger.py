@@ -40,4 +40,9 @@ class Linger:
 
     def over(self, now: float, slept: Callable[[], bool]) -> bool:
         """Whether a busy task is to send now; `slept`: whether it has slept since its last send."""
-        return now >= self.due and (now >= self.due + (PATIENCE - 1) * self._longest_s or slept())
+        return now >= self.due and (now >= self.latest or slept())
+
+    @property
+    def latest(self) -> float:
+        """The moment from which a busy task sends in any case."""
+        return self.due + (PATIENCE - 1) * self._longest_s

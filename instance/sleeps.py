@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resource import RUSAGE_THREAD, getrusage
+import resource
 
 
 class Sleeps:
@@ -15,8 +15,8 @@ class Sleeps:
 
     def forget(self) -> None:
         """Only what comes from now on counts."""
-        self._before = getrusage(RUSAGE_THREAD).ru_nvcsw
+        self._before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
     def any(self) -> bool:
         """Whether the thread has waited for anything since `forget`; losing its core to others is no sleep."""
-        return getrusage(RUSAGE_THREAD).ru_nvcsw != self._before
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw != self._before

@@ -9,6 +9,7 @@ says when it wants to be called again (`wait`, `wait_readable`, `busy`) is calle
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from typing import Any
 
@@ -47,6 +48,8 @@ BLOCKED_WAIT_S = 5.0
 MORE_S = 2e-4
 #: A shorter pause is not worth a report, nor to be ended by each completion.
 SHORT_PAUSE_S = 0.005
+#: Of the tuples that may be emitted, without `topology.max.spout.pending`.
+UNLIMITED = sys.maxsize
 
 
 def has_own(spout: object, method: str) -> bool:
@@ -311,7 +314,7 @@ class SpoutTask(Task):
                 self._flush_due(now)
                 self._idle(now, idle_since)
                 continue
-            calls = self._allowed_calls(chunk or SINGLE_CALLS)
+            calls = 0 if self.exhausted else min(chunk or SINGLE_CALLS, self.may_emit())
             if not calls:
                 self._flush(now)
                 self._rest(now)
@@ -407,17 +410,17 @@ class SpoutTask(Task):
         self._linger.sent(now)
         self._sleeps.forget()
 
-    def _allowed_calls(self, chunk: int) -> int:
-        """How many times next_tuple may be called now."""
-        if not self.active or self.held or self.clamped or self.exhausted or self.link.blocked():
+    def may_emit(self, beside: int = 0) -> int:
+        """How many tuples may be emitted now; `beside`: what counts as pending beside the tuples on their way."""
+        if not self.active or self.held or self.clamped or self.link.blocked():
             if self._resume_at != FULL:
                 self._resume_at = OPEN
             return 0
-        if self.max_pending:
-            batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered()
-            free, self._resume_at = room(self.max_pending, pending, batches.limit, self._resume_at, batches.now)
-            return min(chunk, free)
-        return chunk
+        if not self.max_pending:
+            return UNLIMITED
+        batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered() + beside
+        free, self._resume_at = room(self.max_pending, pending, batches.limit, self._resume_at, batches.now)
+        return free
 
     def call_user(self, calls: int) -> int:
         """Call next_tuple this many times, or fewer when the loop is interrupted; returns how often it did."""
@@ -469,7 +472,7 @@ class SpoutTask(Task):
             self._show_state()
         self.publish_progress(now, resting=True)
         pause = BLOCKED_WAIT_S
-        if self._resume_at:
+        if self._resume_at and not self.exhausted:
             pause = min(pause, max(0.0, self._resume_at - now))
         may_not = self.active and not self.exhausted  # though it may have something
         self.sleep(self._until_timer(pause, now), blocked=may_not or bool(self.link.outbox))

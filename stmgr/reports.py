@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 from heronpy.proto import control_pb2
@@ -23,6 +24,8 @@ COUNTED = (
     "__stmgr_lost_links",
     "__stmgr_damaged_links",
 )
+#: Links that are counted apart, and the label of all others.
+PEERS_MAX, OTHERS = 50, "others"
 COUNTER, GAUGE = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE
 
 
@@ -81,6 +84,17 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
     return status
 
 
+def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
+    """Name, frames and tuples sent of each link to another stream manager; those beyond `PEERS_MAX` together."""
+    # The numbers of containers only grow, so that a new one moves no other beyond the limit.
+    peers = sorted(switch.peers.items(), key=lambda item: (len(item[0]), item[0]))
+    for name, peer in peers[:PEERS_MAX]:
+        yield name, peer.link.total_frames, peer.link.total_tuples
+    rest = [peer.link for _, peer in peers[PEERS_MAX:]]
+    if rest:
+        yield OTHERS, sum(link.total_frames for link in rest), sum(link.total_tuples for link in rest)
+
+
 def metrics(
     machine: Control, switch: Switch, container: int, refused: dict[str, int], now: float
 ) -> control_pb2.MetricsReport:
@@ -107,6 +121,9 @@ def metrics(
     add("__bytes_to_stmgrs", sum(p.link.total_bytes for p in switch.peers.values()))
     add("__frames_to_workers", counts["frames_to_workers"] + sum(link.total_frames for link in workers))
     add("__frames_to_stmgrs", sum(p.link.total_frames for p in switch.peers.values()))
+    for peer, frames, tuples in _by_peer(switch):
+        add("__frames_to_stmgrs_by_peer", frames, peer)
+        add("__tuples_to_stmgrs_by_peer", tuples, peer)
     add("__ack_tuples_from_workers", counts["ack_tuples"])
     add("__fail_tuples_from_workers", counts["fail_tuples"])
     add("__ack_tuples_to_stmgrs_lost", counts["ack_tuples_lost"])

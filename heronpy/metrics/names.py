@@ -151,6 +151,8 @@ _STMGR = (
     Metric("__bytes_to_stmgrs", _C, "bytes", "", "Bytes sent to other stream managers."),
     Metric("__frames_to_workers", _C, "", "", "Frames with tuples sent to local tasks."),
     Metric("__frames_to_stmgrs", _C, "", "", "Frames with tuples sent to other stream managers."),
+    Metric("__frames_to_stmgrs_by_peer", _C, "", "peer", "Frames with tuples sent to one stream manager."),
+    Metric("__tuples_to_stmgrs_by_peer", _C, "", "peer", "Tuples sent to one stream manager."),
     Metric("__ack_tuples_from_workers", _C, "", "", "Acks received for the spouts of this container."),
     Metric("__fail_tuples_from_workers", _C, "", "", "Fails received for the spouts of this container."),
     Metric("__ack_tuples_to_stmgrs_lost", _C, "", "", "Acks whose stream manager was lost; their tuples time out."),

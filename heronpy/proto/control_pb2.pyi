@@ -162,7 +162,7 @@ class CheckpointsReply(_message.Message):
     def __init__(self, complete: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointRecord, _Mapping]]] = ..., pending: _Optional[int] = ..., pending_s: _Optional[float] = ..., pending_tasks: _Optional[int] = ..., completed: _Optional[int] = ..., aborted: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., last_failure: _Optional[str] = ..., last_restore: _Optional[str] = ..., last_restore_s: _Optional[float] = ..., regions: _Optional[_Iterable[_Union[_plan_pb2.RegionRecord, _Mapping]]] = ..., pending_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ComponentLoad(_message.Message):
-    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_p50_s", "end_to_end_p99_s", "execute_p50_s", "execute_p99_s", "executed", "failed", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "tasks", "up"]
+    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_p50_s", "end_to_end_p99_s", "execute_p50_s", "execute_p99_s", "executed", "failed", "frames", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "tasks", "tuples_per_frame", "up"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
     BUSIEST_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +179,7 @@ class ComponentLoad(_message.Message):
     EXECUTE_P50_S_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_P99_S_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
     FULLEST_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
     LARGEST_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +194,7 @@ class ComponentLoad(_message.Message):
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     SPOUT_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    TUPLES_PER_FRAME_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     acked: float
     blocked: float
@@ -210,6 +212,7 @@ class ComponentLoad(_message.Message):
     execute_p99_s: float
     executed: float
     failed: float
+    frames: float
     fullest: WorstTask
     idle: float
     largest: WorstTask
@@ -224,8 +227,9 @@ class ComponentLoad(_message.Message):
     restarts: int
     spout: bool
     tasks: int
+    tuples_per_frame: float
     up: int
-    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
+    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ..., frames: _Optional[float] = ..., tuples_per_frame: _Optional[float] = ...) -> None: ...
 
 class ContainersReply(_message.Message):
     __slots__ = ["containers", "engine_away", "killing", "refused"]

@@ -153,6 +153,11 @@ class Figures:
             value = getattr(rates, name)
             if value is not None:
                 setattr(load, name, value)
+        frames = rates.sent if part.spout else rates.taken
+        if frames is not None:
+            load.frames = frames[0]
+            if frames[0]:
+                load.tuples_per_frame = frames[1] / frames[0]
         _set_worst(load.busiest, rates.busiest)
         _set_worst(load.most_blocked, rates.most_blocked)
         _set_worst(load.largest, rates.largest)

@@ -28,8 +28,9 @@ _NS = 1e-9
 
 # Columns of a process: totals first, then the gauges.
 EMITTED, EXECUTED, ACKED, FAILED, BUSY, BLOCKED, IDLE, CPU, HELD, SPARK_DONE, SPARK_S = range(11)
-MEMORY, SPARK_WAITING, SPARK_LAG = range(11, 14)
-_TOTALS, _WIDTH = 11, 14
+SENT_FRAMES, SENT_TUPLES, TAKEN_FRAMES, TAKEN_TUPLES = range(11, 15)
+MEMORY, SPARK_WAITING, SPARK_LAG = range(15, 18)
+_TOTALS, _WIDTH = 15, 18
 _COLUMN = {
     "__emit-count": EMITTED,
     "__execute-count": EXECUTED,
@@ -43,6 +44,10 @@ _COLUMN = {
     "__time_spent_back_pressure_aggr": HELD,
     "spark-batches-committed": SPARK_DONE,
     "spark-seconds": SPARK_S,
+    "__gateway-sent-packets-count": SENT_FRAMES,
+    "__gateway-sent-tuples-count": SENT_TUPLES,
+    "__gateway-consumed-packets-count": TAKEN_FRAMES,
+    "__gateway-consumed-tuples-count": TAKEN_TUPLES,
     "__py-physical-memory-byte": MEMORY,
     "spark-batches-waiting": SPARK_WAITING,
     "spark-lag-seconds": SPARK_LAG,
@@ -104,6 +109,9 @@ class Rates:
     idle: float | None = None
     cpu: float | None = None
     memory: float | None = None
+    #: Frames with tuples per second, and the tuples in them: sent, and received and processed.
+    sent: tuple[float, float] | None = None
+    taken: tuple[float, float] | None = None
     busiest: Extreme | None = None
     most_blocked: Extreme | None = None
     largest: Extreme | None = None
@@ -295,6 +303,16 @@ def _more(sum_: float | None, value: float | None) -> float | None:
     return sum_ if value is None else value if sum_ is None else sum_ + value
 
 
+def _more_frames(
+    sum_: tuple[float, float] | None, latest: _Totals, mark: _Totals, over_s: float, frames: int, tuples: int
+) -> tuple[float, float] | None:
+    passed, carried = _grown(latest, mark, frames), _grown(latest, mark, tuples)
+    if passed is None or carried is None:
+        return sum_
+    before = sum_ or (0.0, 0.0)
+    return before[0] + passed / over_s, before[1] + carried / over_s
+
+
 def _larger(one: Extreme | None, value: float, report: control_pb2.MetricsReport) -> Extreme:
     return one if one is not None and one.value >= value else Extreme(value, report.task_id, report.container)
 
@@ -312,6 +330,8 @@ def _take_rates(rates: Rates, latest: _Totals, mark: _Totals, over_s: float, rep
             setattr(rates, name, _more(getattr(rates, name), grown / over_s))
     cpu = _grown(latest, mark, CPU)
     rates.cpu = _more(rates.cpu, None if cpu is None else cpu / over_s)
+    rates.sent = _more_frames(rates.sent, latest, mark, over_s, SENT_FRAMES, SENT_TUPLES)
+    rates.taken = _more_frames(rates.taken, latest, mark, over_s, TAKEN_FRAMES, TAKEN_TUPLES)
     shares = [_grown(latest, mark, column) for column in (BUSY, BLOCKED, IDLE)]
     whole = sum(share for share in shares if share is not None)
     if None not in shares and whole > 0:

@@ -15,6 +15,8 @@ from heronpy.views.quantiles import quantiles_s
 TASK_METRICS = (
     "__execute-count", "__emit-count", "__fail-count", "__execute-latency", "__next-tuple-latency", "__busy-time-ns",
     "__blocked-time-ns", "__idle-time-ns", "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs",
+    "__gateway-sent-packets-count", "__gateway-sent-tuples-count",
+    "__gateway-consumed-packets-count", "__gateway-consumed-tuples-count",
 )  # fmt: skip
 
 
@@ -67,6 +69,8 @@ def component_load(one: control_pb2.ComponentLoad) -> ComponentLoad:
         executed_per_s=_share(one, "executed"),
         acked_per_s=_share(one, "acked"),
         failed_per_s=_share(one, "failed"),
+        frames_per_s=_share(one, "frames"),
+        tuples_per_frame=_share(one, "tuples_per_frame"),
         busy=_share(one, "busy"),
         blocked=_share(one, "blocked"),
         idle=_share(one, "idle"),
@@ -145,10 +149,12 @@ def tasks_of(
     for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
         if component in (None, task.component):
             container = containers.get(task.instance_id, 0)
-            row = _task(task, reports.get(task.instance_id), processes.get(task.instance_id), metrics.interval_s)
+            report, is_spout = reports.get(task.instance_id), task.component in spouts
+            row = _task(task, report, processes.get(task.instance_id), metrics.interval_s)
             row.container, row.host = container, hosts.get(container)
             row.culprit = task.instance_id in guilty
-            row.pending = task.pending if task.component in spouts else None
+            row.pending = task.pending if is_spout else None
+            row.frames_per_s, row.tuples_per_frame = _frames(report, metrics.interval_s, is_spout)
             found.append(row)
     return Tasks(
         plan_version=plan_version,
@@ -186,6 +192,8 @@ def _task(
         emitted_per_s=rate("__emit-count"),
         executed_per_s=rate("__execute-count"),
         failed_per_s=rate("__fail-count"),
+        frames_per_s=None,
+        tuples_per_frame=None,
         busy=busy,
         blocked=blocked,
         idle=idle,
@@ -210,6 +218,13 @@ def _rates(samples: Sequence[control_pb2.Sample], over_s: float) -> Callable[[st
     for sample in samples:
         sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
     return lambda name: sums[name] / over_s if name in sums and over_s > 0 else None
+
+
+def _frames(report: control_pb2.MetricsReport | None, over_s: float, sent: bool) -> tuple[float | None, float | None]:
+    """Frames per second and tuples per frame, of those sent or of those processed."""
+    rate, way = _rates(report.samples if report is not None else (), over_s), "sent" if sent else "consumed"
+    frames, tuples = rate(f"__gateway-{way}-packets-count"), rate(f"__gateway-{way}-tuples-count")
+    return frames, tuples / frames if frames and tuples is not None else None
 
 
 def _shares(samples: Iterable[control_pb2.Sample]) -> tuple[float | None, float | None, float | None]:

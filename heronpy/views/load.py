@@ -18,6 +18,9 @@ class ComponentLoad(Struct, kw_only=True):
     executed_per_s: float | None
     acked_per_s: float | None
     failed_per_s: float | None
+    #: Frames with tuples that a spout sends or a bolt has processed, and how many tuples one carries.
+    frames_per_s: float | None
+    tuples_per_frame: float | None
     #: Shares of time of the mean task; the three sum to 1. Busy: in user code and the runtime's work for it; blocked:
     #: waiting for room in a full queue behind it; idle: waiting for input.
     busy: float | None
@@ -123,6 +126,9 @@ class TaskLoad(Struct, kw_only=True):
     emitted_per_s: float | None
     executed_per_s: float | None
     failed_per_s: float | None
+    #: As of its component.
+    frames_per_s: float | None
+    tuples_per_frame: float | None
     busy: float | None
     blocked: float | None
     idle: float | None

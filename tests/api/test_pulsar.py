@@ -34,6 +34,7 @@ class FakePulsar(SimpleNamespace):
         return self
 
     def receive(self, timeout_millis: int) -> Any:
+        assert timeout_millis == 0, "what was emitted before must not wait for the next message"
         if not self.messages:
             raise self.Timeout
         number, data = self.messages.pop(0)
@@ -74,6 +75,29 @@ def test_pulsar_spout(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (fake.acked, fake.nacked) == ([0], [1])
     made.close()
     assert fake.closed
+
+
+def test_an_empty_queue_is_looked_at_after_pauses_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
+
+    fake = FakePulsar([b"x"])
+    monkeypatch.setitem(__import__("sys").modules, "pulsar", fake)
+    context, delegate = Context(), Delegate()
+    context.get_topology_name = lambda: "top"  # type: ignore[attr-defined]
+    made = PulsarSpout(delegate)
+    config = {"PULSAR_SERVICE_URL": "pulsar://h", "PULSAR_TOPIC": "t", "PULSAR_RECEIVE_TIMEOUT_MS": 5}
+    made.initialize(config, context)
+    made.next_tuple()
+    assert delegate.emitted == [["x"]] and not delegate.waits
+    for _ in range(5):
+        made.next_tuple()
+    assert delegate.waits == [0.001, 0.002, 0.004, 0.005, 0.005]
+    fake.messages.append((1, b"y"))
+    made.next_tuple()
+    made.next_tuple()
+    assert delegate.waits[5:] == [0.001]
+    with pytest.raises(ValueError, match="PULSAR_RECEIVE_TIMEOUT_MS must be 0 or more, given: -1"):
+        PulsarSpout(Delegate()).initialize({**config, "PULSAR_RECEIVE_TIMEOUT_MS": -1}, context)
 
 
 def test_pulsar_errors_and_streamlet(monkeypatch: pytest.MonkeyPatch) -> None:

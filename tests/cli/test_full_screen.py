@@ -28,7 +28,7 @@ def task_of(component: str, number: int, busy: float | None = None, **more: obje
     }  # fmt: skip
     numbers = dict.fromkeys(
         ("emitted_per_s", "executed_per_s", "failed_per_s", "blocked", "idle", "queue_tuples", "queue_bytes", "pending",
-         "latency_p50_s", "latency_p99_s", "cpu", "memory_bytes")
+         "latency_p50_s", "latency_p99_s", "cpu", "memory_bytes", "frames_per_s", "tuples_per_frame")
     )  # fmt: skip
     return TaskLoad(
         task_id=number, instance_id=instance_id(1, component, number), component=component, container=1, busy=busy,
@@ -213,6 +213,21 @@ def test_wide_terminals_show_more_columns() -> None:
         next(line for line in texts(View(), figures(), width) if line.startswith("  name")) for width in (80, 200)
     )
     assert {"memory", "pend", "rst"} <= set(wide.split()) and "memory" not in narrow
+
+
+def test_frames_and_what_they_carry_are_shown_of_components_and_tasks() -> None:
+    data = figures()
+    assert data.load is not None and data.tasks is not None
+    for row in (data.load.components[1], *data.tasks.tasks[2:4]):
+        row.frames_per_s, row.tuples_per_frame = 987.0, 5.25
+    for view in (View(), View(level=Level.TASKS)):
+        shown = texts(view, data, 160)
+        head = next(line for line in shown if line.startswith("  name"))
+        row_ = next(line for line in shown if line[2:].startswith("count"))
+        for title, cell in (("frm/s", "987"), ("t/frm", "5.2")):
+            end = head.index(title) + len(title)
+            assert row_[:end].endswith(" " + cell), title
+        assert next(line for line in shown if line[2:].startswith("store")).count(" - ") > 2
 
 
 def test_enter_goes_from_the_component_to_its_task_and_esc_back() -> None:

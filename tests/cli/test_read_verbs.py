@@ -90,6 +90,26 @@ def test_plans_in_every_form(heron: Heron, wordy: FakeTopology, which: str) -> N
         assert shown["stmgrs"]["stmgr-1"]["pid"] == 11
 
 
+def test_metrics_show_the_links_between_stream_managers(heron: Heron, wordy: FakeTopology) -> None:
+    reply = control_pb2.MetricsReply(interval_s=10.0)
+    task = reply.reports.add(process="container_1_word_1", component="word")
+    task.samples.add(name="__emit-count", label="default", type=control_pb2.Sample.COUNTER, value=30)
+    for frames, tuples, peer in ((200, 3100, "stmgr-2"), (0, 0, "stmgr-3")):
+        report = next((one for one in reply.reports if one.process == "stmgr-1"), None) or reply.reports.add(
+            process="stmgr-1"
+        )
+        for name, value in (("frames", frames), ("tuples", tuples)):
+            report.samples.add(
+                name=f"__{name}_to_stmgrs_by_peer", label=peer, type=control_pb2.Sample.COUNTER, value=value
+            )
+    wordy.answers["get_metrics"] = reply
+    shown = heron("metrics", "local", "wordy", "--interval", "10s").out
+    row = next(line for line in shown.splitlines() if "stmgr-1 to stmgr-2" in line)
+    assert row.replace("│", " ").split()[-4:] == ["200", "20", "3,100", "15.5"]
+    assert "stmgr-3" not in shown, "nothing passes there"
+    assert "frames/s" not in heron("metrics", "local", "wordy").out.partition("Between stream managers")[2]
+
+
 def test_metrics_are_summed_by_component(heron: Heron, wordy: FakeTopology) -> None:
     reply = control_pb2.MetricsReply()
     for task in (2, 3):

@@ -19,8 +19,11 @@ from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
+from instance import pending_limit
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
+from instance.linger import BURST, PATIENCE
 from instance.marks import Marks
+from instance.sleeps import Sleeps
 from instance.time_use import BLOCKED, IDLE, Doing, TimeUse
 from tests.instance.harness import TaskHarness, closing
 from tests.support.waiting import eventually
@@ -66,12 +69,18 @@ class Sink(Bolt):
 class Harness(TaskHarness):
     """A task of an asynchronous spout."""
 
-    def __init__(self, kind: type = Source, reliability: str = "ATMOST_ONCE", **config: Any) -> None:
+    def __init__(
+        self,
+        kind: type = Source,
+        reliability: str = "ATMOST_ONCE",
+        settings: InstanceSettings = SETTINGS,
+        **config: Any,
+    ) -> None:
         made = TopologyBuilder("test")
         source = made.add_spout("src", kind, par=1)
         made.add_bolt("sink", Sink, par=1, inputs={source: Grouping.SHUFFLE})
         made.set_config({api_constants.TOPOLOGY_RELIABILITY_MODE: reliability, **config})
-        super().__init__(AsyncSpoutTask, made, "src", SETTINGS)
+        super().__init__(AsyncSpoutTask, made, "src", settings)
         self.emit = self.user.emit
         self.come(Frame(kind=CREDIT, granted_bytes=1 << 30))
 
@@ -201,6 +210,70 @@ def test_max_spout_pending_holds(harnesses: Callable[..., Harness]) -> None:
             emit.cancel()
 
     h.run(script)
+
+
+def test_at_the_limit_it_goes_on_with_enough_tuples_for_a_frame(
+    harnesses: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bolt that acks a few at a time must not make it send a few at a time for ever."""
+    monkeypatch.setattr(pending_limit, "WAIT_MAX_S", 60.0)
+    limit, acked_at_once = 100, 3
+    patient = replace(SETTINGS, linger_max_us=100_000.0)
+    h = harnesses(reliability="ATLEAST_ONCE", settings=patient, **{"topology.max.spout.pending": limit})
+
+    async def source() -> None:
+        n = 0
+        while True:
+            n += 1
+            await h.emit([n], tup_id=n)
+
+    async def script() -> None:
+        emitting = asyncio.ensure_future(source())
+        await eventually(lambda: h.task.pending.total == limit)
+        first, acked = len(h.frames), 0
+        base = h.frames[0].root_base
+        while acked < 5 * limit:
+            complete(h, base + acked, acked_at_once)
+            acked += acked_at_once
+            await eventually(lambda: h.task.progress.acked == acked)  # noqa: B023
+            await others()
+        emitting.cancel()
+        assert len(h.frames) > first
+        assert min(frame.count for frame in h.frames[first:]) >= limit // 4
+
+    h.run(script)
+
+
+def test_with_room_for_less_it_goes_on_after_a_moment(harnesses: Callable[..., Harness]) -> None:
+    """A bolt may hold back its tuples until more of them arrive."""
+    h = harnesses(reliability="ATLEAST_ONCE", **{"topology.max.spout.pending": 100})
+
+    async def script() -> None:
+        emits = [asyncio.ensure_future(h.emit([n], tup_id=n)) for n in range(101)]
+        await eventually(lambda: h.task.pending.total == 100)
+        complete(h, h.frames[0].root_base, 1)
+        await asyncio.gather(*emits)
+
+    h.run(script)
+
+
+def test_a_saturated_spout_sends_more_rarely(
+    harnesses: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest_s, least_s = 0.001, 0.1
+    h = harnesses(settings=replace(SETTINGS, linger_max_us=longest_s * 1e6, batch_tuples=100_000))
+    took: list[float] = []
+
+    async def script() -> None:
+        began = time.monotonic()
+        while time.monotonic() < began + least_s:
+            await h.emit([1])
+        took.append(time.monotonic() - began)
+        took.append(len(h.frames))
+
+    monkeypatch.setattr(Sleeps, "any", lambda sleeps: False)
+    h.run(script)
+    assert took[1] <= took[0] / (PATIENCE * longest_s) + BURST + 1
 
 
 def test_a_coroutine_of_ack_counts_as_pending(harnesses: Callable[..., Harness]) -> None:

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from heronpy.cli.main import main
+from heronpy.cli.measure import load_test
 from heronpy.common.errors import ConfigError
-from heronpy.loadtest import measure, page, rates, results, steps, system_calls, tables
+from heronpy.loadtest import measure, page, profiles, rates, results, steps, system_calls, tables
 from heronpy.loadtest.frames import Frames, frames_of
 from heronpy.loadtest.processes import Seen, Tree
 from heronpy.loadtest.system_calls import Counted, Counter
@@ -27,6 +29,19 @@ STATUS = "Name:\tpython\nThreads:\t3\nvoluntary_ctxt_switches:\t{}\nnonvoluntary
 def test_rates_are_a_list_in_its_order() -> None:
     assert steps.rates_of("100, 5_000,max") == (100.0, 5000.0, 0.0)
     assert steps.rates_of("0.5") == (0.5,)
+
+
+def test_every_mode_is_measured_unless_some_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(where: object, rates_: object, modes: tuple[str, ...], *more: object) -> None:
+        asked.append(modes)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(load_test, "run_rates", run)
+    for words in ((), ("--mode", "EFFECTIVELY_ONCE")):
+        assert main(["load-test", "rates", *words, "--out", str(tmp_path)]) == 2
+    assert asked == [profiles.MODES, ("EFFECTIVELY_ONCE",)]
 
 
 @pytest.mark.parametrize(

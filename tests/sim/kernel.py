@@ -288,6 +288,8 @@ class Thread:
         self._token = 0
         self._waits = self._deaf = False
         self.done = False
+        #: How often it has waited; computing is no wait.
+        self.waits = 0
         #: Threads that wait for the end of this one.
         self.joiners: list[Thread] = []
         self._greenlet = greenlet(self._main, parent=process.world.hub)
@@ -326,6 +328,7 @@ class Thread:
         """Wait until woken or the time is over."""
         self._check()
         self._token += 1
+        self.waits += 1
         self._waits = True
         if timeout_s is not None:
             self.process.later(max(timeout_s, 0.0) + self.process.step_s(), self._expire, self._token)

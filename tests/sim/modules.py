@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import resource
 import select
 import signal
 import sys
@@ -30,9 +31,9 @@ ROOMS = ("heronpy", "stmgr", "instance")
 
 
 class Stand:
-    """Has what it defines, and all else of a real module."""
+    """Has what it defines, and all else of the real thing."""
 
-    real: ModuleType
+    real: Any
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
@@ -120,6 +121,25 @@ class Select(Stand):
         things = {id(process.fds[fd]): fd for fd in fds}
         ready = wait_readable([process.fds[fd] for fd in fds], timeout_s)
         return [things[id(thing)] for thing in ready], [], []
+
+
+class Usage(Stand):
+    """What getrusage says of this process, with another number of voluntary context switches."""
+
+    def __init__(self, real: Any, waits: int) -> None:
+        self.real = real
+        self.ru_nvcsw = waits
+
+
+class Resource(Stand):
+    """A simulated thread has slept where it waited in virtual time; what the real one does is chance."""
+
+    real = resource
+
+    @staticmethod
+    def getrusage(who: int) -> Any:
+        usage, thread = resource.getrusage(who), Thread.current()
+        return Usage(usage, 0 if thread is None else thread.waits) if who == resource.RUSAGE_THREAD else usage
 
 
 class SimThread:
@@ -246,6 +266,7 @@ _OF_TASKS: dict[ModuleType, Any] = {
     select: Select(),
     threading: Threading(),
     signal: Signal(),
+    resource: Resource(),
     gc: Gc(),
     __import__("faulthandler"): Quiet(),
 }

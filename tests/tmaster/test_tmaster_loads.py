@@ -25,6 +25,7 @@ def report(
         process=f"{component}-{task}", task_id=task, component=component, epoch=epoch, container=container
     )
     names = {"busy": "__busy-time-ns", "blocked": "__blocked-time-ns", "idle": "__idle-time-ns",
+             "sent": "__gateway-sent-packets-count", "carried": "__gateway-sent-tuples-count",
              "emitted": "__emit-count", "cpu": "__py-user-cpu-time-secs", "memory": "__py-physical-memory-byte"}  # fmt: skip
     for name, value in totals.items():
         kind, _, label = name.partition("_")
@@ -56,6 +57,16 @@ def test_a_rate_is_growth_over_the_last_seconds() -> None:
     assert rates.executed == pytest.approx(100.0)
     assert rates.edges == {("src", "default"): pytest.approx(100.0)}
     assert rates.emitted is None and rates.busy is None and rates.execute is None, "not reported is not 0"
+
+
+def test_frames_are_summed_over_tasks_and_a_restart_takes_none_away() -> None:
+    loads = Loads()
+    for second in range(9):
+        for task in (1, 2):
+            epoch, since = (1, second) if second < 5 else (2, second - 4)
+            loads.take(report(task, "src", epoch, sent=100.0 * since, carried=700.0 * since), float(second))
+    rates = loads.recent(8.0).components["src"]
+    assert rates.sent == pytest.approx((200.0, 1400.0)) and rates.taken is None
 
 
 def test_samples_in_another_order_are_found() -> None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from heronpy.cli.look.combined import Combined
-from heronpy.cli.look.metrics_short import COLUMNS, figures
+from heronpy.cli.look.metrics_short import COLUMNS, figures, links
 from heronpy.cli.look.silent_tasks import add_zeros
 from heronpy.cli.output import clean, console, print_json, print_table, say, table
 from heronpy.clusters.session import Session
@@ -18,6 +18,8 @@ from heronpy.proto import control_pb2
 QUANTILES = (0.5, 0.99)
 #: Columns that the short table needs; on a narrower terminal it is drawn tight.
 WIDE = 140
+#: Rows of the table of links.
+LINKS_SHOWN = 10
 
 
 def show_metrics(
@@ -86,6 +88,7 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
         if screen.width < WIDE:
             short.padding = (0, 0, 0, 0)
         screen.print(short)
+        _show_links(reply, bool(over))
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
         if end_to_end := _end_to_end(reply):
             say(end_to_end)
@@ -98,6 +101,27 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
             say(least)
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)
+
+
+def _show_links(reply: control_pb2.MetricsReply, rates: bool) -> None:
+    """Print what passes between stream managers; nothing when all tasks are in one container."""
+    found = links(reply.reports)
+    if not found:
+        return
+    over_s = reply.interval_s if rates else 0.0
+    columns = ("link", "frames", *(("frames/s",) if over_s else ()), "tuples", "tuples/frame")
+    cells = [
+        (
+            f"{link.sender} to {link.receiver}",
+            _whole(link.frames),
+            *((f"{link.frames / over_s:,.0f}",) if over_s else ()),
+            _whole(link.tuples),
+            f"{link.tuples / link.frames:,.1f}",
+        )
+        for link in found[:LINKS_SHOWN]
+    ]
+    more = f", the {LINKS_SHOWN} busiest of {len(found)}" if len(found) > LINKS_SHOWN else ""
+    print_table(columns, cells, f"Between stream managers{more}", right=columns[1:])
 
 
 def _at_least(reply: control_pb2.MetricsReply) -> str:

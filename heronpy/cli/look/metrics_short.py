@@ -77,6 +77,28 @@ class Figures:
         return next((self.latencies[name] for name in _LATENCIES if name in self.latencies), [])
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What one stream manager has sent to another."""
+
+    sender: str
+    receiver: str
+    frames: float
+    tuples: float
+
+
+def links(reports: Iterable[control_pb2.MetricsReport]) -> list[Link]:
+    """The links between stream managers over which tuples have passed, those with the most frames first."""
+    found = []
+    for report in reports:
+        frames, tuples = (
+            {sample.label: sample.value for sample in report.samples if sample.name == name}
+            for name in ("__frames_to_stmgrs_by_peer", "__tuples_to_stmgrs_by_peer")
+        )
+        found += [Link(report.process, peer, count, tuples.get(peer, 0.0)) for peer, count in frames.items() if count]
+    return sorted(found, key=lambda link: (-link.frames, link.sender, link.receiver))
+
+
 def figures(reports: Iterable[control_pb2.MetricsReport], by_instance: bool) -> list[Figures]:
     """A row per component, or per task; processes that run no user code have none."""
     rows: dict[str, Figures] = {}

@@ -142,7 +142,7 @@ def costs_command(**flags: Any) -> int:
     "modes",
     type=click.Choice(profiles.MODES),
     multiple=True,
-    default=profiles.MODES[:2],
+    default=profiles.MODES,
     show_default=True,
     help="Guarantee; repeatable.",
 )
@@ -150,7 +150,7 @@ def costs_command(**flags: Any) -> int:
     "--seconds",
     "step_s",
     type=click.FloatRange(min=1),
-    default=4.0,
+    default=3.0,
     show_default=True,
     metavar="S",
     help="Seconds to measure at each rate.",

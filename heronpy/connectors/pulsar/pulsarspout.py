@@ -4,6 +4,9 @@ All tasks share one failover subscription named after the topology. Under ATLEAS
 acknowledged when its tuple is fully processed and negatively acknowledged when it fails, so that
 Pulsar sends it again; in the other modes it is acknowledged once it is emitted. Needs the package
 `pulsar-client`.
+
+The client's queue is never waited for in `receive`: what was emitted before would stay unsent meanwhile. While it is
+empty the spout looks at it after a millisecond, then after twice as long, up to PULSAR_RECEIVE_TIMEOUT_MS.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import FatalError
 from heronpy.streamlet.context import OUTPUT_STREAM
 from heronpy.streamlet.operators import OUTPUT_FIELD
+
+#: The first pause of a spout that has found no message.
+FIRST_PAUSE_S = 0.001
 
 
 class PulsarSpout(Spout):
@@ -53,7 +59,11 @@ class PulsarSpout(Spout):
         self._tracked = (
             config.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == api_constants.TopologyReliabilityMode.ATLEAST_ONCE
         )
-        self._timeout_ms = int(config.get(PulsarSpout.receiveTimeoutMs, 10))
+        timeout_ms = int(config.get(PulsarSpout.receiveTimeoutMs, 10))
+        if timeout_ms < 0:
+            raise ValueError(f"{PulsarSpout.receiveTimeoutMs} must be 0 or more, given: {timeout_ms}")
+        self._longest_s = max(FIRST_PAUSE_S, timeout_ms / 1000)
+        self._pause_s = FIRST_PAUSE_S
         self._pulsar = _client_library()
         url, topic = str(config[PulsarSpout.serviceUrl]), str(config[PulsarSpout.topicName])
         self.client = self._pulsar.Client(url)
@@ -69,11 +79,14 @@ class PulsarSpout(Spout):
         self.logger.info("subscribed to Pulsar topic %s at %s", topic, url)
 
     def next_tuple(self) -> None:
-        """Emits the next message, if one comes within the receive timeout."""
+        """Emits the next message, if one has come."""
         try:
-            message = self.consumer.receive(timeout_millis=self._timeout_ms)
+            message = self.consumer.receive(timeout_millis=0)
         except self._pulsar.Timeout:
+            self.wait(self._pause_s)
+            self._pause_s = min(self._longest_s, 2 * self._pause_s)
             return
+        self._pause_s = FIRST_PAUSE_S
         message_id = message.message_id()
         values = self._decode(message.data())
         if self._tracked:

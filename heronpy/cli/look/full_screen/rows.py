@@ -45,6 +45,11 @@ def rate(per_s: float | None) -> str:
     return f"{per_s:.1f}" if per_s is not None and 0 < per_s < 9.95 else short(per_s)
 
 
+def part(ratio: float | None) -> str:
+    """A ratio that is often close to 1, so with a digit after the point where it is small."""
+    return f"{ratio:.1f}" if ratio is not None and ratio < 99.95 else short(ratio)
+
+
 def share(part: float | None) -> str:
     """`98%`; "-" if it is unknown."""
     return "-" if part is None else f"{part * 100:.0f}%"
@@ -92,6 +97,8 @@ COMPONENTS: tuple[Column[ComponentLoad], ...] = (
     Column("blocked", "blkd", 4, lambda row: row.blocked_max, lambda row: share(row.blocked_max)),
     Column("cpu", "cpu", 5, lambda row: row.cpu, lambda row: cores(row.cpu)),
     Column("failed", "fail/s", 6, lambda row: row.failed_per_s, lambda row: rate(row.failed_per_s)),
+    Column("frames", "frm/s", 6, lambda row: row.frames_per_s, lambda row: rate(row.frames_per_s)),
+    Column("per frame", "t/frm", 5, lambda row: row.tuples_per_frame, lambda row: part(row.tuples_per_frame)),
     Column("restarts", "rst", 3, lambda row: row.restarts, lambda row: number(row.restarts)),
     Column("memory", "memory", 7, lambda row: row.memory_bytes, lambda row: size(row.memory_bytes)),
     Column("pending", "pend", 6, lambda row: row.pending, lambda row: short(row.pending) if _spout(row) else ""),
@@ -105,6 +112,8 @@ TASKS: tuple[Column[TaskLoad], ...] = (
     Column("state", "state", 9, lambda row: row.state, lambda row: row.state if row.up else row.state + "!"),
     Column("blocked", "blkd", 4, lambda row: row.blocked, lambda row: share(row.blocked)),
     Column("cpu", "cpu", 5, lambda row: row.cpu, lambda row: cores(row.cpu)),
+    Column("frames", "frm/s", 6, lambda row: row.frames_per_s, lambda row: rate(row.frames_per_s)),
+    Column("per frame", "t/frm", 5, lambda row: row.tuples_per_frame, lambda row: part(row.tuples_per_frame)),
     Column("restarts", "rst", 3, lambda row: row.restarts, lambda row: number(row.restarts)),
     Column("memory", "memory", 7, lambda row: row.memory_bytes, lambda row: size(row.memory_bytes)),
     Column("container", "ctr", 4, lambda row: row.container, lambda row: str(row.container)),

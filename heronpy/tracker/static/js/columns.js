@@ -50,6 +50,8 @@ export const componentColumns = (place) => [
   figure('memory', 'memory_bytes', bytes),
   figure('restarts', 'restarts', some),
   figure('failed', 'failed_per_s', rate),
+  figure('frames', 'frames_per_s', rate, 'with tuples: that a spout sends, or a bolt has processed'),
+  figure('per frame', 'tuples_per_frame', count, 'tuples in a frame'),
   figure('given up', 'dead_letters', some, 'dead letters since submit'),
   figure('lost', 'lost', some),
 ];
@@ -80,6 +82,8 @@ export const taskColumns = (place) => [
   figure('p50', 'latency_p50_s', latency),
   figure('p99', 'latency_p99_s', latency),
   figure('CPU', 'cpu', count),
+  figure('frames', 'frames_per_s', rate, 'with tuples: that a spout sends, or a bolt has processed'),
+  figure('per frame', 'tuples_per_frame', count, 'tuples in a frame'),
   figure('memory', 'memory_bytes', bytes),
   figure('restarts', 'restarts', some),
   plain('last exit', 'exit_reason', text),

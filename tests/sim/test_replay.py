@@ -1,0 +1,67 @@
+"""A seed replays whatever the real machine does meanwhile: how often its thread has slept is not for the simulation."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.proto import control_pb2
+from tests.sim.kernel import spend
+from tests.sim.run import cluster_of
+from tests.sim.workload import Program
+
+
+class Source(Spout):
+    """Always has something; a call takes a moment."""
+
+    outputs = ["n"]
+
+    def next_tuple(self) -> None:
+        spend(0.0003)
+        self.emit([1])
+
+
+class Slow(Bolt):
+    """Is always behind."""
+
+    outputs = ["n"]
+
+    def process(self, tup: Any) -> None:
+        spend(0.0004)
+        self.emit(tup.values)
+
+
+class Sink(Bolt):
+    def process(self, tup: Any) -> None: ...
+
+
+def trace_of_saturated_tasks() -> str:
+    made = TopologyBuilder("sim")
+    source = made.add_spout("source", Source, par=1)
+    slow = made.add_bolt("slow", Slow, par=1, inputs={source: Grouping.SHUFFLE})
+    made.add_bolt("sink", Sink, par=1, inputs={slow: Grouping.SHUFFLE})
+    with cluster_of(0, Program(made, None)) as (cluster, _):
+        cluster.until(control_pb2.LIFE_RUNNING)
+        begun = cluster.world.now
+        cluster.run(lambda: cluster.world.now >= begun + 0.5)
+        return cluster.world.trace.digest()
+
+
+def test_saturated_tasks_replay_bit_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = []
+    for switches in (itertools.repeat(0), itertools.count()):
+
+        def usage(who: int, switches: Any = switches) -> Any:
+            return SimpleNamespace(ru_nvcsw=next(switches), ru_utime=0.0, ru_stime=0.0, ru_maxrss=0)
+
+        monkeypatch.setattr(resource, "getrusage", usage)
+        traces.append(trace_of_saturated_tasks())
+    assert traces[0] == traces[1]
