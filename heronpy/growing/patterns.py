@@ -7,7 +7,7 @@ file is its path below the root, which is the same wherever the root is mounted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import translate
 from typing import NamedTuple
 
@@ -52,6 +52,39 @@ def matcher(part: str) -> Callable[[str], bool]:
     """What says whether a name matches a part; as in a shell, a hidden name only where the part begins with a dot."""
     found, shows_hidden = re.compile(translate(part)).match, part.startswith(".")
     return lambda name: found(name) is not None and (shows_hidden or not name.startswith("."))
+
+
+def may_match_below(pattern: Pattern, folder: str, beginnings: Sequence[str]) -> bool:
+    """Whether a pattern could match a file in a folder below `folder`, at any depth; the name of the first folder on
+    the way begins with one of `beginnings`. Never False for one that can."""
+    parts = [*(part for part in pattern.root.split("/") if part), *pattern.parts]
+    last = len(parts) - 1
+    at = _without(parts, {0})
+    for name in (part for part in folder.split("/") if part):
+        ahead = {index for index in at if parts[index] == ANY_FOLDERS}
+        ahead |= {index + 1 for index in at if index < last and _takes(parts[index], name)}
+        at = _without(parts, ahead)
+    return any(parts[index] == ANY_FOLDERS or (index < last and _may_begin(parts[index], beginnings)) for index in at)
+
+
+def _without(parts: Sequence[str], at: set[int]) -> set[int]:
+    """The places, and those that are reached when `**` stands for no folder."""
+    found = set(at)
+    for index, part in enumerate(parts):
+        if index in found and part == ANY_FOLDERS:
+            found.add(index + 1)
+    return found
+
+
+def _takes(part: str, name: str) -> bool:
+    return part != ANY_FOLDERS and (matcher(part)(name) if is_wild(part) else part == name)
+
+
+def _may_begin(part: str, beginnings: Sequence[str]) -> bool:
+    """Whether a part could match a name with one of these beginnings."""
+    wild = _WILD.search(part)
+    fixed = part[: wild.start()] if wild else part
+    return any(fixed.startswith(one) or (wild is not None and one.startswith(fixed)) for one in beginnings)
 
 
 def join(folder: str, name: str) -> str:

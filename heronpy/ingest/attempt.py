@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from heronpy.common.errors import HeronError
 from heronpy.ingest.ledger.requests import Commit, Line, Work
 from heronpy.ingest.options import Rows, UnitOptions
 from heronpy.ingest.outputs.base import Writer
@@ -50,44 +51,55 @@ class Attempt:
     def go_on(self, until: float) -> Commit | None:
         """Work until that time (monotonic) or the end; then the commit to ask for.
 
-        RowError, MovedError, OSError of the disk of the table.
+        RowError, MovedError; OSError of the disk of the table, which nothing that the function raises is taken for.
         """
-        try:
-            if self._writer is None:
-                self._stage = self._stages.make(self.work.generation, self.work.unit, self.work.attempt)
-                self._writer = self._output.open(self._stage, self._lineage(()).to_json())
-                self._rows = iter(rows_of(self._rows_of(self._unit)))
-            assert self._rows is not None
-            while True:
-                began = time.monotonic()
-                rows = list(islice(self._rows, self._many))
-                try:
-                    if not rows:
-                        return self._finish(self._writer)
-                    self._count += self._writer.write(rows[0]) if self._exact else self._writer.write_many(rows)
-                except (OSError, MovedError, MemoryError):
-                    raise
-                except Exception:
-                    if self._exact:
-                        raise
-                    self._begin_anew()
-                    return None
-                now = time.monotonic()
-                if not self._exact:
-                    self._many = _next_many(self._many, now - began)
-                if now >= until:
-                    return None
-        except (MovedError, MemoryError):
-            raise
-        except OSError as error:
-            if self._is_ours(error):
+        if self._writer is None:
+            self._stage = self._stages.make(self.work.generation, self.work.unit, self.work.attempt)
+            self._writer = self._opened(self._stage)
+        while True:
+            began = time.monotonic()
+            rows = self._taken()
+            try:
+                if not rows:
+                    return self._finish(self._writer)
+                self._count += self._writer.write(rows[0]) if self._exact else self._writer.write_many(rows)
+            except (OSError, MovedError, MemoryError):
                 raise
-            raise RowError(self._unit.suspect) from error
+            except Exception as error:
+                if self._exact:
+                    # What is many rows was made of many lines.
+                    of_many = bool(rows) and getattr(rows[0], "num_rows", 1) != 1
+                    raise RowError(None if of_many else self._unit.suspect) from error
+                self._begin_anew()
+                return None
+            now = time.monotonic()
+            if not self._exact:
+                self._many = _next_many(self._many, now - began)
+            if now >= until:
+                return None
+
+    def _opened(self, stage: Path) -> Writer:
+        try:
+            return self._output.open(stage, self._lineage(()).to_json())
+        except (OSError, MemoryError):
+            raise
         except Exception as error:
-            raise RowError(self._unit.suspect) from error
+            raise RowError(None) from error
+
+    def _taken(self) -> list[object]:
+        """The next rows of the function; none behind the last one."""
+        try:
+            if self._rows is None:
+                self._rows = iter(rows_of(self._rows_of(self._unit)))
+            return list(islice(self._rows, self._many))
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise row_error(self._unit, error) from error
 
     def discard(self) -> None:
         """It does not count: remove what it has staged."""
+        self._unit.close()
         if self._writer is not None:
             try:
                 self._writer.discard()
@@ -124,11 +136,6 @@ class Attempt:
         work = self.work
         return Lineage(self._options.pipeline, work.generation, work.unit, work.attempt, self._count, chunks)
 
-    def _is_ours(self, error: OSError) -> bool:
-        """Whether an error is one of the table's disk, and not of the user's function."""
-        named = error.filename if isinstance(error.filename, str) else ""
-        return self._stage is None or not named or any(named.startswith(str(home)) for home in self._stages.homes)
-
 
 def _next_many(many: int, took_s: float) -> int:
     """How many rows to take at once: few enough to stay reachable, and bounded."""
@@ -142,3 +149,14 @@ def rows_of(rows: object) -> Iterable[object]:
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         raise TypeError(f"rows(unit) must give rows, such as a generator or a list, not {type(rows).__name__}")
     return rows
+
+
+def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
+    """What an error of the user's function means: of it, or of a file that cannot be read, also if it was caught."""
+    try:
+        unit.check()
+    except MovedError as moved:
+        return moved
+    except HeronError:
+        pass
+    return RowError(unit.suspect)

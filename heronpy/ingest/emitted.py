@@ -9,11 +9,11 @@ from itertools import count
 from typing import Any
 
 from heronpy.common.errors import HeronError
-from heronpy.ingest.attempt import RowError, rows_of
+from heronpy.ingest.attempt import RowError, row_error, rows_of
 from heronpy.ingest.ledger.requests import Commit, Work
 from heronpy.ingest.options import Rows, UnitOptions
 from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.unit import LogUnit, MovedError
+from heronpy.ingest.unit import LogUnit
 
 #: A row that has failed is emitted again after so long, doubled each time.
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
@@ -113,6 +113,7 @@ class EmittedAttempt:
         close = getattr(self._rows, "close", None)
         if close is not None:
             close()
+        self._unit.close()
 
     def _next(self) -> Sequence[Any] | None:
         """The values of the next row; None behind the last one."""
@@ -121,10 +122,11 @@ class EmittedAttempt:
                 self._rows = iter(rows_of(self._rows_of(self._unit)))
             for row in self._rows:
                 return values_of(row, self._fields)
-        except (MovedError, MemoryError):
+            self._unit.check()
+        except MemoryError:
             raise
         except Exception as error:
-            raise RowError(self._unit.suspect) from error
+            raise row_error(self._unit, error) from error
         self._is_read = True
         return None
 

@@ -22,6 +22,7 @@ from heronpy.ingest.ledger.requests import (
     Chunk,
     Collect,
     Cut,
+    Finished,
     KnownFile,
     Line,
     ListBad,
@@ -38,7 +39,8 @@ from heronpy.ingest.ledger.requests import (
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
 from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
-from heronpy.ingest.outputs.stages import About, StageGoneError
+from heronpy.ingest.outputs.stages import About
+from heronpy.ingest.publishing import Publisher
 from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
@@ -67,6 +69,7 @@ class LogKeeper(Spout):
         self._run = context.get_topology_id()
         self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))
         self._stages = self._options.stages()
+        self._publisher = Publisher(self._make_visible, self.report_error)
         self._asking = Asking(self._options, Kind.KEEPER, context)
         self._watch: Watch | None = None
         self._generation = 0
@@ -181,22 +184,20 @@ class LogKeeper(Spout):
             if ended is None:
                 self._watch = None
             return bool(ended)
-        finished = self._asking.ask(ListFinished()).units
-        done = []
-        for unit in finished:
-            if unit.generation != self._generation:
-                self._watch = None
-                break
-            try:
-                if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
-                    self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
-            except StageGoneError as error:
-                self.report_error(error)
-                continue
-            done.append(unit.unit)
+        now = time.monotonic()
+        finished = self._asking.ask(ListFinished(besides=self._publisher.besides(now))).units
+        mine = [unit for unit in finished if unit.generation == self._generation]
+        if len(mine) < len(finished):
+            self._watch = None
+        done = self._publisher.publish(mine, now)
         if done:
             self._ask_counted(Published(tuple(done), self._generation))
         return bool(done)
+
+    def _make_visible(self, unit: Finished) -> None:
+        """Rows that went to bolts are in no stage."""
+        if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
+            self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
 
     def _ask_counted(self, request: Request[A]) -> A:
         answer = self._asking.ask(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.common.topology_keys import NEEDS_ACKS, NO_OUTPUTS
 from heronpy.common.units import parse_bytes
-from heronpy.growing.patterns import parse
+from heronpy.growing.patterns import Pattern, may_match_below, parse
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.keys import (
     AFTER_KEY,
@@ -38,6 +39,8 @@ from heronpy.ingest.options import (
     site_problem,
 )
 from heronpy.ingest.outputs.base import Output
+from heronpy.ingest.outputs.lineage import BATCH, PREFIX
+from heronpy.ingest.outputs.replicas import HOME
 from heronpy.ingest.outputs.spark import SparkBatches
 from heronpy.ingest.row_worker import RowWorker
 from heronpy.ingest.worker import LogWorker
@@ -204,17 +207,14 @@ class LogUnits:
         )
         try:
             # Where the site is not known yet, any name does.
-            pattern = pattern_at(logs, site or "site")
+            pattern_at(logs, site or "site")
             if SITE_MARK in "/".join(parse(logs).parts):
                 raise ValueError(
                     f"{logs} has {SITE_MARK} behind its first wildcard; names below it are the same everywhere"
                 )
         except ValueError as error:
             raise ConfigError(f"pipeline {name!r}: logs: {error}") from None
-        if Path(options.place).is_relative_to(pattern.root) and pattern.parts[0] == "**":
-            raise ConfigError(
-                f"pipeline {name!r} would read its own table {options.place}; put it outside {pattern.root}"
-            )
+        _refuse_own(options)
         options.decoder()
         shared = {
             OPTIONS_KEY: options,
@@ -237,6 +237,20 @@ class LogUnits:
         emitting = {**shared, ROWS_KEY: rows, NEEDS_ACKS: _WHY_ACKS}
         worker = RowWorker.spec(name=f"{name}-worker", par=workers, config=emitting, optional_outputs=list(fields))
         return [worker, keeper]
+
+
+def _refuse_own(options: UnitOptions) -> None:
+    """What a pipeline writes may not come back as its input: it would grow for ever."""
+    # Where the site is not known yet, it may be any.
+    logs = options.logs.replace(SITE_MARK, options.site or "*")
+    roots = {parse(logs).root, os.path.realpath(parse(logs).root)}
+    for what, place in (("table", options.place), *(("replica", one) for one in options.replicas)):
+        for root, folder in product(roots, {place, os.path.realpath(place)}):
+            if may_match_below(Pattern(root, parse(logs).parts), folder, (HOME, PREFIX, BATCH)):
+                raise ConfigError(
+                    f"pipeline {options.pipeline!r} would read its own {what} {place}, whose files {options.logs} may"
+                    " match; put one of them elsewhere"
+                )
 
 
 def _check_stream(name: str, output: Output | None, fields: Sequence[str], home: str, replicas: Sequence[str]) -> None:

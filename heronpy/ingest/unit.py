@@ -7,7 +7,7 @@ for the lineage.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from operator import length_hint
@@ -70,6 +70,7 @@ class LogUnit:
         self._index = -1
         self._left: Iterator[str] | None = None
         self._count = 0
+        self._broken: HeronError | None = None
 
     def __repr__(self) -> str:
         return f"LogUnit({self.id}, attempt {self.attempt}, {self.bytes} bytes)"
@@ -87,24 +88,35 @@ class LogUnit:
                 else:
                     self._count, self._left = len(texts), iter(texts)
                     yield from self._left
+                    self._blame_nothing()
                     continue
             # One by one: the error is that of its line.
             self._offsets = offsets = _offsets(block)
             for self._index, one in enumerate(_raw(data)):
                 if self._page is not None:
                     self._note(self._page)
-                yield self._decoder.line(path, offsets[self._index], one)
+                try:
+                    text = self._decoder.line(path, offsets[self._index], one)
+                except HeronError as error:
+                    self._broken = error
+                    raise
+                yield text
+            self._blame_nothing()
 
     def blocks(self) -> Iterator[Block]:
         """Whole lines as bytes, in blocks of about 256 KiB; an error cannot be blamed on a line then."""
         for block in self._blocks:
-            self._block = None
+            self._blame_nothing()
             yield block
 
     # ---- for the worker ---------------------------------------------------------------------
     @property
     def suspect(self) -> Line | None:
-        """The line that was given out last, as far as it lies in the unit; None when blocks were given out."""
+        """The line that was given out last, as far as it lies in the unit.
+
+        None when blocks were given out, and when a line was asked for behind the last one of a block: then several
+        lines are in the hands of the function, or all of them, and the last one is no more to blame than the others.
+        """
         if self._chunk is None or self._block is None:
             return None
         index = self._index if self._left is None else self._count - length_hint(self._left) - 1
@@ -124,21 +136,47 @@ class LogUnit:
         if line is not None:
             page.write(self.id, self.attempt, line.file, line.begin, line.end)
 
+    def _blame_nothing(self) -> None:
+        self._block = None
+        if self._page is not None:
+            self._page.clear()
+
+    def check(self) -> None:
+        """Raises what reading has ended with before the last line, also if the function has caught it."""
+        if self._broken is not None:
+            raise self._broken
+
+    def close(self) -> None:
+        """Close the file that is being read, whoever still holds the lines."""
+        self._blocks.close()
+
     def digests(self) -> list[str]:
-        """The digest of the lines of each chunk; what `rows` has left unread is read for it."""
+        """The digest of the lines of each chunk; what `rows` has left unread is read for it. Raises what `check`
+        does."""
         for _ in self._blocks:
             pass
+        self.check()
         return self._digests
 
-    def _read(self) -> Iterator[Block]:
+    def _read(self) -> Generator[Block]:
         for chunk in self._work.chunks:
             self._chunk = chunk
+            name = chunk.path or chunk.key
             digest = sha256()
-            with opened(self._root, chunk) as descriptor:
-                name = chunk.path or chunk.key
-                for lines in read_chunk(descriptor, name, chunk.begin, chunk.end, line_bytes_max=self._line_bytes_max):
-                    digest.update(lines.data)
-                    yield Block(name, lines.offset, lines.data)
+            try:
+                with opened(self._root, chunk) as descriptor:
+                    for lines in read_chunk(
+                        descriptor, name, chunk.begin, chunk.end, line_bytes_max=self._line_bytes_max
+                    ):
+                        digest.update(lines.data)
+                        yield Block(name, lines.offset, lines.data)
+            except OSError as error:
+                # Of the disk with the logs: neither the bytes nor the function are to blame.
+                self._broken = MovedError(f"{self._root}/{name} cannot be read: {error}")
+                raise self._broken from error
+            except HeronError as error:
+                self._broken = error
+                raise
             self._digests.append(digest.hexdigest())
 
 

@@ -383,22 +383,45 @@ def test_a_site_takes_only_what_it_has() -> None:
 
 
 # ---- bad bytes ------------------------------------------------------------------------------
+def _fails_at(world: World, line: int) -> object:
+    """The next unit fails at a line, whether it has it or not."""
+    work = _lease(world)
+    return world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
+
+
 def test_a_line_that_raises_three_times_is_cut_out() -> None:
     world = _world()
     _see(world, "a", 100)
     world.ask(world.keepers[0], Cut())
     answers = []
     for wait in (1.0, 5.0, 0.0):
-        work = _lease(world)
-        answers.append(world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, 40, 50))))
+        answers.append(_fails_at(world, 40))
         if wait:
             assert _lease(world).brake is Brake.LATER
         world.now += wait
-    assert answers == [Again(1), Again(2), Bad(1, 3, (Line(1, 40, 50),), "boo", (2, 3))]
+    assert answers == [Again(1), Again(2), Taken((2, 3, 4))]
+    # Alone it has one try.
+    assert _fails_at(world, 40) == Bad(1, 3, (Line(1, 40, 50),), "boo")
     assert _spans(world) == [(0, 40, SpanState.UNIT), (40, 50, SpanState.BAD), (50, 100, SpanState.UNIT)]
     assert world.ask(world.user, Show()).bad_ranges == 1
-    assert world.ask(world.user, RetryBad(root=1)).units == (4,)
+    assert world.ask(world.user, RetryBad(root=1)).units == (5,)
     assert all(unit.tries == 0 for unit in _units(world))
+
+
+def test_a_line_that_fails_only_among_others_is_not_bad() -> None:
+    """A function that takes the lines in batches fails at the last one of a batch, whichever is to blame."""
+    world = _world()
+    _see(world, "a", 100)
+    world.ask(world.keepers[0], Cut())
+    for _ in range(3):
+        _fails_at(world, 40)
+        world.now += 5.0
+    work = _lease(world)
+    assert [(one.begin, one.end) for one in work.chunks] == [(40, 50)]
+    world.ask(world.workers[0], Commit(work.unit, work.attempt, 1, 1, 0.1))
+    world.ask(world.keepers[0], Published((work.unit,), 1))
+    assert _spans(world) == [(0, 40, SpanState.UNIT), (40, 50, SpanState.DONE), (50, 100, SpanState.UNIT)]
+    assert world.ask(world.user, Show()).bad_ranges == 0
 
 
 def test_a_crash_is_halved_down_to_its_line() -> None:
@@ -445,18 +468,20 @@ def test_too_many_bad_ranges_are_a_bug_and_retry_begins_anew() -> None:
     world.ask(world.keepers[0], Cut())
     judged = []
     for line in (10, 20, 30):
-        while True:
-            work = _lease(world)
-            if any(one.begin <= line < one.end for one in work.chunks):
-                break
-        judged.append(
-            world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
-        )
-    assert [type(one) for one in judged] == [Bad, Bad, Failed]
-    assert "more than 2 ranges" in judged[2].error
+        # Cut out, and then alone.
+        for _ in range(2):
+            while True:
+                work = _lease(world)
+                if any(one.begin <= line < one.end for one in work.chunks):
+                    break
+            judged.append(
+                world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
+            )
+    assert [type(one) for one in judged] == [Taken, Bad, Taken, Bad, Taken, Failed]
+    assert "more than 2 ranges" in judged[-1].error
     with pytest.raises(LedgerError, match="has not failed"):
         world.ask(world.user, RetryFailed(unit=1))
-    assert world.ask(world.user, RetryFailed()).units == (judged[2].unit,)
+    assert world.ask(world.user, RetryFailed()).units == (judged[-1].unit,)
     assert isinstance(_lease(world), Work)
 
 

@@ -87,7 +87,8 @@ class Running:
     def __init__(self, site: str, name: str = "lines", **options: Any) -> None:
         self.delegate = Delegate()
         self.tasks: dict[type, Spout] = {}
-        specs = LogUnits.specs(name, rows=lambda unit: unit.lines(), unit_bytes=400, unit_wait_s=0.0, **options)
+        numbers = {"rows": lambda unit: unit.lines(), "unit_bytes": 400, "unit_wait_s": 0.0}
+        specs = LogUnits.specs(name, **(numbers | options))
         for number, (kind, spec) in enumerate(zip((LogWorker, LogKeeper), specs, strict=True)):
             task = kind(self.delegate)
             config = {**(spec.custom_config or {}), SITE_KEY: site}

@@ -284,6 +284,39 @@ def test_what_cannot_work_is_refused_where_it_is_specified(given: dict[str, Any]
     assert len(LogUnits.specs("p", **good)) == 2
 
 
+@pytest.mark.parametrize(
+    ("logs", "more"),
+    [
+        ("/data/*/*/*.txt", {}),
+        ("/data/*/**/*.txt", {}),
+        ("/data/**/*.txt", {}),
+        ("/data/t/u*/*.txt", {}),
+        ("/data/t/_units/bad/*.json", {}),
+        ("/data/{site}/*/*.txt", {}),
+        ("/data/{site}/*/*.txt", {"site": "t"}),
+        ("/copies/*/*/*/*.txt", {"replicas": ["/copies/one"]}),
+    ],
+)
+def test_a_pipeline_that_could_read_what_it_writes_is_refused(logs: str, more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"pipeline 'p' would read its own .*; put one of them elsewhere"):
+        LogUnits.specs("p", logs=logs, rows=len, output=LineFiles("/data/t"), **more)
+
+
+@pytest.mark.parametrize(
+    "logs", ["/data/*.txt", "/data/*/*.txt", "/data/t/logs/*.txt", "/data/t/day=*/*.txt", "/data/{site}x/*/*.txt"]
+)
+def test_a_table_beside_its_logs_is_not_refused(logs: str) -> None:
+    assert LogUnits.specs("p", logs=logs, rows=len, output=LineFiles("/data/t"))
+
+
+def test_a_pipeline_that_could_read_what_it_writes_through_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for one, other in (("link", "data"), ("data", "link")):
+        with pytest.raises(ConfigError, match="would read its own table"):
+            LogUnits.specs("p", logs=f"{tmp_path}/{one}/*/*/*.txt", rows=len, output=LineFiles(f"{tmp_path}/{other}/t"))
+
+
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("value", [1.5, Decimal("1.5"), float("nan")])
 def test_a_fraction_is_no_value_of_an_integer_column(tmp_path: Path, many: bool, value: object) -> None:

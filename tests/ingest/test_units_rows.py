@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import pytest
 
 from heronpy import Bolt, Grouping, TopologyBuilder
 from heronpy.common.errors import ConfigError
+from heronpy.growing import chunks
 from heronpy.growing.identity import HEAD_BYTES, Mark, digest
 from heronpy.ingest import LineFiles, LogUnit, LogUnits
 from heronpy.ingest import emitted as module
@@ -25,6 +27,7 @@ from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.requests import Chunk, Commit, Line, Work
 from heronpy.ingest.marks import head_text
 from heronpy.ingest.page import SuspectPage
+from heronpy.ingest.unit import MovedError
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import problems
 from heronpy.simulator import Simulator
@@ -167,6 +170,19 @@ def test_an_error_of_the_function_names_its_line_and_what_is_not_acked_is_forgot
     [(_, number)] = emits.rows
     attempt.failed(number)
     assert emits.values == ["one"]
+
+
+def test_a_log_that_cannot_be_read_is_no_error_of_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.log").write_text("one\n")
+
+    def stale(*about: Any, **more: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(chunks, "read_lines", stale)
+    attempt = attempt_at(tmp_path / "a.log", Emits())
+    with pytest.raises(MovedError, match=r"a.log cannot be read: .* Stale file handle"):
+        attempt.go_on(0.0)
+    attempt.discard()
 
 
 def test_a_row_fits_the_fields_of_the_stream() -> None:

@@ -65,8 +65,10 @@ def _judge(draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int
     if line is not None and unit.suspect == named:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
         if cut is not None:
-            before, bad, behind = cut
-            return _bad(draft, unit, [bad], [before, behind])
+            before, suspect, behind = cut
+            if not before and not behind:
+                return _bad(draft, unit, [suspect])
+            return _alone(draft, unit, before, suspect, behind)
     # The next holder looks for the middle: here nobody reads bytes.
     draft.put(replace(_rested(unit, draft.now), halve=True))
     return Again(unit.tries)
@@ -81,7 +83,7 @@ def split_at(draft: Draft, request: SplitAt, who: Who) -> Judged:
         return Committed(Lost.GONE)
     pieces = draft.pieces_of(unit.id)
     if request.begin is None:
-        return _bad(draft, unit, pieces, [])
+        return _bad(draft, unit, pieces)
     halves = ranges.split(pieces, request.file, request.begin)
     if halves is None:
         raise LedgerError(f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file}: not inside")
@@ -91,14 +93,24 @@ def split_at(draft: Draft, request: SplitAt, who: Who) -> Judged:
     return Taken(tuple(draft.make_unit(half, unit.since, unit, tries) for half in halves))
 
 
-def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece], rest: Sequence[Sequence[Piece]]) -> Judged:
+def _alone(draft: Draft, unit: Unit, before: Sequence[Piece], suspect: Piece, behind: Sequence[Piece]) -> Taken:
+    """The line at which every try has failed becomes a unit of its own, which has one try: it is bad if it fails alone.
+
+    A function that holds several lines, such as a batch, fails at the last one whichever of them is to blame.
+    """
+    draft.drop(unit)
+    made = [draft.make_unit([suspect], unit.since, unit, draft.config.tries_max - 1)]
+    made += [draft.make_unit(pieces, unit.since, unit) for pieces in (before, behind) if pieces]
+    return Taken(tuple(made))
+
+
+def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece]) -> Bad | Failed:
     most = draft.config.bad_max
     if draft.view.bad_count(unit.root) + len(bad) > most:
         return _fail(draft, unit, f"more than {most} ranges of unit {unit.root} are bad; the last one: {unit.error}")
     draft.drop(unit)
     draft.make_bad(bad, unit.root, unit.tries, unit.error)
-    units = tuple(draft.make_unit(pieces, unit.since, unit) for pieces in rest if pieces)
-    return Bad(unit.root, unit.tries, tuple(Line(*piece) for piece in bad), unit.error, units)
+    return Bad(unit.root, unit.tries, tuple(Line(*piece) for piece in bad), unit.error)
 
 
 def _fail(draft: Draft, unit: Unit, error: str) -> Failed:

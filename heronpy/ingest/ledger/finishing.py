@@ -72,7 +72,8 @@ def commit(draft: Draft, request: Commit, who: Who) -> Committed:
 def list_finished(draft: Draft, request: ListFinished, who: Who) -> FinishedUnits:
     """See `ListFinished`."""
     found = draft.view.units(UnitState.COMMITTED, (-1, -1), policy.LOOKED_AT_MAX)
-    free = [unit for unit in found if unit.dispatch == 0][: request.limit]
+    besides = set(request.besides)
+    free = [unit for unit in found if unit.dispatch == 0 and unit.id not in besides][: request.limit]
     return FinishedUnits(tuple(draft.finished(unit, who.site) for unit in free))
 
 

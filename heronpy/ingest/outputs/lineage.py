@@ -15,11 +15,11 @@ from heronpy.ingest.ledger.types import Config
 
 FILE = "_unit.json"
 PREFIX = "unit="
-_BATCH = "batch="
+BATCH = "batch="
 #: Of one record; a unit has at most 256 ranges.
 _MAX_BYTES = 4 << 20
 #: Of the record of a dispatch of at most 256 units.
-_BATCH_MAX_BYTES = 256 << 20
+BATCH_MAX_BYTES = 256 << 20
 #: Of a file.
 _SIZE_MAX = 1 << 50
 
@@ -83,18 +83,18 @@ def batches(table: str) -> Iterator[BatchLineage]:
     A folder `batch=...` without record is one of a SparkSink.
     """
     try:
-        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(_BATCH))
+        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(BATCH))
     except FileNotFoundError:
         return
     for folder in folders:
         try:
-            data = read_own(folder / LINEAGE, _BATCH_MAX_BYTES)
+            data = read_own(folder / LINEAGE, BATCH_MAX_BYTES)
             found = msgspec.json.decode(data, type=BatchLineage)
         except FileNotFoundError:
             continue
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise _unreadable(folder / LINEAGE, error) from None
-        name = f"{_BATCH}{found.pipeline}-{found.generation}-{found.dispatch}"
+        name = f"{BATCH}{found.pipeline}-{found.generation}-{found.dispatch}"
         if folder.name != name:
             raise LedgerError(f"{folder} has the record of {name}; one was renamed")
         yield found
@@ -102,7 +102,7 @@ def batches(table: str) -> Iterator[BatchLineage]:
 
 def units_of(batch: BatchLineage) -> list[Lineage]:
     """The units of a dispatch, which know its folder."""
-    name = f"{_BATCH}{batch.pipeline}-{batch.generation}-{batch.dispatch}"
+    name = f"{BATCH}{batch.pipeline}-{batch.generation}-{batch.dispatch}"
     return [replace(unit, batch=name) for unit in batch.units]
 
 

@@ -39,9 +39,10 @@ class FinishedUnits:
 
 @dataclass(frozen=True, slots=True)
 class ListFinished(Request[FinishedUnits]):
-    """Committed units that are in no dispatch, oldest first."""
+    """Committed units that are in no dispatch, oldest first; not those of `besides`, of which the stage is gone."""
 
     limit: int = 16
+    besides: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

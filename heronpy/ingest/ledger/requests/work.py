@@ -21,13 +21,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """These ranges are bad now: write them down and hand out dead letters. `units`: what is left of the unit."""
+    """These ranges are bad now, which were all of their unit: write them down and hand out dead letters."""
 
     root: int
     tries: int
     ranges: tuple[Line, ...]
     error: str
-    units: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
