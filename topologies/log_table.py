@@ -9,6 +9,13 @@
 The table is of Parquet files, or of lines of text where pyarrow is missing. Write more lines at any time, kill what
 you like, submit it again after `heron kill`: the table goes on where it ended. With `--until now` the topology ends
 by itself.
+
+The same requests through PySpark, which counts them by path and status, in a pipeline `traffic` of its own:
+
+    heron submit local topologies/log_table.py Traffic --spark --logs /tmp/access --output /tmp/traffic
+    heron units check traffic --table /tmp/traffic
+
+Each folder of that table has the counts of some thousand lines, so a reader sums them up by path and status.
 """
 
 from __future__ import annotations
@@ -22,9 +29,11 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from heronpy import TopologyBuilder
-from heronpy.ingest import LineFiles, LogUnit, LogUnits, Output, ParquetTable
+from heronpy.ingest import LineFiles, LogUnit, LogUnits, Output, ParquetTable, SparkBatches
+from heronpy.spark.batch import Batch
 
 LINE = re.compile(r'(\S+) \S+ \S+ \[([^]]+)\] "(\S+) (\S+) [^"]*" (\d{3}) (\d+)')
 SCHEMA = {
@@ -57,6 +66,12 @@ def texts(unit: LogUnit) -> Iterator[str]:
         yield "\t".join(map(str, row))
 
 
+def traffic(spark: Any, df: Any, batch: Batch) -> None:
+    """How many requests there were of each path and status, and the bytes sent; in the topology's Spark."""
+    sums = df.selectExpr("path", "status", "1 as requests", "sent").groupBy("path", "status").sum("requests", "sent")
+    batch.write_parquet(sums.toDF("path", "status", "requests", "sent"), batch.options["table"])
+
+
 def log_table(name: str, logs: str, table: str, until: str = "forever") -> TopologyBuilder:
     """The topology: two workers and two keepers of one pipeline."""
     has_arrow = importlib.util.find_spec("pyarrow") is not None
@@ -70,6 +85,24 @@ def log_table(name: str, logs: str, table: str, until: str = "forever") -> Topol
             output=output,
             workers=2,
             unit_bytes="256KB",  # small, so that there is something to see; the default is 32MB
+            unit_wait_s=1.0,
+            until=until,
+        )
+    )
+    return builder
+
+
+def log_traffic(name: str, logs: str, table: str, until: str = "forever") -> TopologyBuilder:
+    """The same workers, whose rows go to Spark in groups of units."""
+    builder = TopologyBuilder(name)
+    builder.add_spec(
+        *LogUnits.specs(
+            "traffic",
+            logs=f"{logs}/access.log*",
+            rows=requests,
+            output=SparkBatches(traffic, SCHEMA, dispatch_wait_s=2.0, table=table),
+            workers=2,
+            unit_bytes="256KB",
             unit_wait_s=1.0,
             until=until,
         )
@@ -107,13 +140,16 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", default="LogTable")
     parser.add_argument("--logs", metavar="DIR", default="/tmp/access", help="folder of access.log, access.log.1 ...")
-    parser.add_argument("--output", metavar="DIR", default="/tmp/requests", help="folder of the table")
+    parser.add_argument(
+        "--output", metavar="DIR", help="folder of the table (/tmp/requests, with --spark /tmp/traffic)"
+    )
+    parser.add_argument("--spark", action="store_true", help="count the requests in PySpark instead")
     parser.add_argument("--until", choices=("forever", "now"), default="forever")
     parser.add_argument("--write", type=int, metavar="LINES", help="write so many lines, and submit nothing")
     options = parser.parse_args()
     if options.write:
         write(Path(options.logs), options.write)
     else:
-        log_table(
-            options.name, os.path.abspath(options.logs), os.path.abspath(options.output), options.until
-        ).build_and_submit()
+        make, table = (log_traffic, "/tmp/traffic") if options.spark else (log_table, "/tmp/requests")
+        table = os.path.abspath(options.output or table)
+        make(options.name, os.path.abspath(options.logs), table, options.until).build_and_submit()

@@ -19,6 +19,7 @@ LONG = (
     "state",
     "testing",
     "units-after",
+    "units-output",
     "units-sites",
     "verify",
     "work-units",

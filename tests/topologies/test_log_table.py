@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,58 @@ def test_all_requests_are_in_the_table_while_the_log_grows_and_is_rotated(heron:
     )
     assert rows_of(table) == 27_000 - 3
     heron.kill("LogTable")
+
+
+def traffic_of(table: Path) -> Counter[tuple[str, int]]:
+    import pyarrow.parquet as pq
+
+    found: Counter[tuple[str, int]] = Counter()
+    for path in table.glob("batch=*/*.parquet"):
+        for row in pq.read_table(path).to_pylist():
+            found[row["path"], row["status"]] += row["requests"]
+            found["sent", 0] += row["sent"]
+    return found
+
+
+def traffic_in(logs: Path) -> Counter[tuple[str, int]]:
+    """The same, counted from the lines by hand."""
+    found: Counter[tuple[str, int]] = Counter()
+    for line in all_lines(logs):
+        words = line.split(" ")
+        if len(words) == 9:
+            found[words[5], int(words[7])] += 1
+            found["sent", 0] += int(words[8])
+    return found
+
+
+@pytest.mark.heavy
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_spark_counts_each_request_once_while_the_log_grows_and_is_rotated(heron: Heron, tmp_path: Path) -> None:
+    logs, table = tmp_path / "access", tmp_path / "traffic"
+
+    def write(lines: int) -> None:
+        command = [sys.executable, str(PROGRAM), "--write", str(lines), "--logs", str(logs)]
+        subprocess.run(command, check=True, env=heron.env)
+
+    write(10_000)
+    flags = ("--spark", "--logs", logs, "--output", table)
+    heron("submit", "local", PROGRAM, "Traffic", *flags, timeout_s=2 * PATIENCE_S).ok()
+    wait_for(lambda: traffic_of(table).total(), 2 * PATIENCE_S, "counts of the first lines")
+    write(7_000)
+    expected = traffic_in(logs)
+    wait_for(lambda: traffic_of(table) == expected, 2 * PATIENCE_S, "all requests being counted")
+    nonsense = sum(log_table.LINE.fullmatch(line) is None for line in all_lines(logs))
+    assert nonsense == 2 and sum(count for key, count in expected.items() if key != ("sent", 0)) == 17_000 - nonsense
+
+    def is_settled() -> bool:
+        found = heron("units", "show", "traffic", "--json").json()
+        return bool(found["bad_bytes"]) and not any(count for count, _ in found["units"].values())
+
+    wait_for(is_settled, PATIENCE_S, "two bad lines")
+    heron("units", "check", "traffic", "--table", table).ok()
+    assert traffic_of(table) == expected
+    heron.kill("Traffic")
 
 
 @pytest.mark.heavy

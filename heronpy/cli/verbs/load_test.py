@@ -181,7 +181,7 @@ def rates_command(**flags: Any) -> int:
     default=15.0,
     show_default=True,
     metavar="S",
-    help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure.",
+    help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure; 'recovery' kills each 2.5 s.",
 )
 @click.option(
     "--files", type=click.IntRange(1, 100_000), default=10_000, show_default=True, metavar="N", help="Files of 'quiet'."
@@ -205,7 +205,9 @@ def rates_command(**flags: Any) -> int:
 )
 @_output_flags
 def units_command(**flags: Any) -> int:
-    """Measure work units: throughput, latency, straggler, ledger, quiet, bad, rebuild; without a PROFILE, all.
+    """Measure work units: all profiles, or those that are named.
+
+    They are throughput, latency, straggler, recovery, ledger, quiet, bad and rebuild.
 
     Every profile compares its rows with what was written, and fails when they differ. What was aimed at is shown beside
     what was reached.

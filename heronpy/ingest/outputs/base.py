@@ -1,7 +1,8 @@
 """The contract of an output: where the rows of a unit go.
 
 A *writer* writes the rows of one attempt into a folder of its own, the *stage*, which nobody reads; what happens to the
-stage afterwards (commit, publication, removal) is `stages`, the same for every output.
+stage afterwards (commit, publication, removal) is `stages`, the same for every output. For users it is described in
+`docs/howto/units-output.md`; `tests/ingest/test_units_outputs.py` runs over all outputs.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ class Writer(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """All rows are written: finish the files, so that only their `fsync` is missing."""
+        """All rows are written: finish the files, so that only their `fsync` is missing. Only plain files are there
+        then, directly in the stage, and none whose name begins with `_`."""
 
     @abstractmethod
     def discard(self) -> None:
-        """The attempt is given up: close what is open. The stage is removed by others."""
+        """The attempt is given up, maybe after `prepare`: close what is open. The stage is removed by others."""
 
 
 class Output(ABC):

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 import msgspec
 
@@ -80,7 +81,16 @@ class Stages:
         return self._stage(generation, unit, attempt)
 
     def finish(self, stage: Path, lineage: Lineage) -> None:
-        """All files of the stage, with its lineage, are on disk and may be published."""
+        """All files of the stage, with its lineage, are on disk and may be published.
+
+        ValueError when an output has left something else there than plain files: it would not be synced, or copied.
+        """
+        for name in os.listdir(stage):
+            if name.startswith("_") or not S_ISREG(os.lstat(stage / name).st_mode):
+                raise ValueError(
+                    f"the output has left {name!r} in the folder of its rows; a writer leaves plain files there, whose"
+                    " names do not begin with '_'"
+                )
         with open(open_private(stage / FILE, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as out:
             out.write(lineage.to_json())
         for name in os.listdir(stage):

@@ -4,7 +4,8 @@
 
 `click`: a line becomes a row of two columns. `line`: it stays as it is. `slow`: each unit takes `unit_s`, and ten
 times as long in the first process that gets one. `bad`: the line `bad_line` raises, and `deadly` kills its process.
-The last two write down each attempt.
+`halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit. The last three write down each
+attempt.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from heronpy.ingest import LineFiles, LogUnit, LogUnits, Output, ParquetTable
 from heronpy.loadtest.topologies.parts import builder, read_spec
 from heronpy.loadtest.unit_lines import COLUMNS, attempt_line, click
 
-ATTEMPTS, SLOW = "attempts", "slow"
+ATTEMPTS, SLOW, HALT = "attempts", "slow", "halt"
 SLOWER = 10
 #: A slow unit rests so often.
 _RESTS = 20
@@ -63,6 +64,15 @@ def bad_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
         yield line
 
 
+def halt_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
+    """The lines; one of them takes long at first."""
+    _write_attempt(unit, parameters)
+    for line in unit.lines():
+        if line.endswith(HALT) and unit.attempt == 1:
+            time.sleep(parameters["halt_s"])
+        yield line
+
+
 def _is_slow(path: Path) -> bool:
     """Whether this process is the first that asks."""
     try:
@@ -82,7 +92,7 @@ def _write_attempt(unit: LogUnit, parameters: dict[str, Any]) -> None:
     os.close(descriptor)
 
 
-FUNCTIONS = {"click": click_rows, "line": line_rows, "slow": slow_rows, "bad": bad_rows}
+FUNCTIONS = {"click": click_rows, "line": line_rows, "slow": slow_rows, "bad": bad_rows, "halt": halt_rows}
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ PROFILES: dict[str, str] = {
     "throughput": "CPU per GB, against a loop by hand, TextFileSpout to FileSink, and PySpark",
     "latency": "from append to visible, at 1 MB/s",
     "straggler": "one of three workers is 10 times as slow",
+    "recovery": "workers and keepers are killed: until a unit is leased again, until rows are published again",
     "ledger": "transactions of 8 processes in one SQLite ledger",
     "quiet": "many files that do not grow: CPU, and bytes of ledger",
     "bad": "one bad line in many, raising and killing its worker",
@@ -29,7 +30,7 @@ class Sizes:
 
     #: Of the logs of `throughput`.
     bytes: int = 64 << 20
-    #: How long `latency`, `straggler`, `ledger` and `quiet` measure.
+    #: How long `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills each 2.5 s.
     seconds: float = 15.0
     #: Of `quiet`.
     files: int = 10_000
@@ -70,6 +71,8 @@ def goals(sizes: Sizes) -> tuple[Goal, ...]:
         Goal("visible_p50_s", 2.2),
         Goal("visible_p99_s", 3.5),
         Goal("straggler_p99_share", 1.0),
+        Goal("recovery_worker_max_s", 2.0),
+        Goal("recovery_keeper_max_s", 2.0),
         Goal("ledger_rate", 200.0, at_least=True),
         Goal("ledger_p99_ms", 25.0),
         Goal("quiet_cpu_percent", 5.0),

@@ -18,6 +18,7 @@ from heronpy.loadtest.units.ledger import ledger
 from heronpy.loadtest.units.plan import Sizes
 from heronpy.loadtest.units.quiet import quiet
 from heronpy.loadtest.units.rebuild import rebuilding
+from heronpy.loadtest.units.recovery import recovery
 from heronpy.loadtest.units.straggler import straggler
 from heronpy.loadtest.units.throughput import throughput
 
@@ -26,6 +27,7 @@ _RUNS: dict[str, _Profile] = {
     "throughput": throughput,
     "latency": latency,
     "straggler": straggler,
+    "recovery": recovery,
     "ledger": ledger,
     "quiet": quiet,
     "bad": bad,

@@ -16,6 +16,7 @@ parser.add_argument("--unit-bytes", type=int, default=8192)
 parser.add_argument("--workers", type=int, default=2)
 parser.add_argument("--pattern", default="*.log*")
 parser.add_argument("--on-bad", default="split")
+parser.add_argument("--show-pid", action="store_true", help="rows begin with the process that made them")
 args = parser.parse_args()
 fixed = str(args.logs / "fixed")
 
@@ -26,7 +27,7 @@ def rows(unit):
             raise ValueError(f"cannot read {line}")
         if line.startswith("deadly") and not os.path.exists(fixed):
             os.kill(os.getpid(), signal.SIGSEGV)
-        yield line
+        yield f"{os.getpid()} {line}" if args.show_pid else line
 
 
 builder = TopologyBuilder("lines")
