@@ -294,7 +294,7 @@ def _machine(signals: Signals) -> Iterator[Finding]:
             yield Finding(
                 Verdict.MACHINE,
                 figures={"cores": host.cores, "others": max(0.0, host.used - host.own), "own": host.own,
-                         "pressure": host.pressure},
+                         "pressure": host.pressure, "spark": host.spark},
                 names=(host.name,),
             )  # fmt: skip
 
@@ -406,6 +406,8 @@ def _spark(signals: Signals) -> Iterator[Finding]:
         figures = {"waiting": signals.spark_waiting, "batch_s": signals.spark_batch_s, "lag_s": signals.spark_lag_s}
         if comes_s is not None:
             figures["comes_s"] = comes_s
+        if any(host.spark and _has_no_cpu_left(host) for host in signals.hosts):
+            figures["starved"] = 1
         yield Finding(Verdict.SPARK, figures=figures)
 
 

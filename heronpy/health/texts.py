@@ -126,9 +126,28 @@ def _slow_host(f: Finding, topology: str) -> str:
 
 def _machine(f: Finding, topology: str) -> str:
     n = f.figures
+    spark = f", {n['spark']:.1f} of them Spark" if _takes_spark(f) else ""
     return (
-        f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores,"
+        f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores{spark},"
         f" other processes {n['others']:.1f}"
+    )
+
+
+def _takes_spark(f: Finding) -> bool:
+    """Whether its Spark is what the topology takes most of the CPU for."""
+    return 2 * f.figures.get("spark", 0.0) >= f.figures["own"] > 0
+
+
+def _free_cpu(f: Finding, where: str) -> str:
+    n = f.figures
+    stop = f"stop what else runs on {f.names[0]}, or " if n["others"] >= n["own"] else ""
+    if _takes_spark(f):
+        return (
+            f"{stop}give Spark fewer of these cores (heron.spark.master, as local[1]), or larger and fewer batches"
+            " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
+        )
+    return (
+        f"{stop}give the topology more cores, or let it do less (heron profile {where} TASK): more tasks will not help"
     )
 
 
@@ -243,7 +262,10 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         f"heron checkpoints list {where}; with heron.checkpoint.unaligned, barriers do not wait in queues"
     ),
     Verdict.SPARK: lambda f, where: (
-        "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
+        "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark"
+        " elsewhere (heron.spark.master)"
+        if "starved" in f.figures
+        else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
     ),
     Verdict.LOSSES: lambda f, where: (
         f"heron dead-letters {where}" if "lost" not in f.figures else f"heron status {where}"
@@ -253,10 +275,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.BAD_UPDATE: lambda f, where: f"undo the update, if this is not what it was for; heron events {where}",
     Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
-    Verdict.MACHINE: lambda f, where: (
-        (f"stop what else runs on {f.names[0]}, or " if f.figures["others"] >= f.figures["own"] else "")
-        + f"give the topology more cores, or let it do less (heron profile {where} TASK): more tasks will not help"
-    ),
+    Verdict.MACHINE: _free_cpu,
     Verdict.OVER_PROVISIONED: lambda f, where: (
         f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
     ),
