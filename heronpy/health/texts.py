@@ -35,15 +35,20 @@ def _healthy(f: Finding, topology: str) -> str:
 
 def _changing(f: Finding, topology: str) -> str:
     if f.names:
-        return f"{topology} is {f.names[0]}" + (f": {f.quote}" if f.quote else "")
+        return f"{topology} is {f.names[0]}" + _quoted(f)
     left = format_duration(round(f.figures["left_s"]))
-    return f"{topology} has changed ({f.quote}); its rates can be judged in {left}"
+    what = f" ({f.quote})" if f.quote else ""
+    return f"{topology} has changed{what}; its rates can be judged in {left}"
 
 
 def _down(f: Finding, topology: str) -> str:
-    why = f": {f.quote}" if f.quote else ""
     down, tasks = int(f.figures["down"]), counted(int(f.figures["tasks"]), "task")
-    return f"{down} of {tasks} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){why}"
+    return f"{down} of {tasks} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){_quoted(f)}"
+
+
+def _quoted(f: Finding) -> str:
+    """What was said last; it may have values of users, and is missing for who may not see them."""
+    return f": {f.quote}" if f.quote else ""
 
 
 def _dependency(f: Finding, topology: str) -> str:
@@ -70,7 +75,7 @@ def _memory(f: Finding, topology: str) -> str:
     if "lasts_s" in f.figures:
         every = format_duration(round(f.figures["lasts_s"], 1))
         grows = f", every {every}: it grows by {format_bytes(int(f.figures['grows_per_h']))} per hour"
-    return f"{f.task} ran out of memory {_times(f)}{grows}: {f.quote}"
+    return f"{f.task} ran out of memory {_times(f)}{grows}{_quoted(f)}"
 
 
 def _leak(f: Finding) -> str:
@@ -99,7 +104,7 @@ def _lasting(f: Finding) -> str:
 
 def _crashing(f: Finding, topology: str) -> str:
     at = f" in {f.names[0]}" if f.names else ""
-    return f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}: {f.quote}{at}"
+    return f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}{_quoted(f)}{at}"
 
 
 def _hung(f: Finding, topology: str) -> str:
@@ -204,7 +209,7 @@ def _untriaged(f: Finding, topology: str) -> str:
 
 _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.HEALTHY: _healthy,
-    Verdict.FAILED: lambda f, topology: f"{topology} has failed: {f.quote}",
+    Verdict.FAILED: lambda f, topology: f"{topology} has failed{_quoted(f)}",
     Verdict.CHANGING: _changing,
     Verdict.DOWN: _down,
     Verdict.HUNG: _hung,
