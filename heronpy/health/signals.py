@@ -26,7 +26,10 @@ METRICS = (
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
 )  # fmt: skip
 #: The series to request, and how far back.
-SERIES = ("executed", "busy", "tasks", "queue_bytes", "largest_bytes", "held", "spark_waiting", "spark_done")
+SERIES = (
+    "executed", "busy", "tasks", "queue_bytes", "largest_bytes", "end_to_end_p99_s", "complete_p99_s", "held",
+    "plan_version", "spark_waiting", "spark_done",
+)  # fmt: skip
 HISTORY_S = 3720.0
 #: The window that a diagnosis is based on, and how long figures mix two configurations after a change, seconds.
 WINDOW_S, SETTLE_S = 300.0, 180.0

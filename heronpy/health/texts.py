@@ -115,8 +115,9 @@ def _hung(f: Finding, topology: str) -> str:
 def _bad_update(f: Finding, topology: str) -> str:
     n = f.figures
     what = f" ({f.quote})" if f.quote else ""
+    plan = f" to plan {n['plan']:.0f}" if "plan" in n else ""
     return (
-        f"{f.component} does {_percent(n['less'])} less per busy second since the update"
+        f"{f.component} does {_percent(n['less'])} less per busy second since the update{plan}"
         f" {format_duration(round(n['ago_s']))} ago{what}: {_rate(n['after'])} per task, before {_rate(n['before'])}"
     )
 
@@ -136,6 +137,20 @@ def _machine(f: Finding, topology: str) -> str:
         f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores{spark},"
         f" other processes {n['others']:.1f}"
     )
+
+
+def _go_back(f: Finding, where: str) -> str:
+    if "plan_before" not in f.figures:
+        back = "undo the update"
+    elif f.names:
+        tasks = " ".join(f"--component-parallelism {name}" for name in f.names)
+        back = f"go back to plan {f.figures['plan_before']:.0f}: heron update {where} {tasks}"
+    else:
+        back = (
+            f"go back to plan {f.figures['plan_before']:.0f}, which had the same tasks: heron update {where} with its"
+            " settings (--runtime-config) or containers (--container-number)"
+        )
+    return f"if this is not what the update was for, {back}; heron events {where}"
 
 
 def _takes_spark(f: Finding) -> bool:
@@ -203,8 +218,14 @@ def _losses(f: Finding, topology: str) -> str:
 
 
 def _untriaged(f: Finding, topology: str) -> str:
+    n, late = f.figures, ""
+    if "p99_s" in n:
+        late = f"p99 {format_duration(n['p99_s'])} (usually {format_duration(n['usual_s'])})"
+    if f.component:
+        held = f", spouts are held {_percent(n['held'])} of the time" if n["held"] else ""
+        return f"{topology} is slower than usual: from emit to {f.component}, {late}{held}; cause unknown"
     by = f" by {listed(f.names)}" if f.names else ""
-    return f"spouts are held {_percent(f.figures['held'])} of the time{by}; cause unknown"
+    return f"spouts are held {_percent(n['held'])} of the time{by}{f', {late}' if late else ''}; cause unknown"
 
 
 _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
@@ -278,7 +299,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.UNTRIAGED: lambda f, where: (
         f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"
     ),
-    Verdict.BAD_UPDATE: lambda f, where: f"undo the update, if this is not what it was for; heron events {where}",
+    Verdict.BAD_UPDATE: _go_back,
     Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
     Verdict.MACHINE: _free_cpu,
     Verdict.OVER_PROVISIONED: lambda f, where: (

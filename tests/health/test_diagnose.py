@@ -188,6 +188,13 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         "count does 50 % less per busy second since the update 10m00s ago (update done): 1,000/s per task,"
         " before 2,000/s",
     ),
+    "bad update to a plan that is known": (
+        signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
+                history={**history(busy=0.5, tasks=[2.0] * 50 + [4.0] * 10, executed=[2000.0] * 50 + [2000.0] * 10),
+                         **history("", plan_version=[6.0] * 50 + [7.0] * 10)}),
+        Verdict.BAD_UPDATE,
+        "count does 50 % less per busy second since the update to plan 7 10m00s ago (update done): 1,000/s per task,",
+    ),
     "slow host": (
         signals(*(bolt(n, 0.99, 100, host="h1") for n in (2, 3)), *(bolt(n, 0.4, 900, host="h2") for n in (4, 5)), **HELD),
         Verdict.SLOW_HOST,
@@ -218,6 +225,19 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "over-provisioned": (
         signals(*EVEN, history=history(busy=0.2, tasks=4)), Verdict.OVER_PROVISIONED,
         "2 of the 4 tasks of count suffice: in the last hour they were 20 % busy at most",
+    ),
+    "late for no known reason": (
+        signals(*EVEN, history=history(end_to_end_p99_s=[0.2] * 40 + [2.0, 2.1, 2.4])), Verdict.UNTRIAGED,
+        "wc is slower than usual: from emit to count, p99 2.1s (usually 200ms); cause unknown",
+    ),
+    "late and held": (
+        signals(*EVEN, held=0.5, culprits=["count-2"], history=history(complete_p99_s=[0.2] * 40 + [0.3] * 3)),
+        Verdict.UNTRIAGED, "spouts are held 50 % of the time by count-2, p99 300ms (usually 200ms); cause unknown",
+    ),
+    "late for want of CPU": (
+        signals(*EVEN, history=history(end_to_end_p99_s=[0.2] * 40 + [2.0] * 3),
+                hosts=[HostSignals("h1", 4, 0.7, 3.95, 1.2)]),
+        Verdict.MACHINE, "h1 has no CPU left",
     ),
     "untriaged": (
         signals(*EVEN, held=0.5, culprits=["the link from stmgr-1 to stmgr-2"]), Verdict.UNTRIAGED,
@@ -377,6 +397,37 @@ def test_all_processes_of_the_topology_count_as_its_own() -> None:
     metrics.reports.add(process="count-2").samples.add(name="__py-user-cpu-time-secs", value=9.0)
     [host] = signals_of(status, metrics, now=0.0).hosts
     assert round(host.own, 3) == 0.9
+
+
+def test_an_update_is_undone_by_a_command() -> None:
+    def bad(tasks: list[float | None] | int) -> str:
+        minutes = history(busy=0.5, tasks=tasks, executed=[2000.0] * 50 + [500.0] * 10)
+        plans = history("", plan_version=[6.0] * 50 + [7.0] * 10)
+        found = signals(*EVEN, updated_s=600.0, changed_s=600.0, history_age_s=30.0, history={**minutes, **plans})
+        return advice(diagnose(found)[0], "local", "wc")
+
+    assert "go back to plan 6: heron update local wc --component-parallelism count:2; " in bad([2.0] * 50 + [4.0] * 10)
+    assert "go back to plan 6, which had the same tasks: heron update local wc with its settings" in bad(4)
+
+
+@pytest.mark.parametrize(
+    "minutes",
+    [
+        [0.2] * 40 + [0.9] * 3,  # less than five times
+        [0.001] * 40 + [0.09] * 3,  # nobody waits for that
+        [0.2] * 40 + [2.0, 2.0, 0.2, 0.2],  # it was
+        [0.2] * 5 + [2.0] * 3,  # what is usual is not known
+        [0.2] * 40 + [2.0, 2.0, None],
+    ],
+)
+def test_what_is_not_late(minutes: list[float | None]) -> None:
+    assert first(signals(*EVEN, history=history(end_to_end_p99_s=minutes)))[0] is Verdict.HEALTHY
+
+
+def test_what_explains_a_latency_is_said_instead() -> None:
+    late = history(end_to_end_p99_s=[0.2] * 40 + [2.0] * 3)
+    assert [one.verdict for one in diagnose(signals(*SKEWED, **HELD, history=late))] == [Verdict.SKEW]
+    assert first(signals(*EVEN, changed_s=20.0, history=late))[0] is Verdict.CHANGING
 
 
 def test_the_window_begins_after_a_change_that_has_settled() -> None:
