@@ -2,12 +2,12 @@
 
     heron submit local topologies/sick.py Sick --what slow     # one of four tasks is slow
     heron submit local topologies/sick.py Sick --what skew     # one key has most of the tuples
-    heron submit local topologies/sick.py Sick --what leak     # a task leaks memory, see below
+    heron submit local topologies/sick.py Sick --what leak     # a task leaks memory, until it has 120 MB
     heron submit local topologies/sick.py Sick --what crash    # a task raises now and then
     heron submit local topologies/sick.py Sick --what sink     # the sink waits for a slow service
 
-Each has a spout, four tasks of `work`, and a sink. For the leak to hit a limit, also pass
-`--config-property heron.instance.memory_soft_limit_bytes=120MB`.
+Each has a spout, four tasks of `work`, and a sink. With `leak`, the tasks of `work` have a limit of memory, so that the
+leak costs a process now and then, about one a minute, and not the machine.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tup
 
 KINDS = ("slow", "skew", "leak", "crash", "sink")
 MB = 1 << 20
+#: Of a task of `work` that may leak.
+LIMIT = "120MB"
 
 
 class Orders(Spout):
@@ -57,7 +59,7 @@ class Work(Bolt):
         ends_at = time.perf_counter() + self.took_s
         while time.perf_counter() < ends_at:
             pass
-        if self.what == "leak" and self.ill and self.seen % 50 == 0:
+        if self.what == "leak" and self.ill and self.seen % 500 == 0:
             self.kept.append(bytearray(MB))
         if self.what == "crash" and self.ill and self.seen % 2000 == 0:
             raise ValueError(f"order {tup.values[1]} of {tup.values[0]} cannot be booked")
@@ -82,7 +84,8 @@ def sick(name: str, what: str) -> TopologyBuilder:
     builder = TopologyBuilder(name)
     orders = builder.add_spout("orders", Orders, par=1)
     spread = Grouping.fields("user") if what == "skew" else Grouping.SHUFFLE
-    work = builder.add_bolt("work", Work, par=4, inputs={orders: spread})
+    limited = {"heron.instance.memory_soft_limit_bytes": LIMIT} if what == "leak" else None
+    work = builder.add_bolt("work", Work, par=4, inputs={orders: spread}, config=limited)
     builder.add_bolt("store", Store, par=1, inputs={work: Grouping.SHUFFLE})
     builder.set_config({"sick.what": what})
     return builder

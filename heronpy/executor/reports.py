@@ -10,19 +10,23 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from heronpy.common.ids import child_epoch, executor_id
-from heronpy.executor.desired import Place
+from heronpy.executor.desired import SPARK_GATEWAY, Place
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.records import end_report, health, own_report, process_record
 from heronpy.executor.sinks import Sinks
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.host_usage import HostMeter
-from heronpy.procs.supervision import Ended, Overgrown
+from heronpy.procs.supervision import Ended, Overgrown, ProcessView
 from heronpy.procs.supervisor import Supervisor
+from heronpy.procs.trees import TreeMeter
 from heronpy.procs.usage import UsageMeter
 from heronpy.proto import control_pb2
 
 if TYPE_CHECKING:
     from heronpy.metrics.prometheus import Page
+
+#: While something waits for a CPU for this share of the time, it is measured who takes it. Else nobody needs to know.
+PRESSED = 0.1
 
 
 class Reports:
@@ -44,6 +48,7 @@ class Reports:
         self._sinks = sinks
         self._usage = UsageMeter(usage_interval_s)
         self._host = HostMeter()
+        self._own, self._spark = TreeMeter(), TreeMeter()
         #: Number of out-of-memory ends, by process.
         self._out_of_memory: Counter[str] = Counter()
         self._page: Page | None = None
@@ -53,8 +58,25 @@ class Reports:
         views = [view for view in self._supervisor.views() if view.pid]
         self._usage.measure([os.getpid(), *(view.pid for view in views)], time.monotonic())
         self._host.measure()
+        self._measure_own(views)
         used = [(view, self._usage.of(view.pid).rss_bytes, view.spec.memory_max_bytes) for view in views]
         return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
+
+    def _measure_own(self, views: list[ProcessView]) -> None:
+        """Add what of the machine's CPU this container takes, and what of it Spark takes."""
+        usage, now = self._host.usage, time.monotonic()
+        if usage.cpu_pressure < PRESSED:
+            self._own.forget()
+            self._spark.forget()
+            return
+        # All others are children of this process.
+        own = self._own.rate([os.getpid()], now)
+        gateways = [view.pid for view in views if view.spec.role == SPARK_GATEWAY]
+        spark = self._spark.rate(gateways, now) if gateways else None
+        if own is not None:
+            usage.own_used = own
+        if spark is not None:
+            usage.spark_used = spark
 
     def ended(self, effect: Ended) -> None:
         """A process that should run has ended: count it, and tell the topology master why."""

@@ -44,6 +44,8 @@ CORES_USED, PRESSURE = 0.9, 0.3
 NEAR_LIMIT = 0.9
 #: Fewer tasks than this share of the present ones suffice.
 SPARE = 0.9
+#: Tuples take so many times as long as usual, and at least so many seconds.
+LATE, LATE_S = 5.0, 0.1
 #: Looks at a task before its line or key is named, and the least share of them.
 LOOKS_MIN, KEYED_MIN, LOOKS_SHARE = 5, 20, 0.3
 #: Memory that grows as it does reaches its limit within this time, seconds.
@@ -62,9 +64,23 @@ def diagnose(signals: Signals) -> list[Finding]:
     found += changing or [finding for rule in _SETTLED for finding in rule(signals)]
     found = [_placed(one, signals) for one in found]
     explained = any(one.verdict not in CALM for one in found)
-    if not explained and not changing and signals.held >= HELD:
-        found.append(Finding(Verdict.UNTRIAGED, figures={"held": signals.held}, names=tuple(signals.culprits)))
+    if not explained and not changing:
+        found = [*_untriaged(signals), *found]
     return found or [_healthy(signals)]
+
+
+def _untriaged(signals: Signals) -> Iterator[Finding]:
+    """The spouts are held, or tuples take far longer than they did, and nothing says why."""
+    latency = trends.latency(signals)
+    late = latency is not None and latency.now_s >= max(LATE_S, LATE * latency.usual_s)
+    if late and (machines := list(_machine(signals))):
+        yield from machines  # nothing is held, and everything waits for a core
+    elif late or signals.held >= HELD:
+        figures = {"held": signals.held}
+        if latency is not None:
+            figures |= {"p99_s": latency.now_s, "usual_s": latency.usual_s}
+        component = latency.component if latency is not None and late else ""
+        yield Finding(Verdict.UNTRIAGED, component, figures=figures, names=tuple(signals.culprits))
 
 
 def _placed(finding: Finding, signals: Signals) -> Finding:
@@ -213,13 +229,16 @@ def _bad_update(signals: Signals) -> Iterator[Finding]:
         return
     for component in signals.components:
         found = trends.shift(signals, component)
-        if found is not None and found.after <= (1 - WORSE) * found.before:
-            yield Finding(
-                Verdict.BAD_UPDATE, component,
-                figures={"less": 1 - found.after / found.before, "before": found.before, "after": found.after,
-                         "ago_s": signals.updated_s},
-                quote=signals.update,
-            )  # fmt: skip
+        if found is None or found.after > (1 - WORSE) * found.before:
+            continue
+        figures = {"less": 1 - found.after / found.before, "before": found.before, "after": found.after,
+                   "ago_s": signals.updated_s}  # fmt: skip
+        had = trends.before_update(signals)
+        if had is not None:
+            figures |= {"plan": had.plan_now, "plan_before": had.plan}
+        # What `heron update` takes to go back.
+        names = tuple(f"{name}:{number}" for name, number in had.tasks.items()) if had is not None else ()
+        yield Finding(Verdict.BAD_UPDATE, component, figures=figures, quote=signals.update, names=names)
 
 
 def _starved(signals: Signals) -> bool:
@@ -294,7 +313,7 @@ def _machine(signals: Signals) -> Iterator[Finding]:
             yield Finding(
                 Verdict.MACHINE,
                 figures={"cores": host.cores, "others": max(0.0, host.used - host.own), "own": host.own,
-                         "pressure": host.pressure},
+                         "pressure": host.pressure, "spark": host.spark},
                 names=(host.name,),
             )  # fmt: skip
 
@@ -406,6 +425,8 @@ def _spark(signals: Signals) -> Iterator[Finding]:
         figures = {"waiting": signals.spark_waiting, "batch_s": signals.spark_batch_s, "lag_s": signals.spark_lag_s}
         if comes_s is not None:
             figures["comes_s"] = comes_s
+        if any(host.spark and _has_no_cpu_left(host) for host in signals.hosts):
+            figures["starved"] = 1
         yield Finding(Verdict.SPARK, figures=figures)
 
 

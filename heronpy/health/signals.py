@@ -26,7 +26,10 @@ METRICS = (
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
 )  # fmt: skip
 #: The series to request, and how far back.
-SERIES = ("executed", "busy", "tasks", "queue_bytes", "largest_bytes", "held", "spark_waiting", "spark_done")
+SERIES = (
+    "executed", "busy", "tasks", "queue_bytes", "largest_bytes", "end_to_end_p99_s", "complete_p99_s", "held",
+    "plan_version", "spark_waiting", "spark_done",
+)  # fmt: skip
 HISTORY_S = 3720.0
 #: The window that a diagnosis is based on, and how long figures mix two configurations after a change, seconds.
 WINDOW_S, SETTLE_S = 300.0, 180.0
@@ -77,9 +80,11 @@ class HostSignals:
     cores: int
     #: Share of the last seconds in which something waited for a CPU.
     pressure: float
-    #: CPU seconds per second of all its processes, and of the topology's tasks and stream managers.
+    #: CPU seconds per second of all its processes, and of the topology's.
     used: float
     own: float
+    #: Of `own`: the Spark driver and its workers.
+    spark: float = 0.0
 
 
 @dataclass(slots=True)
@@ -314,6 +319,35 @@ def _hosts_of_tasks(status: control_pb2.StatusReply) -> dict[int, str]:
 
 
 def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]) -> None:
+    counted = _counted(found, status, sums)
+    hosts: dict[str, HostSignals] = {}
+    #: Containers that say what they take, by host: those of an earlier release, and for a moment new ones, do not.
+    told: defaultdict[str, list[bool]] = defaultdict(list)
+    for executor in status.executors:
+        usage = executor.usage
+        if usage.memory_bytes:
+            found.machine_memory[executor.host] = usage.memory_bytes
+        if not usage.cores or not usage.HasField("cpu_pressure") or not usage.HasField("cpu_used"):
+            continue
+        host = hosts.setdefault(
+            executor.host, HostSignals(executor.host, usage.cores, usage.cpu_pressure, usage.cpu_used, 0.0)
+        )
+        told[executor.host].append(usage.HasField("own_used"))
+        host.own += usage.own_used
+        host.spark += usage.spark_used
+    for name, host in hosts.items():
+        if not all(told[name]):
+            host.own = max(host.own, counted[name])
+        # Each container measures at its own time.
+        host.own = min(host.own, host.used)
+        host.spark = min(host.spark, host.own)
+    found.hosts = list(hosts.values())
+
+
+def _counted(
+    found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]
+) -> defaultdict[str, float]:
+    """CPU seconds per second by host, as far as tasks and stream managers report it themselves."""
     own: defaultdict[str, float] = defaultdict(float)
     for task in found.tasks:
         own[task.host] += task.cpu or 0.0
@@ -325,18 +359,7 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
                     values.get(name, 0.0) for name in ("__process/__cpu_user_usec", "__process/__cpu_system_usec")
                 )
                 own[executor.host] += sum(used_us) / 1e6 / found.window_s
-    seen: set[str] = set()
-    for executor in status.executors:
-        usage = executor.usage
-        if usage.memory_bytes:
-            found.machine_memory[executor.host] = usage.memory_bytes
-        if executor.host in seen or not usage.cores or not usage.HasField("cpu_pressure"):
-            continue
-        if usage.HasField("cpu_used"):
-            seen.add(executor.host)
-            found.hosts.append(
-                HostSignals(executor.host, usage.cores, usage.cpu_pressure, usage.cpu_used, own[executor.host])
-            )
+    return own
 
 
 def _is_change(event: control_pb2.TopologyEvent) -> bool:

@@ -35,15 +35,20 @@ def _healthy(f: Finding, topology: str) -> str:
 
 def _changing(f: Finding, topology: str) -> str:
     if f.names:
-        return f"{topology} is {f.names[0]}" + (f": {f.quote}" if f.quote else "")
+        return f"{topology} is {f.names[0]}" + _quoted(f)
     left = format_duration(round(f.figures["left_s"]))
-    return f"{topology} has changed ({f.quote}); its rates can be judged in {left}"
+    what = f" ({f.quote})" if f.quote else ""
+    return f"{topology} has changed{what}; its rates can be judged in {left}"
 
 
 def _down(f: Finding, topology: str) -> str:
-    why = f": {f.quote}" if f.quote else ""
     down, tasks = int(f.figures["down"]), counted(int(f.figures["tasks"]), "task")
-    return f"{down} of {tasks} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){why}"
+    return f"{down} of {tasks} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){_quoted(f)}"
+
+
+def _quoted(f: Finding) -> str:
+    """What was said last; it may have values of users, and is missing for who may not see them."""
+    return f": {f.quote}" if f.quote else ""
 
 
 def _dependency(f: Finding, topology: str) -> str:
@@ -70,7 +75,7 @@ def _memory(f: Finding, topology: str) -> str:
     if "lasts_s" in f.figures:
         every = format_duration(round(f.figures["lasts_s"], 1))
         grows = f", every {every}: it grows by {format_bytes(int(f.figures['grows_per_h']))} per hour"
-    return f"{f.task} ran out of memory {_times(f)}{grows}: {f.quote}"
+    return f"{f.task} ran out of memory {_times(f)}{grows}{_quoted(f)}"
 
 
 def _leak(f: Finding) -> str:
@@ -99,7 +104,7 @@ def _lasting(f: Finding) -> str:
 
 def _crashing(f: Finding, topology: str) -> str:
     at = f" in {f.names[0]}" if f.names else ""
-    return f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}: {f.quote}{at}"
+    return f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}{_quoted(f)}{at}"
 
 
 def _hung(f: Finding, topology: str) -> str:
@@ -110,8 +115,9 @@ def _hung(f: Finding, topology: str) -> str:
 def _bad_update(f: Finding, topology: str) -> str:
     n = f.figures
     what = f" ({f.quote})" if f.quote else ""
+    plan = f" to plan {n['plan']:.0f}" if "plan" in n else ""
     return (
-        f"{f.component} does {_percent(n['less'])} less per busy second since the update"
+        f"{f.component} does {_percent(n['less'])} less per busy second since the update{plan}"
         f" {format_duration(round(n['ago_s']))} ago{what}: {_rate(n['after'])} per task, before {_rate(n['before'])}"
     )
 
@@ -126,9 +132,42 @@ def _slow_host(f: Finding, topology: str) -> str:
 
 def _machine(f: Finding, topology: str) -> str:
     n = f.figures
+    spark = f", {n['spark']:.1f} of them Spark" if _takes_spark(f) else ""
     return (
-        f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores,"
+        f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores{spark},"
         f" other processes {n['others']:.1f}"
+    )
+
+
+def _go_back(f: Finding, where: str) -> str:
+    if "plan_before" not in f.figures:
+        back = "undo the update"
+    elif f.names:
+        tasks = " ".join(f"--component-parallelism {name}" for name in f.names)
+        back = f"go back to plan {f.figures['plan_before']:.0f}: heron update {where} {tasks}"
+    else:
+        back = (
+            f"go back to plan {f.figures['plan_before']:.0f}, which had the same tasks: heron update {where} with its"
+            " settings (--runtime-config) or containers (--container-number)"
+        )
+    return f"if this is not what the update was for, {back}; heron events {where}"
+
+
+def _takes_spark(f: Finding) -> bool:
+    """Whether its Spark is what the topology takes most of the CPU for."""
+    return 2 * f.figures.get("spark", 0.0) >= f.figures["own"] > 0
+
+
+def _free_cpu(f: Finding, where: str) -> str:
+    n = f.figures
+    stop = f"stop what else runs on {f.names[0]}, or " if n["others"] >= n["own"] else ""
+    if _takes_spark(f):
+        return (
+            f"{stop}give Spark fewer of these cores (heron.spark.master, as local[1]), or larger and fewer batches"
+            " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
+        )
+    return (
+        f"{stop}give the topology more cores, or let it do less (heron profile {where} TASK): more tasks will not help"
     )
 
 
@@ -179,13 +218,19 @@ def _losses(f: Finding, topology: str) -> str:
 
 
 def _untriaged(f: Finding, topology: str) -> str:
+    n, late = f.figures, ""
+    if "p99_s" in n:
+        late = f"p99 {format_duration(n['p99_s'])} (usually {format_duration(n['usual_s'])})"
+    if f.component:
+        held = f", spouts are held {_percent(n['held'])} of the time" if n["held"] else ""
+        return f"{topology} is slower than usual: from emit to {f.component}, {late}{held}; cause unknown"
     by = f" by {listed(f.names)}" if f.names else ""
-    return f"spouts are held {_percent(f.figures['held'])} of the time{by}; cause unknown"
+    return f"spouts are held {_percent(n['held'])} of the time{by}{f', {late}' if late else ''}; cause unknown"
 
 
 _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.HEALTHY: _healthy,
-    Verdict.FAILED: lambda f, topology: f"{topology} has failed: {f.quote}",
+    Verdict.FAILED: lambda f, topology: f"{topology} has failed{_quoted(f)}",
     Verdict.CHANGING: _changing,
     Verdict.DOWN: _down,
     Verdict.HUNG: _hung,
@@ -243,7 +288,10 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         f"heron checkpoints list {where}; with heron.checkpoint.unaligned, barriers do not wait in queues"
     ),
     Verdict.SPARK: lambda f, where: (
-        "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
+        "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark"
+        " elsewhere (heron.spark.master)"
+        if "starved" in f.figures
+        else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
     ),
     Verdict.LOSSES: lambda f, where: (
         f"heron dead-letters {where}" if "lost" not in f.figures else f"heron status {where}"
@@ -251,12 +299,9 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.UNTRIAGED: lambda f, where: (
         f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"
     ),
-    Verdict.BAD_UPDATE: lambda f, where: f"undo the update, if this is not what it was for; heron events {where}",
+    Verdict.BAD_UPDATE: _go_back,
     Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
-    Verdict.MACHINE: lambda f, where: (
-        (f"stop what else runs on {f.names[0]}, or " if f.figures["others"] >= f.figures["own"] else "")
-        + f"give the topology more cores, or let it do less (heron profile {where} TASK): more tasks will not help"
-    ),
+    Verdict.MACHINE: _free_cpu,
     Verdict.OVER_PROVISIONED: lambda f, where: (
         f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
     ),

@@ -19,6 +19,8 @@ SIDE_MIN, SIDE_MAX = 3, 30
 BUSY_MIN = 0.1
 #: Minutes for which few enough tasks must have sufficed, and how many of them must be known.
 SPARE_MIN, SPARE_KNOWN = 60, 55
+#: Minutes that say how long tuples take of late, and the fewest before them that say what is usual.
+LATE_MIN, USUAL_MIN = 3, 10
 #: Minutes of memory use, and of a queue or backlog that grows or falls.
 MEMORY_MIN, TREND_MIN = 5, 5
 
@@ -38,14 +40,69 @@ def shift(signals: Signals, component: str) -> Shift | None:
     rates = _per_busy_s(signals, component)
     if signals.updated_s is None or not rates:
         return None
-    # Index of the minute in which the update was made; it, and the next one, mix both.
-    passed_s = signals.updated_s - signals.history_age_s
-    changed = len(rates) - 1 - int(max(0.0, passed_s) // 60)
+    # It, and the next one, mix both.
+    changed = _updated_in(signals, len(rates))
     before = [rate for rate in rates[max(0, changed - SIDE_MAX) : max(0, changed)] if rate is not None]
     after = [rate for rate in rates[changed + 2 :][:SIDE_MAX] if rate is not None]
     if changed < 0 or len(before) < SIDE_MIN or len(after) < SIDE_MIN:
         return None
     return Shift(median(before), median(after))
+
+
+def _updated_in(signals: Signals, minutes: int) -> int:
+    """Index of the minute in which the last update was made; negative: before the first."""
+    passed_s = (signals.updated_s or 0.0) - signals.history_age_s
+    return minutes - 1 - int(max(0.0, passed_s) // 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an update has changed: the plans, and the tasks that the components of another number had."""
+
+    plan: int
+    plan_now: int
+    tasks: dict[str, int]
+
+
+def before_update(signals: Signals) -> Before | None:
+    """What there was before the last update; None if the plan of then is not known, or still is that of now."""
+    plans = signals.minutes("", "plan_version")
+    changed = _updated_in(signals, len(plans))
+    known = [int(version) for version in plans[: max(0, changed)] if version]
+    now = [int(version) for version in plans[max(0, changed) :] if version]
+    if signals.updated_s is None or not known or not now or known[-1] == now[-1]:
+        return None
+    tasks = {}
+    for component in signals.components:
+        numbers = signals.minutes(component, "tasks")
+        had = [int(number) for number in numbers[: max(0, _updated_in(signals, len(numbers)))] if number]
+        if had and had[-1] != len(signals.of(component)):
+            tasks[component] = had[-1]
+    return Before(known[-1], now[-1], tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """99th percentile of the time from the emit of a tuple at its spout to its end, seconds: of late, and before."""
+
+    component: str
+    now_s: float
+    usual_s: float
+
+
+def latency(signals: Signals) -> Latency | None:
+    """That of the slowest sink, or with acks of the spout; None while too little is known of before."""
+    for series in ("end_to_end_p99_s", "complete_p99_s"):
+        found = []
+        for component in signals.components:
+            minutes = signals.minutes(component, series)
+            late = [value for value in minutes[-LATE_MIN:] if value is not None]
+            before = [value for value in minutes[:-LATE_MIN] if value is not None]
+            if len(late) == LATE_MIN and len(before) >= USUAL_MIN:
+                found.append(Latency(component, median(late), median(before)))
+        if found:
+            return max(found, key=lambda one: one.now_s)
+    return None
 
 
 def _per_busy_s(signals: Signals, component: str) -> list[float | None]:

@@ -816,16 +816,20 @@ class HopFigures(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., hop: _Optional[str] = ..., count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., max_s: _Optional[float] = ...) -> None: ...
 
 class HostUsage(_message.Message):
-    __slots__ = ["cores", "cpu_pressure", "cpu_used", "memory_bytes"]
+    __slots__ = ["cores", "cpu_pressure", "cpu_used", "memory_bytes", "own_used", "spark_used"]
     CORES_FIELD_NUMBER: _ClassVar[int]
     CPU_PRESSURE_FIELD_NUMBER: _ClassVar[int]
     CPU_USED_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OWN_USED_FIELD_NUMBER: _ClassVar[int]
+    SPARK_USED_FIELD_NUMBER: _ClassVar[int]
     cores: int
     cpu_pressure: float
     cpu_used: float
     memory_bytes: int
-    def __init__(self, cpu_pressure: _Optional[float] = ..., cpu_used: _Optional[float] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    own_used: float
+    spark_used: float
+    def __init__(self, cpu_pressure: _Optional[float] = ..., cpu_used: _Optional[float] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., own_used: _Optional[float] = ..., spark_used: _Optional[float] = ...) -> None: ...
 
 class InstanceStatus(_message.Message):
     __slots__ = ["status"]

@@ -35,6 +35,7 @@ from heronpy.tracker.openapi import document
 from heronpy.tracker.pages import Page, load
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.tracker import Tracker
+from heronpy.views.quotes import without_values
 
 log = logging.getLogger("heronpy.tracker")
 
@@ -168,6 +169,8 @@ class App:
             return StreamingResponse(found, media_type=route.media)
         if isinstance(found, Text):
             return Response(found.content, media_type=found.media)
+        if not asker.sees_values:
+            found = without_values(found)
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def openapi(self) -> Response:

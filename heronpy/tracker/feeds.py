@@ -24,6 +24,7 @@ from heronpy.views.build_past import event_of
 from heronpy.views.live import Gone, NewEvents, Snapshot
 from heronpy.views.load import Tasks
 from heronpy.views.past import Event
+from heronpy.views.quotes import without_values
 
 log = logging.getLogger("heronpy.tracker")
 
@@ -67,8 +68,8 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._last_event: int | None = None
-        #: The last message that was made: from which version to which.
-        self._encoded: tuple[int, int, bytes] | None = None
+        #: For who may see values, and who may not, the last message that was made: from which version to which.
+        self._encoded: dict[bool, tuple[int, int, bytes]] = {}
         self._renewed_at = float("-inf")
         self.version = 0
         self.state: Snapshot | None = None
@@ -79,8 +80,8 @@ class Feed:
         """Why there will be no more news; empty while there may be."""
         return self._watched.gone if self._watched is not None else ""
 
-    async def stream(self, last_id: str) -> AsyncIterator[bytes]:
-        """Messages for one viewer, until it goes or the topology does."""
+    async def stream(self, last_id: str, *, values: bool) -> AsyncIterator[bytes]:
+        """Messages for one viewer, until it goes or the topology does; `values`: it may see values of users."""
         self.viewers += 1
         try:
             # The state is of the time when somebody looked last.
@@ -89,7 +90,7 @@ class Feed:
                 await self._renew_safely()
             if self._task is None:
                 self._task = asyncio.create_task(self._run(at_once=recent))
-            async for message in self._messages(last_id):
+            async for message in self._messages(last_id, values):
                 yield message
         finally:
             self.viewers -= 1
@@ -97,18 +98,19 @@ class Feed:
                 self._task.cancel()
                 self._task = None
 
-    async def _messages(self, last_id: str) -> AsyncIterator[bytes]:
+    async def _messages(self, last_id: str, values: bool) -> AsyncIterator[bytes]:
         seen = self.version if self.state is not None and last_id == f"{self._id}-{self.version}" else 0
         last_event = self._last_event
         before = self.state if seen else None
         while True:
             version, state = self.version, self.state
             if state is not None and version != seen:
-                yield self._message(seen, before, version, state)
+                yield self._message(seen, before, version, state, values)
                 seen, before = version, state
             new = [event for event in self._events if last_event is None or event.number > last_event]
             if new and last_event is not None:
-                yield live.message("event", NewEvents(events=new), f"{self._id}-{seen}")
+                told = NewEvents(events=new)
+                yield live.message("event", told if values else without_values(told), f"{self._id}-{seen}")
             last_event = self._last_event
             if self.gone:
                 yield live.message("gone", Gone(text=self.gone), f"{self._id}-{seen}")
@@ -119,13 +121,18 @@ class Feed:
             except TimeoutError:
                 yield live.PING
 
-    def _message(self, seen: int, before: Snapshot | None, version: int, state: Snapshot) -> bytes:
-        if self._encoded is None or self._encoded[:2] != (seen, version):
-            change = live.delta(before, state) if before is not None else None
-            body: msgspec.Struct = state if change is None else change
-            name = "snapshot" if change is None else "delta"
-            self._encoded = (seen, version, live.message(name, body, f"{self._id}-{version}"))
-        return self._encoded[2]
+    def _message(self, seen: int, before: Snapshot | None, version: int, state: Snapshot, values: bool) -> bytes:
+        known = self._encoded.get(values)
+        if known is not None and known[:2] == (seen, version):
+            return known[2]
+        if not values:
+            before, state = without_values(before), without_values(state)
+        change = live.delta(before, state) if before is not None else None
+        body: msgspec.Struct = state if change is None else change
+        name = "snapshot" if change is None else "delta"
+        encoded = live.message(name, body, f"{self._id}-{version}")
+        self._encoded[values] = (seen, version, encoded)
+        return encoded
 
     async def _run(self, at_once: bool) -> None:
         while True:
@@ -172,7 +179,7 @@ class Feed:
         if change is not None:
             # Those who have seen the last state get it as it is.
             number = self.version + 1
-            self._encoded = number - 1, number, live.message("delta", change, f"{self._id}-{number}")
+            self._encoded[True] = number - 1, number, live.message("delta", change, f"{self._id}-{number}")
         async with self._changed:
             self.state, self.version = new, self.version + 1
             self._events.extend(events)

@@ -51,6 +51,11 @@ class Asker:
     #: Until when its token is valid, seconds since 1970; None: for ever, or no token.
     expires_at: float | None = None
 
+    @property
+    def sees_values(self) -> bool:
+        """Whether it may see what may quote values of users."""
+        return Scope.DATA in self.scopes
+
     def sees(self, cluster: str, role: str | None = None, environ: str | None = None) -> bool:
         """Whether a topology there is within what it may see; with a role of None, whether one may be."""
         for wanted, here in zip(self.where.split("/") if self.where else (), (cluster, role, environ)):

@@ -34,6 +34,7 @@ from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Topology
 from heronpy.views.past import Event, Timeline
 from heronpy.views.plan import Plan
+from heronpy.views.quotes import without_values
 from heronpy.views.saved import Batches
 
 T = TypeVar("T")
@@ -239,7 +240,7 @@ class EndedTopology(Watched):
     ) -> None:
         super().__init__(session, record)
         self.ended_at = summary.ended_at
-        self.gone = summary.cause
+        self.gone = without_values(summary).cause  # an error is said to all who may ask
         self.master = _Files(session, record, self.gone)
         self._summary, self._plan_kept, self._load_kept = summary, plan, load
         self.tasks_kept: Tasks | None = None

@@ -30,6 +30,7 @@ from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Me, Topologies, Topology
 from heronpy.views.past import Event, Events, Exceptions, Slow, Timeline
 from heronpy.views.plan import Plan
+from heronpy.views.quotes import without_values
 from heronpy.views.saved import Batches, CheckpointDetail, Checkpoints
 from heronpy.views.traces import Traces
 from heronpy.views.units import Pipelines
@@ -50,7 +51,7 @@ _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32
 
 def no_answer(call: Call) -> Problem:
     """That the topology master has never answered."""
-    shown = call.watched.summary()
+    shown = without_values(call.watched.summary())  # an error is said to all who may ask
     if shown.ended_at is not None:
         return Problem(404, "not-kept", f"{shown.cause}; no figures of it were kept", "no tracker saw them")
     cause = f": {shown.cause}" if shown.cause else ""
@@ -147,7 +148,7 @@ async def doctor(call: Call) -> Doctor:
         request = control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S)
         return doctor_of_ended(watched.summary(), past.events, await _timeline(call, request))
     signals, findings = await call.watched.diagnosis()
-    return doctor_of(signals, findings, call.watched.record.cluster, values=Scope.DATA in call.asker.scopes)
+    return doctor_of(signals, findings, call.watched.record.cluster)
 
 
 @table.route(

@@ -36,7 +36,7 @@ async def live(call: Call) -> AsyncIterator[bytes]:
     if wanted is None:
         clusters = [one for one in tracker.clusters.values() if call.asker.sees(one.name)]
         feed = tracker.feeds.of_list(clusters, call.asker.where, lambda one: tracker.sees(call.asker, one))
-        return feed.stream(last_id)
+        return feed.stream(last_id, values=call.asker.sees_values)
     parts = wanted.split("/")
     if len(parts) != 4:
         raise Problem(400, "bad-request", f"topology is {wanted[:200]!r}; it must be cluster/role/environ/name")
@@ -46,4 +46,5 @@ async def live(call: Call) -> AsyncIterator[bytes]:
     if level == "fitting":
         await watched.refresh()
         level = "tasks" if 0 < (watched.summary().tasks or 0) <= TASKS_MAX else "component"
-    return tracker.feeds.of_topology(tracker.clusters[cluster], watched, level).stream(last_id)
+    feed = tracker.feeds.of_topology(tracker.clusters[cluster], watched, level)
+    return feed.stream(last_id, values=call.asker.sees_values)

@@ -26,6 +26,8 @@ class Finding(Struct, kw_only=True):
     names: list[str]
     #: Machine of the task; empty: not known, or no single task.
     host: str = ""
+    #: The sentence without what may quote values; empty: it quotes none. Without the scope `data` it is `sentence`.
+    unquoted: str = ""
 
 
 class TaskSignal(Struct, kw_only=True):

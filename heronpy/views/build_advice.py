@@ -10,10 +10,15 @@ from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 from heronpy.views import advice as shapes
+from heronpy.views.quotes import UNSEEN
 
 #: How urgent a finding is; a verdict that is not named needs action, as 2 says.
 _RANKS = {Verdict.FAILED: 4, Verdict.DOWN: 3, Verdict.HUNG: 3, Verdict.MEMORY: 3, Verdict.CRASHING: 3,
           Verdict.LOSSES: 3, Verdict.CHANGING: 1}  # fmt: skip
+#: These quote a line of code, all others what was said while the topology ran.
+_QUOTE_CODE = frozenset((Verdict.HUNG, Verdict.DEPENDENCY, Verdict.SLOW_TASK))
+#: These quote what a process said last.
+_QUOTE_PROCESSES = frozenset((Verdict.FAILED, Verdict.DOWN, Verdict.MEMORY, Verdict.CRASHING))
 
 
 def findings_of(messages: Iterable[control_pb2.HealthFinding]) -> list[Finding]:
@@ -21,21 +26,26 @@ def findings_of(messages: Iterable[control_pb2.HealthFinding]) -> list[Finding]:
     return [found for found in map(from_proto, messages) if found is not None]
 
 
-def finding_of(finding: Finding, cluster: str, topology: str, *, values: bool = False) -> shapes.Finding:
-    """One finding in words; without `values` it does not quote the key of a skew, only its share."""
-    if finding.verdict is Verdict.SKEW and not values:
-        finding = replace(finding, quote="")
+def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:
+    """One finding in words, and its sentence without the values that it may quote."""
+    said = sentence(finding, topology)
     return shapes.Finding(
         verdict=finding.verdict.value,
         calm=finding.verdict in CALM,
-        sentence=sentence(finding, topology),
+        sentence=said,
         next=advice(finding, cluster, topology),
         component=finding.component,
         task=finding.task,
         figures=dict(finding.figures),
         names=list(finding.names),
         host=finding.host,
+        unquoted=_unquoted(finding, topology) if finding.quote and finding.verdict not in _QUOTE_CODE else "",
     )
+
+
+def _unquoted(finding: Finding, topology: str) -> str:
+    said = sentence(replace(finding, quote=""), topology)
+    return f"{said}; {UNSEEN}" if finding.verdict in _QUOTE_PROCESSES else said
 
 
 def rank_of(finding: Finding | None) -> int:
@@ -45,13 +55,13 @@ def rank_of(finding: Finding | None) -> int:
     return _RANKS.get(finding.verdict, 0 if finding.verdict in CALM else 2)
 
 
-def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str, *, values: bool = False) -> shapes.Doctor:
-    """`GET /doctor`; `values` as in `finding_of`."""
+def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str) -> shapes.Doctor:
+    """`GET /doctor`"""
     return shapes.Doctor(
         topology=signals.topology,
         healthy=all(finding.verdict in CALM for finding in findings),
         window_s=signals.window_s,
-        findings=[finding_of(one, cluster, signals.topology, values=values) for one in findings],
+        findings=[finding_of(one, cluster, signals.topology) for one in findings],
         emitted_per_s=signals.arrival,
         held=signals.held,
         tasks=[

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from heronpy.common.units import counted, format_duration
 from heronpy.views.advice import Doctor, Finding
 from heronpy.views.overview import Topology
 from heronpy.views.past import Event, Timeline
+from heronpy.views.quotes import without_values
 
 #: Figures are of this time before the end, as those of a topology that runs; events of this.
 FIGURES_S, EVENTS_S = 300.0, 1800.0
@@ -57,6 +60,16 @@ class _Window:
 
 def doctor_of_ended(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doctor:
     """`GET /doctor` of a topology that has ended; `shown` says how and when."""
+    found = _doctor(shown, events, timeline)
+    plain = _doctor(without_values(shown), without_values(list(events)), timeline)
+    found.findings = [
+        replace(one, unquoted=other.sentence if other.sentence != one.sentence else "")
+        for one, other in zip(found.findings, plain.findings)
+    ]
+    return found
+
+
+def _doctor(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doctor:
     ended_at = shown.ended_at or 0.0
     window, where = _Window(timeline, ended_at), f"{shown.cluster} {shown.name}"
     late = [event for event in events if event.at >= ended_at - EVENTS_S]

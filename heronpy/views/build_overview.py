@@ -88,6 +88,7 @@ def topology_of(
         component=said.component if said is not None else "",
         task=said.task if said is not None else "",
         host=said.host if said is not None else "",
+        unquoted=said.unquoted if said is not None else "",
         spark=spark,
     )
 

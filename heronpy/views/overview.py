@@ -85,6 +85,8 @@ class Topology(Struct, kw_only=True):
     component: str = ""
     task: str = ""
     host: str = ""
+    #: The sentence without what may quote values; empty: it quotes none. Without the scope `data` it is `sentence`.
+    unquoted: str = ""
     #: Whether it gives batches to Spark; None: not known.
     spark: bool | None = None
 

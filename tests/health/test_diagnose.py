@@ -188,6 +188,13 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         "count does 50 % less per busy second since the update 10m00s ago (update done): 1,000/s per task,"
         " before 2,000/s",
     ),
+    "bad update to a plan that is known": (
+        signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
+                history={**history(busy=0.5, tasks=[2.0] * 50 + [4.0] * 10, executed=[2000.0] * 50 + [2000.0] * 10),
+                         **history("", plan_version=[6.0] * 50 + [7.0] * 10)}),
+        Verdict.BAD_UPDATE,
+        "count does 50 % less per busy second since the update to plan 7 10m00s ago (update done): 1,000/s per task,",
+    ),
     "slow host": (
         signals(*(bolt(n, 0.99, 100, host="h1") for n in (2, 3)), *(bolt(n, 0.4, 900, host="h2") for n in (4, 5)), **HELD),
         Verdict.SLOW_HOST,
@@ -196,6 +203,10 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "machine": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, hosts=[HostSignals("h1", 4, 0.7, 3.95, 1.2)]),
         Verdict.MACHINE, "h1 has no CPU left: wc takes 1.2 of 4 cores, other processes 2.8",
+    ),
+    "machine that Spark takes": (
+        signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, hosts=[HostSignals("h1", 4, 0.7, 3.95, 3.8, 2.9)]),
+        Verdict.MACHINE, "h1 has no CPU left: wc takes 3.8 of 4 cores, 2.9 of them Spark, other processes 0.2",
     ),
     "too few behind a limit of pending tuples": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), max_pending=1000, acking=True, pending=990),
@@ -214,6 +225,19 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "over-provisioned": (
         signals(*EVEN, history=history(busy=0.2, tasks=4)), Verdict.OVER_PROVISIONED,
         "2 of the 4 tasks of count suffice: in the last hour they were 20 % busy at most",
+    ),
+    "late for no known reason": (
+        signals(*EVEN, history=history(end_to_end_p99_s=[0.2] * 40 + [2.0, 2.1, 2.4])), Verdict.UNTRIAGED,
+        "wc is slower than usual: from emit to count, p99 2.1s (usually 200ms); cause unknown",
+    ),
+    "late and held": (
+        signals(*EVEN, held=0.5, culprits=["count-2"], history=history(complete_p99_s=[0.2] * 40 + [0.3] * 3)),
+        Verdict.UNTRIAGED, "spouts are held 50 % of the time by count-2, p99 300ms (usually 200ms); cause unknown",
+    ),
+    "late for want of CPU": (
+        signals(*EVEN, history=history(end_to_end_p99_s=[0.2] * 40 + [2.0] * 3),
+                hosts=[HostSignals("h1", 4, 0.7, 3.95, 1.2)]),
+        Verdict.MACHINE, "h1 has no CPU left",
     ),
     "untriaged": (
         signals(*EVEN, held=0.5, culprits=["the link from stmgr-1 to stmgr-2"]), Verdict.UNTRIAGED,
@@ -343,6 +367,69 @@ def test_others_are_asked_to_stop_only_where_they_take_more() -> None:
         assert ("stop what else runs" in advice(found, "local", "wc")) is stop
 
 
+def test_what_is_advised_where_spark_takes_the_cpu() -> None:
+    for others, stop in ((0.1, False), (2.0, True)):
+        host = HostSignals("vm", cores=4, used=3.95, own=3.95 - others, pressure=0.5, spark=1.95)
+        [found] = [one for one in diagnose(signals(*EVEN, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
+        said = advice(found, "local", "wc")
+        assert "heron.spark.master" in said and ("stop what else runs" in said) is stop
+    waiting = signals(*EVEN, spark_waiting=7, spark_batch_s=3.2, spark_lag_s=21.0, hosts=[host])
+    [found] = [one for one in diagnose(waiting) if one.verdict is Verdict.SPARK]
+    assert "more cores" not in advice(found, "local", "wc"), "there are none"
+
+
+def test_all_processes_of_the_topology_count_as_its_own() -> None:
+    """A driver is a child of its gateway and no task: it was taken for somebody else's process."""
+    status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
+    for container, own, spark in ((0, 2.5, 2.4), (1, 1.2, None)):
+        executor = status.executors.add(container=container, host="vm")
+        executor.usage.MergeFrom(control_pb2.HostUsage(cores=4, cpu_pressure=0.6, cpu_used=3.9, own_used=own))
+        if spark is not None:
+            executor.usage.spark_used = spark
+    [host] = signals_of(status, control_pb2.MetricsReply(interval_s=10.0), now=0.0).hosts
+    assert (round(host.used, 3), round(host.own, 3), round(host.spark, 3)) == (3.9, 3.7, 2.4)
+    # A container that does not say, of an earlier release, counts with what its tasks report.
+    status.executors[1].usage.ClearField("own_used")
+    status.executors[0].usage.own_used = 0.5
+    status.tasks.add(task_id=2, component="count", instance_id="count-2", state=control_pb2.TASK_RUNNING)
+    status.plan.instances.add(task_id=2, container=1)
+    metrics = control_pb2.MetricsReply(interval_s=10.0)
+    metrics.reports.add(process="count-2").samples.add(name="__py-user-cpu-time-secs", value=9.0)
+    [host] = signals_of(status, metrics, now=0.0).hosts
+    assert round(host.own, 3) == 0.9
+
+
+def test_an_update_is_undone_by_a_command() -> None:
+    def bad(tasks: list[float | None] | int) -> str:
+        minutes = history(busy=0.5, tasks=tasks, executed=[2000.0] * 50 + [500.0] * 10)
+        plans = history("", plan_version=[6.0] * 50 + [7.0] * 10)
+        found = signals(*EVEN, updated_s=600.0, changed_s=600.0, history_age_s=30.0, history={**minutes, **plans})
+        return advice(diagnose(found)[0], "local", "wc")
+
+    assert "go back to plan 6: heron update local wc --component-parallelism count:2; " in bad([2.0] * 50 + [4.0] * 10)
+    assert "go back to plan 6, which had the same tasks: heron update local wc with its settings" in bad(4)
+
+
+@pytest.mark.parametrize(
+    "minutes",
+    [
+        [0.2] * 40 + [0.9] * 3,  # less than five times
+        [0.001] * 40 + [0.09] * 3,  # nobody waits for that
+        [0.2] * 40 + [2.0, 2.0, 0.2, 0.2],  # it was
+        [0.2] * 5 + [2.0] * 3,  # what is usual is not known
+        [0.2] * 40 + [2.0, 2.0, None],
+    ],
+)
+def test_what_is_not_late(minutes: list[float | None]) -> None:
+    assert first(signals(*EVEN, history=history(end_to_end_p99_s=minutes)))[0] is Verdict.HEALTHY
+
+
+def test_what_explains_a_latency_is_said_instead() -> None:
+    late = history(end_to_end_p99_s=[0.2] * 40 + [2.0] * 3)
+    assert [one.verdict for one in diagnose(signals(*SKEWED, **HELD, history=late))] == [Verdict.SKEW]
+    assert first(signals(*EVEN, changed_s=20.0, history=late))[0] is Verdict.CHANGING
+
+
 def test_the_window_begins_after_a_change_that_has_settled() -> None:
     def update(at: float) -> control_pb2.TopologyEvent:
         return control_pb2.TopologyEvent(kind=control_pb2.EVENT_UPDATE, at=at)
@@ -391,7 +478,7 @@ MINUTES = st.lists(st.none() | st.floats(0, 1e12), max_size=62)
 HISTORY = st.dictionaries(st.sampled_from(["", "a", "b", "c"]), st.dictionaries(st.sampled_from(SERIES), MINUTES))
 HOSTS = st.lists(
     st.builds(HostSignals, st.sampled_from(["h1", "h2"]), st.integers(1, 64), st.floats(0, 1), st.floats(0, 64),
-              st.floats(0, 64)), max_size=2,
+              st.floats(0, 64), st.floats(0, 64)), max_size=2,
 )  # fmt: skip
 SHARE = st.none() | st.floats(0, 1)
 RATE = st.floats(0, 1e9)

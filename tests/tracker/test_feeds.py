@@ -31,7 +31,7 @@ class Source:
 
 
 async def first_of(feed: Feed) -> tuple[bytes, AsyncIterator[bytes]]:
-    stream = feed.stream("")
+    stream = feed.stream("", values=True)
     return await asyncio.wait_for(anext(stream), PATIENCE_S), stream
 
 

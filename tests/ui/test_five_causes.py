@@ -73,8 +73,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Sick]:
     heron = Heron(folder / "home")
     try:
         (folder / "home").mkdir(mode=0o700)
-        limit = "--config-property", "heron.instance.memory_soft_limit_bytes=120MB"
-        heron("submit", "local", EXAMPLES / "sick.py", "Sick", "--what", request.param, *limit).ok()
+        heron("submit", "local", EXAMPLES / "sick.py", "Sick", "--what", request.param).ok()
         sick = Sick(heron, heron("ui").ok().out.split()[-1], request.param)
         wait_for(sick.is_found, 240.0, f"the tracker naming {CAUSES[request.param].verdict}")
         yield sick
