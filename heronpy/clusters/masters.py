@@ -7,6 +7,7 @@ the authenticated topology master, never from who asks.
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any, overload
 
 from google.protobuf.message import Message
@@ -157,6 +158,9 @@ class Master:
             # The name is that of heronpy.executor.files_door.door_name.
             path = f"{(await self.launch()).sockets_dir}/{executor_id(container)}.files"
             if len(path.encode()) <= PATH_MAX_BYTES:
+                self.session.check_endpoint(self.record, f"ipc://{path}", "its executors")
+                if not os.path.exists(path):  # nobody would answer
+                    raise ClusterError(f"the executor of container {container} of '{self.name}' does not run now")
                 return f"ipc://{path}"
         status = await self.ask(control_pb2.GetStatus())
         door = next((one.files_door for one in status.executors if one.container == container), "")

@@ -58,8 +58,8 @@ class Mirror:
         master = Master(self._session, self._record)
         try:
             while True:
-                for container in self._containers():
-                    await self._copy(master, container)
+                # At the same time: an executor that is down answers only after a while.
+                await asyncio.gather(*(self._copy(master, container) for container in self._containers()))
                 if over():
                     return
                 await asyncio.sleep(AGAIN_S)
@@ -102,6 +102,8 @@ class Mirror:
         if os.path.basename(name) != name or name.startswith("."):
             return  # not a name that an executor lists
         file, at = self._read.get(name, (0, 0))
+        if file and (entry.file, entry.bytes) == (file, at):
+            return  # nothing was written since
         cut = False
         if file == 0 and entry.bytes > FIRST_MAX_BYTES:
             at, cut = entry.bytes - FIRST_MAX_BYTES, True

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from heronpy.common.ids import child_epoch, executor_id
@@ -40,8 +41,11 @@ class Reports:
         inbox: MetricsInbox,
         usage_interval_s: float,
         sinks: Sinks,
+        clock: Callable[[], control_pb2.ClockOffset | None] = lambda: None,
     ) -> None:
+        """`clock` tells how that of this host differs from the topology master's."""
         self._place = place
+        self._clock = clock
         self._supervisor = supervisor
         self._started_at = started_at
         self._inbox = inbox
@@ -109,6 +113,7 @@ class Reports:
             epoch=self._place.epoch,
             processes=self._records(),
             usage=self._host.usage,
+            clock=self._clock(),
         )
 
     def metrics_text(self) -> tuple[str, str]:

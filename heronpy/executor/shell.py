@@ -29,6 +29,7 @@ from heronpy.common.setting_types import (
 )
 from heronpy.common.settings import settings_for
 from heronpy.executor.child_logs import ChildLogs
+from heronpy.executor.clock_probe import EVERY_S, ClockProbe
 from heronpy.executor.desired import Place, Roles, command_of, desired_processes
 from heronpy.executor.earlier import tasks_that_ran
 from heronpy.executor.evidence import Evidence
@@ -120,6 +121,8 @@ class Executor:
             self._host.close()
             return exit_codes.UNAVAILABLE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
         self._jobs.every(HEARTBEAT_S, self._on_heartbeat)
+        if (clocks := self._clocks) is not None:
+            self._jobs.every(EVERY_S, lambda: self._jobs.start(clocks.ask()))
         self._jobs.every(self._settings.usage_interval_s, self._measure)
         if self._sinks.names:
             self._jobs.every(self._metrics.sink_interval_s, self._feed_sinks)
@@ -172,6 +175,7 @@ class Executor:
             self._inbox,
             self._settings.usage_interval_s,
             self._sinks,
+            lambda: self._clocks.offset() if self._clocks is not None else None,
         )
         self._state = open_state_of(launch)
         self._link = MasterFollower(
@@ -181,7 +185,9 @@ class Executor:
             self._on_tmaster,
             self._on_registered,
         )
-        self._jobs.start(self._follow_tmaster(keys_of(launch)))
+        keys = keys_of(launch)
+        self._clocks = ClockProbe(self._link.call) if keys is not None else None
+        self._jobs.start(self._follow_tmaster(keys))
         if container == 0:
             self._on_plan(None)
             self._plan_watch = None
@@ -351,6 +357,9 @@ class Executor:
                 await asyncio.sleep(RETRY_S)
 
     def _on_registered(self, _: control_pb2.Ok | None) -> None:
+        if self._clocks is not None:
+            self._clocks.registered()
+            self._jobs.start(self._clocks.ask())
         self._measure()
         self._beat()
         self._inbox.repeat()

@@ -161,6 +161,24 @@ class CheckpointsReply(_message.Message):
     restores: int
     def __init__(self, complete: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointRecord, _Mapping]]] = ..., pending: _Optional[int] = ..., pending_s: _Optional[float] = ..., pending_tasks: _Optional[int] = ..., completed: _Optional[int] = ..., aborted: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., last_failure: _Optional[str] = ..., last_restore: _Optional[str] = ..., last_restore_s: _Optional[float] = ..., regions: _Optional[_Iterable[_Union[_plan_pb2.RegionRecord, _Mapping]]] = ..., pending_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ClockOffset(_message.Message):
+    __slots__ = ["clock", "error", "offset"]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    clock: int
+    error: int
+    offset: int
+    def __init__(self, clock: _Optional[int] = ..., offset: _Optional[int] = ..., error: _Optional[int] = ...) -> None: ...
+
+class ClockReply(_message.Message):
+    __slots__ = ["at", "clock"]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    at: int
+    clock: int
+    def __init__(self, at: _Optional[int] = ..., clock: _Optional[int] = ...) -> None: ...
+
 class ComponentLoad(_message.Message):
     __slots__ = ["acked", "blocked", "busiest", "busy", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_p50_s", "end_to_end_p99_s", "execute_p50_s", "execute_p99_s", "executed", "failed", "frames", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "tasks", "tuples_per_frame", "up"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
@@ -354,12 +372,13 @@ class EndedTopology(_message.Message):
     def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "slow_reply", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trace_rate", "traces_reply", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
+    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "slow_reply", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trace_rate", "traces_reply", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_REPLY_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_REPLY_FIELD_NUMBER: _ClassVar[int]
     DATA_LOST_FIELD_NUMBER: _ClassVar[int]
     DELETE_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
@@ -374,6 +393,7 @@ class Envelope(_message.Message):
     FINISH_TASKS_FIELD_NUMBER: _ClassVar[int]
     FINISH_TASK_FIELD_NUMBER: _ClassVar[int]
     GET_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    GET_CLOCK_FIELD_NUMBER: _ClassVar[int]
     GET_CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     GET_EVENTS_FIELD_NUMBER: _ClassVar[int]
     GET_EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -453,6 +473,7 @@ class Envelope(_message.Message):
     checkpoint_complete: CheckpointComplete
     checkpoints_reply: CheckpointsReply
     checksum: int
+    clock_reply: ClockReply
     containers_reply: ContainersReply
     data_lost: DataLost
     delete_checkpoints: DeleteCheckpoints
@@ -467,6 +488,7 @@ class Envelope(_message.Message):
     finish_task: FinishTask
     finish_tasks: FinishTasks
     get_checkpoints: GetCheckpoints
+    get_clock: GetClock
     get_containers: GetContainers
     get_events: GetEvents
     get_exceptions: GetExceptions
@@ -541,7 +563,7 @@ class Envelope(_message.Message):
     update_reply: UpdateReply
     update_topology: UpdateTopology
     welcome: _door_pb2.Welcome
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., slow_reply: _Optional[_Union[SlowReply, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., traces_reply: _Optional[_Union[TracesReply, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., slow_reply: _Optional[_Union[SlowReply, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., traces_reply: _Optional[_Union[TracesReply, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "last", "topology_id"]
@@ -602,16 +624,18 @@ class ExceptionsReply(_message.Message):
     def __init__(self, exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded: _Optional[int] = ...) -> None: ...
 
 class ExecutorHeartbeat(_message.Message):
-    __slots__ = ["container", "epoch", "processes", "usage"]
+    __slots__ = ["clock", "container", "epoch", "processes", "usage"]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    clock: ClockOffset
     container: int
     epoch: int
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
     usage: HostUsage
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ..., clock: _Optional[_Union[ClockOffset, _Mapping]] = ...) -> None: ...
 
 class FileEntry(_message.Message):
     __slots__ = ["bytes", "changed_at", "file", "name"]
@@ -638,6 +662,10 @@ class FinishTasks(_message.Message):
     def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetCheckpoints(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class GetClock(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
@@ -798,8 +826,9 @@ class HoldTicks(_message.Message):
     def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class HopFigures(_message.Message):
-    __slots__ = ["count", "hop", "max_s", "p50_s", "p99_s", "source", "target"]
+    __slots__ = ["count", "error_s", "hop", "max_s", "p50_s", "p99_s", "source", "target"]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_S_FIELD_NUMBER: _ClassVar[int]
     HOP_FIELD_NUMBER: _ClassVar[int]
     MAX_S_FIELD_NUMBER: _ClassVar[int]
     P50_S_FIELD_NUMBER: _ClassVar[int]
@@ -807,13 +836,14 @@ class HopFigures(_message.Message):
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     count: int
+    error_s: float
     hop: str
     max_s: float
     p50_s: float
     p99_s: float
     source: str
     target: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., hop: _Optional[str] = ..., count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., max_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., hop: _Optional[str] = ..., count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., max_s: _Optional[float] = ..., error_s: _Optional[float] = ...) -> None: ...
 
 class HostUsage(_message.Message):
     __slots__ = ["cores", "cpu_pressure", "cpu_used", "memory_bytes", "own_used", "spark_used"]
@@ -1426,10 +1456,12 @@ class SlowTuple(_message.Message):
     def __init__(self, at: _Optional[float] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., took_s: _Optional[float] = ..., value: _Optional[str] = ..., tuples: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ...) -> None: ...
 
 class Span(_message.Message):
-    __slots__ = ["at", "began", "clock", "component", "emitted", "end", "ended", "hops", "left", "number", "parent", "process", "sealed", "source", "source_clock", "source_task", "trace", "tuples"]
+    __slots__ = ["at", "began", "clock", "clock_error", "clock_shift", "component", "emitted", "end", "ended", "hops", "left", "number", "parent", "process", "sealed", "source", "source_clock", "source_task", "trace", "tuples"]
     AT_FIELD_NUMBER: _ClassVar[int]
     BEGAN_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_ERROR_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_SHIFT_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
@@ -1448,6 +1480,8 @@ class Span(_message.Message):
     at: float
     began: int
     clock: int
+    clock_error: int
+    clock_shift: int
     component: str
     emitted: int
     end: SpanEnd
@@ -1463,7 +1497,7 @@ class Span(_message.Message):
     source_task: int
     trace: int
     tuples: int
-    def __init__(self, trace: _Optional[int] = ..., number: _Optional[int] = ..., parent: _Optional[int] = ..., end: _Optional[_Union[SpanEnd, str]] = ..., emitted: _Optional[int] = ..., sealed: _Optional[int] = ..., left: _Optional[int] = ..., hops: _Optional[_Iterable[int]] = ..., began: _Optional[int] = ..., ended: _Optional[int] = ..., source_clock: _Optional[int] = ..., clock: _Optional[int] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., tuples: _Optional[int] = ..., at: _Optional[float] = ..., process: _Optional[str] = ..., component: _Optional[str] = ...) -> None: ...
+    def __init__(self, trace: _Optional[int] = ..., number: _Optional[int] = ..., parent: _Optional[int] = ..., end: _Optional[_Union[SpanEnd, str]] = ..., emitted: _Optional[int] = ..., sealed: _Optional[int] = ..., left: _Optional[int] = ..., hops: _Optional[_Iterable[int]] = ..., began: _Optional[int] = ..., ended: _Optional[int] = ..., source_clock: _Optional[int] = ..., clock: _Optional[int] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., tuples: _Optional[int] = ..., at: _Optional[float] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., clock_shift: _Optional[int] = ..., clock_error: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "plan", "plan_version", "retired", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]

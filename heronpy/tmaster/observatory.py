@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from heronpy.common.host_clock import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
 from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import to_proto
 from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Signals, signals_of, window_of
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
+from heronpy.tmaster.clocks import Clocks
 from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.looks import LooksStore
 from heronpy.tmaster.machine import TopologyMaster
@@ -51,7 +53,8 @@ class Observatory:
         )
         self.slow = SlowStore()
         self._looks = LooksStore()
-        self.traces = TraceStore()
+        self.clocks = Clocks(clock_id())
+        self.traces = TraceStore(self.clocks)
         #: Names of the instances when a packing plan was last stored.
         self._placed: set[str] = set()
         self._findings: list[control_pb2.HealthFinding] = []

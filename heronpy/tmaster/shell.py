@@ -32,6 +32,7 @@ from heronpy.common.errors import (
     StateError,
 )
 from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
+from heronpy.common.host_clock import clock_id
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, TmasterSettings
 from heronpy.net.curve import Keys
 from heronpy.net.gate import Gate
@@ -108,7 +109,8 @@ class Shell:
             "register_stmgr": lambda peer, body: self._register(events.StmgrRegistered, peer, body),
             "stmgr_heartbeat": lambda peer, body: self._feed(events.StmgrBeat(peer, body)),
             "register_executor": lambda peer, body: self._register(events.ExecutorRegistered, peer, body),
-            "executor_heartbeat": lambda peer, body: self._feed(events.ExecutorBeat(peer, body)),
+            "executor_heartbeat": self._on_executor_beat,
+            "get_clock": lambda peer, body: control_pb2.ClockReply(at=time.monotonic_ns(), clock=clock_id()),
             "metrics_batch": self._on_metrics,
             "get_status": lambda peer, body: self._kept().shown(self._running().status(self._clock.now())),
             "set_state": lambda peer, body: self._request(events.StateRequested, body.active, body.end_input),
@@ -301,6 +303,11 @@ class Shell:
     def _feed(self, event: events.Event) -> None:
         machine = self._running()
         self._perform(machine.handle(event, self._clock.now()))
+
+    def _on_executor_beat(self, peer: bytes, body: control_pb2.ExecutorHeartbeat) -> None:
+        if body.HasField("clock"):
+            self._observed().clocks.take(body.clock, time.monotonic_ns())
+        self._feed(events.ExecutorBeat(peer, body))
 
     def _taken(self, event: events.Event) -> Message:
         """Acknowledge the event; its sender repeats it until then."""

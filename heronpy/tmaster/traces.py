@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heronpy.proto import control_pb2
+from heronpy.tmaster.clocks import Clocks
 from heronpy.views.hops import HOPS, Placed, placed
 
 TRACES_MAX = 1000
@@ -57,11 +58,11 @@ class _Trace:
                 whole=all(span.end != control_pb2.SPAN_GOES_ON or span.number in parents for span in spans),
                 took_s=max(one.end_s for one in found if one.way.parts and one.way.parts[-1][0] == "process"),
                 hops=[
-                    ((one.span.source, one.span.component), hop, took_s)
+                    ((one.span.source, one.span.component), hop, took_s, (one.way.error_s or 0.0) * (hop == "wire"))
                     for one in found
                     if one.span.end != control_pb2.SPAN_FAILED
                     for hop, took_s in one.way.sums().items()
-                    if one.way.exact or hop != "wire"
+                    if one.way.error_s is not None or hop != "wire"
                 ],
             )
         return self._joined
@@ -74,13 +75,14 @@ class _Joined:
     whole: bool
     #: To the end of the last call, without the ack.
     took_s: float
-    #: ((source, target), hop, seconds)
-    hops: list[tuple[tuple[str, str], str, float]]
+    #: ((source, target), hop, seconds, by how many of them it may be wrong)
+    hops: list[tuple[tuple[str, str], str, float, float]]
 
 
 @dataclass(slots=True)
 class _Figures:
-    values: list[float]
+    values: list[float] = field(default_factory=list)
+    error_s: float = 0.0
 
     def message(self, source: str, target: str, hop: str) -> control_pb2.HopFigures:
         self.values.sort()
@@ -92,6 +94,7 @@ class _Figures:
             p50_s=quantile(self.values, 0.5),
             p99_s=quantile(self.values, 0.99),
             max_s=self.values[-1],
+            error_s=self.error_s,
         )
 
 
@@ -105,7 +108,9 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 class TraceStore:
     """See the module. Times are in seconds, `now` is monotonic."""
 
-    def __init__(self) -> None:
+    def __init__(self, clocks: Clocks | None = None) -> None:
+        """`clocks` compare those of several hosts."""
+        self._clocks = clocks
         self._traces: OrderedDict[int, _Trace] = OrderedDict()
         #: Spans for which there was no room.
         self.discarded = 0
@@ -121,6 +126,8 @@ class TraceStore:
             kept = _Span()
             kept.CopyFrom(span)
             kept.process, kept.component = report.process, report.component
+            if self._clocks is not None:
+                self._clocks.relate(kept, int(now * 1e9))
             trace = self._traces.get(span.trace)
             if trace is None:
                 trace = self._traces[span.trace] = _Trace()
@@ -170,8 +177,10 @@ def _figures(traces: Iterable[_Trace]) -> list[control_pb2.HopFigures]:
     """Of each way between two components, each hop; in the order of a tuple's way."""
     found: dict[tuple[str, str], dict[str, _Figures]] = {}
     for trace in traces:
-        for way, hop, took_s in trace.joined.hops:
-            found.setdefault(way, {}).setdefault(hop, _Figures([])).values.append(took_s)
+        for way, hop, took_s, error_s in trace.joined.hops:
+            figures = found.setdefault(way, {}).setdefault(hop, _Figures())
+            figures.values.append(took_s)
+            figures.error_s = max(figures.error_s, error_s)
     return [
         figures.message(source, target, hop)
         for (source, target), hops in found.items()

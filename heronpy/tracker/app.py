@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -34,6 +35,7 @@ from heronpy.tracker.history_ended import EndedError
 from heronpy.tracker.openapi import document
 from heronpy.tracker.pages import Page, load
 from heronpy.tracker.problems import Problem
+from heronpy.tracker.rates import Rates
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.quotes import without_values
 
@@ -41,6 +43,7 @@ log = logging.getLogger("heronpy.tracker")
 
 BODY_MAX_BYTES = 64 * 1024
 QUERY_MAX_BYTES = 16 * 1024
+FIELDS_MAX = 1000
 
 #: The class of an error decides its status; the first that fits.
 _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
@@ -103,6 +106,8 @@ class App:
         try:
             found = self._find(request)
             asker = self._let_in(request, found.scope if found is not None else Scope.VIEW)
+            if found is None or found.is_limited:
+                self._limit(self._tracker.rates, asker.who)
             if found is None:
                 return self._unknown(request)
             return await found.respond(self, request, asker)
@@ -123,10 +128,22 @@ class App:
         holder = self._tracker.tokens.holder(secret, time.time()) if secret is not None else None
         decided = decide(scope, facts, self._tracker.house, holder)
         if isinstance(decided, Refusal):
+            client = request.scope.get("client")
+            self._limit(self._tracker.refused_rates, client[0] if client else "")
             who = holder.who if holder is not None else f"uid {facts.uid}" if facts.uid is not None else "unknown"
             self._tracker.audit.refused(who, request.method, path_of(request), decided.title)
             raise Problem(decided.status, decided.type, decided.title, decided.detail)
         return decided
+
+    @staticmethod
+    def _limit(rates: Rates, asker: str) -> None:
+        """A Problem for whoever sends too much."""
+        waits_s = rates.take(asker, time.monotonic())
+        if waits_s:
+            raise Problem(
+                429, "too-many", "too many requests at once", f"ask again in {math.ceil(waits_s)} s, and less often",
+                retry_after_s=waits_s,
+            )  # fmt: skip
 
     def _find(self, request: Request) -> _Found | None:
         method, path = request.method, path_of(request)
@@ -155,7 +172,9 @@ class App:
         query = request.scope["query_string"].decode("latin-1")
         if len(query) > QUERY_MAX_BYTES:
             raise Problem(414, "too-large", f"the query has more than {QUERY_MAX_BYTES} bytes", "ask for less")
-        parsed = route.parsed(parse_qsl(query, keep_blank_values=True, max_num_fields=1000))
+        if query.count("&") >= FIELDS_MAX:
+            raise Problem(400, "bad-request", f"the query has more than {FIELDS_MAX} parameters", "ask for less")
+        parsed = route.parsed(parse_qsl(query, keep_blank_values=True))
         call = Call(self._tracker, asker, path, parsed, request.headers)
         if route.takes is not None:
             call.body = _decoded(await _body(request), route.takes)
@@ -185,6 +204,8 @@ class _Found:
     """What a path leads to."""
 
     scope = Scope.OPEN
+    #: Whether it counts for how much its asker may send.
+    is_limited = True
 
     async def respond(self, app: App, request: Request, asker: Asker) -> Response:
         raise NotImplementedError(f"{type(self).__name__} must define respond")
@@ -192,6 +213,8 @@ class _Found:
 
 class _Open(_Found):
     """Health, or a file of the pages."""
+
+    is_limited = False
 
     def __init__(self, answer: Response) -> None:
         self._answer = answer
@@ -210,6 +233,8 @@ class _Document(_Found):
 class _Routed(_Found):
     def __init__(self, route: Route, path: dict[str, str]) -> None:
         self.scope = route.scope
+        # Of streams there may be so many at a time.
+        self.is_limited = route.media != "text/event-stream"
         self._route, self._path = route, path
 
     async def respond(self, app: App, request: Request, asker: Asker) -> Response:

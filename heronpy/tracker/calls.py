@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: A list in a query has at most this many words.
 WORDS_MAX = 200
+#: The latest time that may be given, seconds since 1970; behind it are no calendars.
+TIME_MAX = 1e11
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,4 +41,5 @@ async def _written(tracker: Tracker, asker: Asker) -> bytes:
         shown.append(Shown(one.summary(), one.load() if reply is not None else None, findings))
     unreadable = [one.name for one in clusters if one.trouble]
     # A hundred topologies take some tenths of a second, in which streams must go on.
-    return await asyncio.to_thread(page, shown, unreadable)
+    limited = tracker.rates.limited + tracker.refused_rates.limited
+    return await asyncio.to_thread(page, shown, unreadable, limited)

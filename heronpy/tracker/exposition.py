@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from heronpy.health.findings import CALM, Finding
-from heronpy.metrics.sums import COMPONENT, DISCARDED, FINDING, STATE, TOPOLOGY, TOTALS, UNREADABLE, Sum
+from heronpy.metrics.sums import COMPONENT, DISCARDED, FINDING, LIMITED, STATE, TOPOLOGY, TOTALS, UNREADABLE, Sum
 from heronpy.views.load import Load
 from heronpy.views.overview import Topology
 
@@ -28,16 +28,16 @@ class Shown:
     findings: list[Finding]
 
 
-def page(shown: Iterable[Shown], unreadable: Iterable[str]) -> bytes:
-    """The page of these topologies, and of the clusters that cannot be read."""
-    return generate_latest(_Sums(shown, unreadable))
+def page(shown: Iterable[Shown], unreadable: Iterable[str], limited: int = 0) -> bytes:
+    """The page of these topologies, and of the clusters that cannot be read; `limited` requests were one too many."""
+    return generate_latest(_Sums(shown, unreadable, limited))
 
 
 class _Sums(Collector):
     """The topologies as metric families."""
 
-    def __init__(self, shown: Iterable[Shown], unreadable: Iterable[str]) -> None:
-        self._shown, self._unreadable = shown, unreadable
+    def __init__(self, shown: Iterable[Shown], unreadable: Iterable[str], limited: int) -> None:
+        self._shown, self._unreadable, self._limited = shown, unreadable, limited
         self._families: dict[str, Family] = {}
         self._series = self._discarded = 0
 
@@ -47,9 +47,10 @@ class _Sums(Collector):
             self._add(UNREADABLE, {"cluster": cluster}, 1)
         for one in self._shown:
             self._add_topology(one)
-        if self._discarded:
-            family = self._families[DISCARDED.name] = Family(DISCARDED.name, DISCARDED.help, DISCARDED.kind.value)
-            family.add_sample(DISCARDED.shown, {}, self._discarded)
+        # Outside the bound: what was left out must not leave out itself.
+        for own, value in ((LIMITED, self._limited), *([(DISCARDED, self._discarded)] if self._discarded else ())):
+            family = self._families[own.name] = Family(own.name, own.help, own.kind.value)
+            family.add_sample(own.shown, {}, value)
         return [self._families[name] for name in sorted(self._families)]
 
     def _add_topology(self, one: Shown) -> None:

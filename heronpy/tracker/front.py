@@ -7,6 +7,7 @@ the pages.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -112,4 +113,6 @@ def problem_response(problem: Problem) -> Response:
         status=problem.status, type=problem.type, title=str(problem), detail=problem.detail, nearest=problem.nearest
     )
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+    if problem.retry_after_s is not None:
+        headers["Retry-After"] = str(math.ceil(problem.retry_after_s))
     return Response(msgspec.json.encode(shape), problem.status, headers=headers, media_type="application/problem+json")

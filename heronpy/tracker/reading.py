@@ -12,7 +12,7 @@ from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
 from heronpy.proto import control_pb2
-from heronpy.tracker.calls import Call, Param, Table
+from heronpy.tracker.calls import TIME_MAX, Call, Param, Table
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.history import origin_of
 from heronpy.tracker.history_ended import NO_NUMBER, decoded
@@ -153,8 +153,11 @@ async def doctor(call: Call) -> Doctor:
 
 @table.route(
     "GET", TOPOLOGY + "/timeline", Scope.VIEW,
-    Param("since", "from this time on, seconds since 1970; negative: seconds before now", float, 0.0),
-    Param("until", "up to this time", float, 0.0, low=0),
+    Param(
+        "since", "from this time on, seconds since 1970; negative: seconds before now", float, 0.0,
+        low=-TIME_MAX, high=TIME_MAX,
+    ),
+    Param("until", "up to this time", float, 0.0, low=0, high=TIME_MAX),
     Param("points", "at most this many; minutes are summed up", int, 0, low=0, high=1000),
     Param("component", "only this component; may be repeated", list),
     Param("metric", "only this series; may be repeated", list),
@@ -248,8 +251,11 @@ async def slow(call: Call) -> Slow:
 
 @table.route(
     "GET", TOPOLOGY + "/traces", Scope.VIEW,
-    Param("since", "only traces that began later, seconds since 1970; negative: seconds before now", float, 0.0),
-    Param("min_ms", "only traces that took at least so long", float, 0.0, low=0),
+    Param(
+        "since", "only traces that began later, seconds since 1970; negative: seconds before now", float, 0.0,
+        low=-TIME_MAX, high=TIME_MAX,
+    ),
+    Param("min_ms", "only traces that took at least so long", float, 0.0, low=0, high=TIME_MAX),
     Param("limit", "the slowest of them", int, 50, low=0, high=200),
     returns=Traces,
 )  # fmt: skip

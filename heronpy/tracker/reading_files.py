@@ -16,7 +16,7 @@ from heronpy.common.log_search import CONTEXT_MAX, TEXT_MAX_BYTES
 from heronpy.common.nearest import nearest
 from heronpy.common.redaction import redacted
 from heronpy.proto import components_of, control_pb2
-from heronpy.tracker.calls import Call, Param, Table
+from heronpy.tracker.calls import TIME_MAX, Call, Param, Table
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.log_pieces import cut, lines_of
 from heronpy.tracker.problems import Problem
@@ -74,7 +74,7 @@ async def logs(call: Call) -> LogFiles:
     Param("text", "what a line contains, letter by letter", required=True),
     Param("what", "only this process or component; may be repeated", list),
     Param("context", "lines before and after each hit", int, 0, low=0, high=CONTEXT_MAX),
-    Param("since", "only records from this time on, seconds since 1970", float, low=0),
+    Param("since", "only records from this time on, seconds since 1970", float, low=0, high=TIME_MAX),
     Param("level", "only this level and above", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     Param("limit", "at most this many hits", int, LIMIT_MAX, low=1, high=LIMIT_MAX),
     Param("ignore_case", "true: A to Z are the same as a to z", default="false", choices=("true", "false")),

@@ -40,7 +40,6 @@ from heronpy.tracker.tokens import Tokens
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from heronpy.clusters.target import Common
     from heronpy.tracker.history_keeper import Keeper
     from heronpy.tracker.tracker import Tracker
 
@@ -197,7 +196,7 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
         asyncio.get_running_loop().add_signal_handler(signum, _end, server)
     running = place.write(folder, address, VERSION, options.by_ui)
     say(f"the tracker of {', '.join(clusters)} answers at {address}")
-    tracker = partial(_tracker, clusters, options.common, house, folder)
+    tracker = partial(_tracker, clusters, options, house, folder)
     work = asyncio.create_task(_work(server, made, tracker, options.idle_exit_s, each_second))
     work.add_done_callback(lambda _: _end(server))
     try:
@@ -213,10 +212,10 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     return 0
 
 
-def _tracker(clusters: tuple[str, ...], common: Common, house: House, folder: Path) -> Tracker:
+def _tracker(clusters: tuple[str, ...], options: Options, house: House, folder: Path) -> Tracker:
     from heronpy.tracker.tracker import Tracker
 
-    return Tracker(clusters, common, house, folder)
+    return Tracker(clusters, options.common, house, folder, options.requests_per_s)
 
 
 def _import_rest() -> None:

@@ -14,6 +14,7 @@ from heronpy.tracker.guard import Asker, House
 from heronpy.tracker.history_ended import History, ended_topology, record_of
 from heronpy.tracker.history_store import Run
 from heronpy.tracker.problems import Problem
+from heronpy.tracker.rates import BURST_S, REFUSED_BURST, REFUSED_PER_S, REQUESTS_PER_S, Rates
 from heronpy.tracker.shelf import Shelf
 from heronpy.tracker.sources import ClusterSource, Shared, Watched
 from heronpy.tracker.tokens import Tokens
@@ -25,12 +26,23 @@ CHANGES_MAX = 8
 class Tracker:
     """Everything that requests share. `folder` is private to the user."""
 
-    def __init__(self, clusters: Iterable[str], common: Common, house: House, folder: Path) -> None:
+    def __init__(
+        self,
+        clusters: Iterable[str],
+        common: Common,
+        house: House,
+        folder: Path,
+        requests_per_s: float = REQUESTS_PER_S,
+    ) -> None:
+        """`requests_per_s` is what one asker may send in the long run; 0: no limit."""
         self.clusters = {name: ClusterSource(name, common) for name in clusters}
         self.house = house
         self.feeds = Feeds()
         self.tokens = Tokens(folder)
         self.audit = Audit(folder, time.time)
+        #: Of those who were let in, and of those who were not.
+        self.rates = Rates(requests_per_s, requests_per_s * BURST_S)
+        self.refused_rates = Rates(REFUSED_PER_S if requests_per_s else 0.0, REFUSED_BURST)
         self.shelf = Shelf()
         self.history = History(folder)
         #: Topologies that are being changed, by id.

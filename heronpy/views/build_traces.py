@@ -24,7 +24,7 @@ def traces_of(reply: control_pb2.TracesReply) -> Traces:
         hops=[
             Hop(
                 source=one.source, target=one.target, hop=one.hop, count=one.count, p50_s=one.p50_s, p99_s=one.p99_s,
-                max_s=one.max_s,
+                max_s=one.max_s, error_s=one.error_s,
             )
             for one in reply.hops
         ],
@@ -61,4 +61,5 @@ def _span(one: Placed) -> TraceSpan:
         end=ENDS.get(span.end, "goes_on"),
         tuples=span.tuples,
         exact=one.way.exact,
+        error_s=one.way.error_s,
     )

@@ -10,7 +10,8 @@
 | ack | the end of the last call | the spout hears that the tuple's tree is complete |
 
 What a task has not yet taken from its socket, because it is busy, counts as its in-queue.
-Times of different clocks are not compared: the wire between two hosts counts as 0 then, and `exact` is false.
+Two hosts have two clocks: the wire between them is known as well as these are compared (`error_s`), by what the
+executors have measured. When they are not compared, it counts as 0. `exact` is false in both cases.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ class Way:
     """The way of a tuple to a call and through it: each part in order, in seconds."""
 
     parts: tuple[tuple[str, float], ...]
-    #: False: a part is between two hosts, whose clocks cannot be compared.
+    #: False: a part is between two hosts, so it is not measured by one clock.
     exact: bool
+    #: By how much that part may be wrong; None: it is not known at all.
+    error_s: float | None = 0.0
 
     @property
     def took_s(self) -> float:
@@ -59,18 +62,18 @@ def way_of(span: Span) -> Way:
     pairs = list(zip(span.hops[0::2], span.hops[1::2]))
     # With two stream managers, the first is on the host of the sender and the second on that of the receiver.
     crossing = len(pairs) - 1 if span.source_clock != span.clock else -1
-    exact = True
+    exact, error_s = True, span.clock_error / 1e9 if span.clock_error else None
     for number, (arrived, left) in enumerate(pairs):
         if number == crossing:
             exact = False
-            parts.append(("wire", 0.0))
+            parts.append(("wire", _seconds(at, arrived + span.clock_shift) if span.clock_error else 0.0))
         else:
             parts.append(("wire", _seconds(at, arrived)))
         parts.append(("queue", _seconds(arrived, left)))
         at = left
     parts.append(("in-queue", _seconds(at, span.began)))
     parts.append(process)
-    return Way(tuple(parts), exact)
+    return Way(tuple(parts), exact, 0.0 if exact else error_s)
 
 
 def _seconds(first_ns: int, last_ns: int) -> float:

@@ -18,6 +18,8 @@ class Hop(Struct, kw_only=True):
     p50_s: float
     p99_s: float
     max_s: float
+    #: By how much a time of a wire between two hosts may be wrong, as their clocks are compared; 0: it is one clock's.
+    error_s: float
 
 
 class TracePart(Struct, kw_only=True):
@@ -44,8 +46,10 @@ class TraceSpan(Struct, kw_only=True):
     end: str
     #: Tuples of the call.
     tuples: int
-    #: False: the wire between two hosts is not known, and counts as 0.
+    #: False: the wire is between two hosts, so it is not measured by one clock.
     exact: bool
+    #: By how much that wire may be wrong; null: it is not known, and counts as 0.
+    error_s: float | None
 
 
 class Trace(Struct, kw_only=True):

@@ -13,7 +13,10 @@ from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.host import Host, this_host
+from heronpy.common.log_format import format_record
+from heronpy.executor.files_door import ContainerFiles
 from heronpy.net import curve
+from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
 from tests.support.launch import launch_spec
@@ -99,3 +102,82 @@ def test_a_restart_of_the_host_changes_nothing(wordy: FakeTopology, heron: Heron
     wordy.record.host = Host(me.name, me.machine or "x", "earlier").to_text()
     assert Session(Target("local")).elsewhere(wordy.record) == ("" if me.machine else me.name)
     assert heron("status", "local", "wordy").code == 0
+
+
+@pytest.fixture
+def reached(wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A topology of another host whose master and executors answer over the network; the folder of their files."""
+    os.rmdir(Path(wordy.record.working_dir) / "log-files")
+    move(wordy)
+    wordy.state.set(paths.launch("wordy"), wordy.launch.submitted.to_bytes())
+    Path(wordy.record.launch_file).unlink()
+    monkeypatch.setattr(Session, "check_endpoint", lambda *_: None)  # stands for a TCP address
+    there = tmp_path / "there"
+    (there / "log-files").mkdir(parents=True)
+    for process, text in (("container_1_count_2", "it is slow"), ("tmaster", "token: c4nary")):
+        line = format_record(2e9, "INFO", process, "user", text)
+        (there / "log-files" / f"{process}.log").write_text(line + "\n")
+    (there / "log-files" / "container_1_count_3.log").write_text("")
+    (there / "log-files" / "container_1_count_3.log.1").write_text("rotated\n")
+
+    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+        return ContainerFiles(there, container).listed()
+
+    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        return ContainerFiles(there, container).read(request)
+
+    for function in (list_files, read_file):
+        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    return there
+
+
+def test_evidence_has_the_logs_of_another_host(
+    reached: Path, wordy: FakeTopology, heron: Heron, tmp_path: Path
+) -> None:
+    file = tmp_path / "evidence.jsonl"
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
+    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
+    found = heron("doctor", "local", "wordy", "--evidence", str(file))
+    assert f"in {file}; read it" in found.out, found
+    parts = [json.loads(line) for line in file.read_text().splitlines()]
+    logs = {part["log"]: part["lines"] for part in parts if "log" in part}
+    assert logs["container_1_count_2"][0].endswith("it is slow"), logs
+    assert logs["container_1_count_3"] == ["rotated"] and "c4nary" not in file.read_text()
+    settings = next(part["settings"] for part in parts if "settings" in part)
+    assert settings["release"] == "1" and settings["settings"].keys() == wordy.launch.settings.keys()
+
+
+def test_evidence_names_containers_whose_logs_cannot_be_read(
+    reached: Path, wordy: FakeTopology, heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+        raise ClusterError(f"container {container} is away")
+
+    monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
+    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
+    file = tmp_path / "evidence.jsonl"
+    heron("doctor", "local", "wordy", "--evidence", str(file))
+    parts = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {"logs_of_container": 1, "logs": "cannot be read: container 1 is away"} in parts
+
+
+def test_evidence_that_fails_leaves_nothing(
+    reached: Path, wordy: FakeTopology, heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> object:
+        raise ClusterError("it went away")
+
+    monkeypatch.setattr("heronpy.cli.look.evidence._settings", lambda *_: {})
+    monkeypatch.setattr("heronpy.cli.look.doctor.look", fails)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    found = heron("doctor", "local", "wordy", "--evidence", str(folder / "e.jsonl"))
+    assert found.code != 0 and "it went away" in found.err and not list(folder.iterdir())
+
+
+def test_logs_of_another_host_come_from_its_executors(reached: Path, heron: Heron) -> None:
+    shown = heron("logs", "local", "wordy", "count")
+    assert shown.code == 0 and "it is slow" in shown.out, shown

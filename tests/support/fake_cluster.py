@@ -123,7 +123,7 @@ class FakeTopology:
         empty: dict[str, Message] = {
             "get_events": control_pb2.EventsReply(), "get_exceptions": control_pb2.ExceptionsReply(),
             "get_checkpoints": control_pb2.CheckpointsReply(), "get_containers": control_pb2.ContainersReply(),
-            "get_slow": control_pb2.SlowReply(), "get_traces": control_pb2.TracesReply(),
+            "get_slow": control_pb2.SlowReply(), "get_traces": control_pb2.TracesReply(), "get_looks": control_pb2.LooksReply(),
         }  # fmt: skip
         return empty.get(name, control_pb2.Ok(text="done"))
 

@@ -13,7 +13,9 @@ import pytest
 
 from heronpy.common.errors import InvalidRpcError, RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED
+from heronpy.common.host_clock import clock_id
 from heronpy.common.setting_types import TmasterSettings
+from heronpy.executor.clock_probe import ClockProbe
 from heronpy.net.rpc import ControlClient, body_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
@@ -252,6 +254,39 @@ def test_metrics_exceptions_and_stacks() -> None:
                 await c.cli.call(control_pb2.DumpStacks(name="nobody"))
             with pytest.raises(RpcError, match="does not answer kill_topology"):
                 await c.cli.call(control_pb2.KillTopology())
+
+    run(scenario)
+
+
+def test_the_wire_from_another_host_is_known_once_its_executor_has_compared_the_clocks() -> None:
+    async def scenario() -> None:
+        async with cluster() as c:
+            await c.join()
+            executor, ms = c.containers[0].executor, 1_000_000
+            ahead, wire = 7 * 10**9, 40 * ms  # of the other host's clock; what the frame takes on its way there
+            probe = ClockProbe(executor.call, lambda: time.monotonic_ns() + ahead, lambda: 77)
+            await probe.ask()
+            told = probe.offset()
+            assert told is not None and abs(told.offset + ahead) <= told.error
+            executor.send(control_pb2.ExecutorHeartbeat(container=1, epoch=1, clock=told))
+            began = time.monotonic_ns()
+            batch = control_pb2.MetricsBatch(container=1)
+            spout = batch.reports.add(process="container_1_word_1", component="word", task_id=1)
+            spout.spans.add(trace=5, number=1, began=began, ended=began + ms, clock=clock_id(), at=time.time())
+            bolt = batch.reports.add(process="container_1_count_3", component="count", task_id=3)
+            left = began + ms
+            came = left + wire + ahead
+            bolt.spans.add(
+                trace=5, number=2, parent=1, emitted=left, sealed=left, hops=[left, left, came, came], began=came,
+                ended=came + ms, source="word/default", source_clock=clock_id(), clock=77, end=control_pb2.SPAN_ENDS,
+            )  # fmt: skip
+            executor.send(batch)
+            deadline = time.monotonic() + DEADLINE_S
+            while not (found := await c.cli.call(control_pb2.GetTraces(limit=5))).traces:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            [hop] = [hop for hop in found.hops if (hop.hop, hop.target) == ("wire", "count")]
+            assert 0 < hop.error_s < DEADLINE_S and abs(hop.max_s - wire / 1e9) <= hop.error_s
 
     run(scenario)
 

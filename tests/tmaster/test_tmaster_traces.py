@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2
+from heronpy.tmaster.clocks import Clocks
 from heronpy.tmaster.traces import SETTLE_S, SPANS_MAX, TRACES_MAX, TraceStore, quantile
 from heronpy.views.build_traces import traces_of
 from heronpy.views.hops import placed, way_of
@@ -61,6 +62,58 @@ def test_between_hosts_the_wire_is_unknown_and_the_rest_is_not() -> None:
     way = way_of(span)
     assert not way.exact
     assert way.sums() == {"batch": 0.001, "queue": 0.004, "wire": 0.001, "in-queue": 0.001, "process": 0.001}
+
+
+def far_child(offset_ns: int, wire_ns: int) -> Span:
+    """Its task is on another host, whose clock is so much before that of its source."""
+    span = child(7, 2, 1, 1000, clock=5)
+    arrived = 1000 + 4 * MS + wire_ns + offset_ns
+    del span.hops[:]
+    span.hops.extend([1000 + 3 * MS, 1000 + 4 * MS, arrived, arrived + 2 * MS])
+    span.began, span.ended = arrived + 3 * MS, arrived + 4 * MS
+    return span
+
+
+@given(st.integers(-4 * MS, 10**15), st.integers(0, 10**9), st.integers(1, MS), st.booleans())
+def test_between_hosts_the_wire_is_known_as_well_as_their_clocks_are(
+    offset: int, wire: int, error: int, of_master: bool
+) -> None:
+    """The topology master is on the host of the source, or on a third one."""
+    clocks = Clocks(9 if of_master else 3)
+    store = TraceStore(clocks)
+    clocks.take(control_pb2.ClockOffset(clock=5, offset=-offset, error=error), 10 * 10**9)
+    clocks.take(control_pb2.ClockOffset(clock=9, offset=0, error=error), 10 * 10**9)
+    span = far_child(offset, wire)
+    span.clock_shift, span.clock_error = 1, 1  # is not the reporter's to say
+    store.take(report(root(7)), 10.0)
+    store.take(report(span), 10.0)
+    found = traces_of(ask(store))
+    [_, one] = found.traces[0].spans
+    errors = (error if of_master else 2 * error) / 1e9
+    assert not one.exact and one.error_s == errors
+    took = {hop: sum(part.took_s for part in one.parts if part.hop == hop) for hop in ("wire", "in-queue")}
+    assert abs(took["wire"] - 0.001 - wire / 1e9) < 1e-9 and took["in-queue"] == 0.001
+    assert {(hop.hop, hop.error_s) for hop in found.hops if hop.target == "count"} >= {("wire", errors), ("queue", 0.0)}
+
+
+def test_a_clock_that_nobody_has_compared_lately_is_not_known() -> None:
+    clocks = Clocks(9)
+    span = far_child(0, MS)
+    for told, at_ns in (
+        (control_pb2.ClockOffset(clock=5, offset=7), 0),  # without an error it says nothing
+        (control_pb2.ClockOffset(clock=9, offset=7, error=1), 0),  # it is the master's own
+        (control_pb2.ClockOffset(clock=5, offset=7, error=1), -61 * 10**9),
+    ):
+        clocks.take(told, at_ns)
+        clocks.relate(span, 0)
+        assert (span.clock_shift, span.clock_error) == (0, 0)
+    clocks.take(control_pb2.ClockOffset(clock=5, offset=7, error=50), 0)
+    clocks.take(control_pb2.ClockOffset(clock=5, offset=9, error=60), 0)
+    clocks.relate(span, 0)
+    assert (span.clock_shift, span.clock_error) == (7, 50), "the most exact one counts"
+    near = child(7, 2, 1, 1000)
+    clocks.relate(near, 0)
+    assert near.clock_error == 0, "on one host nothing is compared"
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.randoms(use_true_random=False), st.integers(0, 5))

@@ -28,6 +28,9 @@ def page_of(asking: Asking, **headers: str) -> dict[tuple[str, str], tuple[dict[
     for family in text_string_to_metric_families(response.text):
         for sample in family.samples:
             assert sample.name in SUMS
+            if sample.name == "heron_tracker_limited_requests_total":
+                assert sample.value == 0
+                continue
             found[sample.name, sample.labels.get("component", "")] = sample.labels, sample.value
     return found
 

@@ -294,3 +294,18 @@ def test_letters_come_newest_first(asking: Asking, with_files: Path) -> None:
 )
 def test_a_process_is_looked_for_in_its_container(process: str, container: int) -> None:
     assert reading_files.container_of(process) == container
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "timeline?until=1e308",
+        "timeline?since=-inf",
+        "traces?since=1e300",
+        "traces?min_ms=inf",
+        "timeline?" + "a=&" * 1001,
+    ],
+)
+def test_numbers_and_queries_without_bounds_are_refused(query: str, asking: Asking, busy: FakeTopology) -> None:
+    answer = asking.ask("GET", f"{WORDY}/{query}")
+    assert answer.status_code == 400 and answer.json()["type"] == "bad-request", answer.text

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -50,20 +50,21 @@ def examine(
         _of_ended(kept, watch or evidence_file is not None, as_json)
         return
     with ExitStack() as stack:
-        file: TextIO | None = None
+        file: evidence.NewFile | None = None
         if evidence_file is not None:
             session.find(topology)  # before a file is made for a topology that does not exist
-            file = stack.enter_context(evidence.create(evidence_file))
+            file = stack.enter_context(closing(evidence.NewFile(evidence_file)))
         signals, findings = look(session, topology, window_s)
         if file is not None:
-            size = evidence.write(file, evidence.lines(session, signals, findings, time.time()))
+            size = file.write(evidence.lines(session, signals, findings, time.time()))
+            file.keep()
         _print(signals, findings, session, as_json, lines=watch)
         try:
             while watch:
                 time.sleep(LOOK_S)
                 signals, findings = look(session, topology, window_s)
                 if file is not None:
-                    evidence.write(file, [evidence.look_line(signals, time.time())])
+                    file.write([evidence.look_line(signals, time.time())])
                 _print(signals, findings, session, as_json, lines=True)
         except KeyboardInterrupt:
             if not as_json:

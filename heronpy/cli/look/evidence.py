@@ -6,19 +6,20 @@ findings, events, status, exceptions, settings and the ends of the logs. Everyth
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
 from heronpy.cli import exits
-from heronpy.clusters.log_folders import log_dir
+from heronpy.clusters.log_ends import End, log_ends
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
-from heronpy.common.log_files import log_processes
 from heronpy.common.redaction import redacted, redacted_text
 from heronpy.health import recording
 from heronpy.health.findings import Finding
@@ -30,14 +31,57 @@ EVENTS_MAX, EXCEPTIONS_MAX, LOGS_MAX, LINES_MAX = 500, 20, 20, 50
 _TAIL_BYTES = 64 << 10
 
 
-def create(path: Path) -> TextIO:
-    """A new file that only its owner can read; a Failure if it exists or cannot be written."""
-    try:
-        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
-    except FileExistsError:
-        raise exits.Failure(f"{path} exists; name another file", exits.USAGE) from None
-    except OSError as error:
-        raise exits.Failure(f"cannot write {path}: {error.strerror}") from None
+class NewFile:
+    """A file that only its owner can read, and that has its name once it is whole.
+
+    Until then it lies beside it under another name; `close` removes what was not kept. A Failure if it exists, or
+    cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._kept = path, False
+        if os.path.lexists(path):
+            raise self._exists()
+        self._part = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
+        try:
+            descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise exits.Failure(f"cannot write {path}: {error.strerror}") from None
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
+
+    def _exists(self) -> exits.Failure:
+        return exits.Failure(f"{self._path} exists; name another file", exits.USAGE)
+
+    def write(self, found: Iterable[str]) -> int:
+        """Write the lines; returns their bytes. A Failure when the disk is full."""
+        size = 0
+        try:
+            for text in found:
+                size += self._file.write(text + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise exits.Failure(f"cannot write {self._path}: {error.strerror}") from None
+        return size
+
+    def keep(self) -> None:
+        """Give it its name; what is written later is added."""
+        try:
+            os.link(self._part, self._path)  # unlike a rename, it replaces no file that another has made meanwhile
+        except FileExistsError:
+            raise self._exists() from None
+        except OSError:  # a file system without links
+            os.replace(self._part, self._path)
+        else:
+            os.unlink(self._part)
+        self._kept = True
+
+    def close(self) -> None:
+        """Idempotent."""
+        with suppress(OSError):  # a full disk was told when it was written
+            self._file.close()
+        if not self._kept:
+            with suppress(FileNotFoundError):
+                os.unlink(self._part)
 
 
 def look_line(signals: Signals, at: float) -> str:
@@ -76,7 +120,10 @@ def _parts(session: Session, name: str, findings: list[Finding]) -> Iterator[dic
             yield {key: _message(session.ask(name, body))}  # type: ignore[call-overload]
         except HeronError as error:
             yield {key: f"cannot be asked: {error}"}
-    yield {"settings": _settings(session, name)}
+    try:
+        yield {"settings": _settings(session, name)}
+    except HeronError as error:
+        yield {"settings": f"cannot be read: {error}"}
     yield from _logs(session, name, findings)
 
 
@@ -90,7 +137,8 @@ def _message(reply: Any) -> dict[str, Any]:
 
 
 def _settings(session: Session, name: str) -> dict[str, Any]:
-    launch = session.launch_of(session.find(name))
+    # Before the launch file: that is on the host where it was submitted.
+    submitted = session.submitted(name) or session.launch_of(session.find(name)).submitted
     plan = session.physical_plan(name)
     configs: dict[str, dict[str, str]] = {}
     if plan is not None:
@@ -101,43 +149,30 @@ def _settings(session: Session, name: str) -> dict[str, Any]:
             # Values that are not text are objects of the user.
             configs[component] = {item.key: item.value if item.HasField("value") else "(object)" for item in config.kvs}
     return {
-        "release": launch.release,
-        "settings": launch.settings,
-        "components": launch.component_settings,
+        "release": submitted.release,
+        "settings": submitted.settings,
+        "components": submitted.component_settings,
         "topology_config": configs,
     }
 
 
 def _logs(session: Session, name: str, findings: list[Finding]) -> Iterator[dict[str, Any]]:
-    folder = log_dir(session, name)
-    known = log_processes(folder)
     concerned = [named for one in findings for named in (one.task, *one.names)]
-    order = [*(p for p in concerned if p in known), *(p for p in known if p not in concerned)]
-    for process in list(dict.fromkeys(order))[:LOGS_MAX]:
-        yield {"log": process, "lines": _tail(folder / f"{process}.log")}
+    try:
+        ends = asyncio.run(log_ends(session, session.find(name), concerned, LOGS_MAX, _TAIL_BYTES))
+    except HeronError as error:
+        yield {"logs": f"cannot be read: {error}"}
+        return
+    for process, end in ends.found.items():
+        yield {"log": process, "lines": _lines(end)}
+    for container, why in sorted(ends.unreachable.items()):
+        yield {"logs_of_container": container, "logs": f"cannot be read: {why}"}
 
 
-def _tail(path: Path) -> list[str]:
+def _lines(end: End) -> list[str]:
     """The last lines of a log."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            text = file.read(_TAIL_BYTES).decode("utf-8", errors="replace")
-    except OSError as error:
-        return [f"cannot be read: {error.strerror}"]
+    if end.error:
+        return [f"cannot be read: {end.error}"]
     # Before it is taken apart: a private key has several lines.
-    found = redacted_text(text).splitlines()
-    return found[1:][-LINES_MAX:] if size > _TAIL_BYTES else found[-LINES_MAX:]
-
-
-def write(file: TextIO, found: Iterable[str]) -> int:
-    """Write the lines; returns their bytes. A Failure when the disk is full."""
-    size = 0
-    try:
-        for text in found:
-            size += file.write(text + "\n")
-        file.flush()
-    except OSError as error:
-        raise exits.Failure(f"cannot write {file.name}: {error.strerror}") from None
-    return size
+    found = redacted_text(end.data.decode("utf-8", errors="replace")).splitlines()
+    return found[1:][-LINES_MAX:] if end.cut else found[-LINES_MAX:]

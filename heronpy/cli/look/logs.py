@@ -64,22 +64,38 @@ def show_logs(
         )
         find_in_logs(session, topology, wanted, as_json)
         return
-    folder = log_dir(session, topology)
     running = session.record(topology)
+    away = _on_other_hosts(session, running)
+    folder = Path(running.working_dir, FOLDER) if running is not None and away else log_dir(session, topology)
     with ExitStack() as stack:
         archived = Path(stack.enter_context(TemporaryDirectory(prefix="heron-logs-")))
         runs = archived_runs(session, topology, folder.parent, archived, warning)
         folders = [folder, *(run / FOLDER for run in runs.values())]
-        if running is not None and session.engine_of(topology):
+        if running is not None and away:
             # What containers that have ended sent is here or in the archive, what the others write is on their hosts.
             copies = Path(stack.enter_context(TemporaryDirectory(prefix="heron-logs-")))
             mirror, stopped = Mirror(session, running, copies, warning), threading.Event()
             stack.callback(stopped.set)
             mirror.copy()
+            if not _files(folders) and not log_processes(copies):
+                session.check_here(running, f"its logs are, in {folder}")
             folders.append(copies)
             if follow:
                 mirror.follow(stopped)
         _show(folders, what, topology, running, follow, since, level, lines, find, ignore_case, as_json)
+
+
+def _on_other_hosts(session: Session, running: plan_pb2.ExecutionState | None) -> bool:
+    """Whether logs of a topology are read through its executors: they lie on other hosts, or can.
+
+    Without an engine all containers of this host write into one folder, which the doors would list and copy from.
+    """
+    if running is None:
+        return False
+    session.find(running.topology)  # it may be another role's
+    if session.engine_of(running.topology):
+        return True
+    return bool(session.elsewhere(running)) and not Path(running.working_dir, FOLDER).is_dir()
 
 
 def _show(

@@ -137,8 +137,11 @@ def _attributes(one: TraceSpan) -> Iterable[dict[str, Any]]:
     if one.source:
         yield _text("heron.source", one.source)
     yield _text("heron.end", one.end)
-    if not one.exact:
+    if not one.exact and one.error_s is None:
         yield _text("heron.wire", "unknown between hosts")
+    elif not one.exact:
+        yield _text("heron.wire", "estimated between hosts")
+        yield {"key": "heron.wire.error_s", "value": {"doubleValue": one.error_s}}
 
 
 def _text(key: str, value: str) -> dict[str, Any]:

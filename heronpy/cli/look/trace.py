@@ -72,13 +72,18 @@ def _which(min_ms: float) -> str:
     return f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
 
 
+def _hop(hop: Hop) -> str:
+    """Its name; between hosts with the error of the comparison of their clocks."""
+    return f"{hop.hop} +- {format_duration(hop.error_s)}" if hop.error_s else hop.hop
+
+
 def _print(found: Traces) -> None:
     ways: dict[tuple[str, str], list[Hop]] = {}
     for hop in found.hops:
         ways.setdefault((hop.source, hop.target), []).append(hop)
     rows = [
         (
-            source if number == 0 else "", target if number == 0 else "", hop.hop, hop.count,
+            source if number == 0 else "", target if number == 0 else "", _hop(hop), hop.count,
             *(format_duration(value) for value in (hop.p50_s, hop.p99_s, hop.max_s)),
         )
         for (source, target), hops in ways.items()

@@ -29,6 +29,7 @@ def serve(
     port: int | None,
     tls: tuple[str, str] | None,
     behind_proxy: str,
+    requests_per_s: float,
     common: Common,
 ) -> None:
     """Serve until a signal."""
@@ -42,7 +43,7 @@ def serve(
             hint = suggestion(cluster, known, f"; the clusters are {', '.join(known)}")
             raise ConfigError(f"there is no cluster '{cluster}'{hint}")
     setup("tracker", "INFO", 2)
-    run(Options(clusters, host, port, tls or None, behind_proxy, common=common), say=say)
+    run(Options(clusters, host, port, tls or None, behind_proxy, requests_per_s, common=common), say=say)
 
 
 def show_address(config_path: str | None) -> None:

@@ -33,7 +33,7 @@ def waterfall(trace: Trace, width: int = WIDTH) -> str:
     column = max(map(len, names), default=0)
     for name, one in zip(names, shown):
         took = sum(part.took_s for part in one.parts)
-        notes = [NOTES.get(one.end, ""), "" if one.exact else "at least: between hosts the wire is not known"]
+        notes = [NOTES.get(one.end, ""), wire_note(one)]
         text = "; ".join(note for note in notes if note)
         lines.append(
             f"{name:<{column}} |{bar(one, total, width)}| {format_duration(one.start_s + took):>6}  {text}".rstrip()
@@ -41,6 +41,15 @@ def waterfall(trace: Trace, width: int = WIDTH) -> str:
     if len(trace.spans) > SPANS_SHOWN:
         lines.append(f"and {len(trace.spans) - SPANS_SHOWN} more calls; see --json")
     return "\n".join(lines)
+
+
+def wire_note(span: TraceSpan) -> str:
+    """What is not exact about the way of a span; "" if all of it is."""
+    if span.exact:
+        return ""
+    if span.error_s is None:
+        return "at least: between hosts the wire is not known"
+    return f"between hosts the wire is +- {format_duration(span.error_s)}"
 
 
 def bar(span: TraceSpan, total_s: float, width: int) -> str:

@@ -24,7 +24,7 @@ const LONGER = [0, 10, 100, 1000, 10000];
 
 const hopColumns = [
   { title: 'from, to', by: (row) => `${row.source} ${row.target}`, cell: (row) => html`${row.source || 'spout'} → ${row.target}` },
-  { title: 'hop', by: (row) => row.hop, cell: (row) => html`<span title=${HOPS[row.hop]?.[1]}>${row.hop}</span>` },
+  { title: 'hop', by: (row) => row.hop, cell: (row) => html`<span title=${HOPS[row.hop]?.[1]}>${row.hop}${row.error_s > 0 && ` ± ${duration(row.error_s)}`}</span>` },
   figure('traced', 'count', count),
   figure('p50', 'p50_s', duration),
   figure('p99', 'p99_s', duration),
@@ -35,8 +35,14 @@ const spanColumns = (place) => [
   taskColumn(place),
   figure('begins', 'start_s', duration),
   ...Object.keys(HOPS).map((hop) => ({ title: hop, num: true, by: (row) => sumOf(row, hop), cell: (row) => duration(sumOf(row, hop)), help: HOPS[hop][1] })),
-  { title: 'then', by: (row) => row.end, cell: (row) => [ENDS[row.end], row.exact ? '' : 'the wire between hosts is not known'].filter(Boolean).join('; ') || '-' },
+  { title: 'then', by: (row) => row.end, cell: (row) => [ENDS[row.end], wireNote(row)].filter(Boolean).join('; ') || '-' },
 ];
+
+/** What is not exact about the way of a call. */
+function wireNote(row) {
+  if (row.exact) return '';
+  return row.error_s === null ? 'the wire between hosts is not known' : `the wire between hosts is ± ${duration(row.error_s)}`;
+}
 
 /** Seconds of a hop, which may have several parts; null: there is none. */
 function sumOf(span, hop) {

@@ -1,0 +1,73 @@
+"""Asks the topology master what time it is, when it may be on another host.
+
+Only over TCP: a master whose socket is a file is on this host. One that turns out to be here is not asked again until
+this executor registers with another one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from heronpy.common.clock_offset import ClockFilter
+from heronpy.common.errors import HeronError
+from heronpy.common.host_clock import clock_id
+from heronpy.proto import control_pb2
+
+#: Between two questions, seconds: a dozen samples are of the last minute.
+EVERY_S: Final = 5.0
+
+
+class ClockProbe:
+    """How this host's monotonic clock differs from the topology master's."""
+
+    def __init__(
+        self,
+        ask: Callable[[Message], Awaitable[Any]],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        own: Callable[[], int] = clock_id,
+    ) -> None:
+        """`ask` sends a question to the topology master with which this executor is registered."""
+        self._ask, self._now_ns, self._own = ask, now_ns, own
+        self._filter = ClockFilter()
+        #: The number of the master's clock; 0: not known yet.
+        self._clock = 0
+        self._asking = False
+        #: How many masters it has registered with.
+        self._masters = 0
+
+    def registered(self) -> None:
+        """The topology master is another one, and may be elsewhere."""
+        self._masters += 1
+        self._clock = 0
+        self._filter.clear()
+
+    async def ask(self) -> None:
+        """One round trip; a master that does not answer, or is of an earlier release, gives none."""
+        if self._asking or self._clock == self._own():
+            return
+        self._asking, master = True, self._masters
+        sent_ns = self._now_ns()
+        try:
+            reply: control_pb2.ClockReply = await self._ask(control_pb2.GetClock())
+        except HeronError:
+            return
+        finally:
+            self._asking = False
+        heard_ns = self._now_ns()
+        if self._masters != master:
+            return  # it was asked of the one before
+        if reply.clock != self._clock:
+            self._clock = reply.clock
+            self._filter.clear()
+        self._filter.take(sent_ns, reply.at, heard_ns)
+
+    def offset(self) -> control_pb2.ClockOffset | None:
+        """As heartbeats carry it; None on the same host, or when it is not known."""
+        best = self._filter.best(self._now_ns()) if self._clock != self._own() else None
+        if best is None:
+            return None
+        return control_pb2.ClockOffset(clock=self._own(), offset=best.offset, error=best.error)
