@@ -17,11 +17,14 @@ from pathlib import Path
 import pytest
 
 from heronpy.procs.linux import children_of
+from tests.support.checkout import HOLD, SHOW
 from tests.support.waiting import wait_for
 
+_MOUNTS = ("mount --make-rprivate /", *HOLD, "mount -t tmpfs -o mode=1777 tmpfs /tmp", *SHOW)
 #: What process 1 of a host does: it reaps, and its end is the end of all.
 _INIT = """
-mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /tmp && hostname {name} && ip link set lo up || exit 1
+{mounts}
+hostname {name} && ip link set lo up || exit 1
 touch /tmp/.up
 trap 'exit 0' TERM
 while :; do sleep 3600 & wait $!; done
@@ -94,7 +97,7 @@ def made_hosts(count: int) -> Iterator[tuple[str, list[SimHost]]]:
 
 
 def _make(name: str, address: str, bridge: str, number: int) -> SimHost:
-    init = _INIT.format(name=name)
+    init = _INIT.format(name=name, mounts="\n".join(f"{line.format(root='')} || exit 1" for line in _MOUNTS))
     holder = subprocess.Popen(["unshare", "-mpfnu", "--kill-child", "--mount-proc", "sh", "-c", init])
     pid = wait_for(lambda: children_of(holder.pid), 5, f"process 1 of {name}")[0]
     host = SimHost(name, address, holder, pid)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.checkout import HOLD, SHOW
+
 #: Where mount points that this machine does not have are made, on a layer above its root.
 _ROOT = "/run/image"
 _LAYER = (
@@ -69,7 +71,7 @@ def _write_links(at: Path, files: Mapping[str, bytes], mode: int) -> None:
 def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[str, str]) -> str:
     """Mounts everything, then runs its arguments; `hosts`: names and addresses, for want of a DNS."""
     [container] = pod["spec"]["containers"]
-    lines = ["mount --make-rprivate /", "mount -t tmpfs -o mode=755 tmpfs /run"]
+    lines = [*HOLD, "mount --make-rprivate /", "mount -t tmpfs -o mode=755 tmpfs /run"]
     targets = [_place(mount) for mount in container["volumeMounts"]]
     is_layered = any(not Path(one).exists() and not one.startswith("/run/") for one in targets)
     root = _ROOT if is_layered else ""
@@ -92,6 +94,8 @@ def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[s
         if mount.get("readOnly") or is_fixed:
             lines.append(f"mount -o remount,bind,ro {at}")
         lines.append(f"umount /run/held-{number}")
+    if "/tmp" in targets:
+        lines += [line.format(root=root) for line in SHOW]
     if hosts:
         text = "".join(f"{address} {name}\n" for name, address in hosts.items())
         lines.append(f"cat /etc/hosts > /run/hosts && printf %s {shlex.quote(text)} >> /run/hosts")
