@@ -46,11 +46,11 @@ def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
     A HeronError says that an object store cannot be used.
     """
     whole = []
-    if record.working_dir:
+    if record.working_dir and not session.elsewhere(record):
         shutil.rmtree(Path(record.working_dir) / SPOOL, ignore_errors=True)
     roots: list[Place] = []
     with suppress(HeronError):  # no launch file: nothing was written, either
-        roots = roots_of([settings_for(session.launch_of(record), CheckpointSettings)])
+        roots = roots_of([settings_for(session.settings_of(record), CheckpointSettings)])
     for root in roots:
         if isinstance(root, Url):
             whole += _swept(root / record.topology_id)

@@ -81,10 +81,6 @@ def answer_s(takes_s: float) -> float:
 
 def take(session: Session, topology: str, process: Process, request: Message, takes_s: float) -> Message:
     """Ask the door of its executor; blocking. RpcError when it is refused, DeadlineError without an answer in time."""
-    # Only here: it takes as long to import as all the rest.
-    from heronpy.net.rpc import RpcClient
-
-    peer = f"the executor of container {process.container}"
-    with RpcClient(process.door, peer=peer, keys=session.keys(topology)) as client:
+    with session.executor(topology, process.container, process.door) as client:
         reply: Message = client.call(request, answer_s(takes_s))
         return reply

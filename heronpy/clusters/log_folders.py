@@ -8,10 +8,12 @@ from pathlib import Path
 from heronpy.clusters.errors import NotThereError, RequestError
 from heronpy.clusters.known import known_clusters
 from heronpy.clusters.records import Records
+from heronpy.clusters.session import Session
 from heronpy.common.home import heron_home
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.log_files import log_processes
 from heronpy.common.nearest import suggestion
+from heronpy.net.access_place import folder_of
 
 _OF_CONTAINER = re.compile(r"(?:stmgr|executor)-(\d{1,9})")
 
@@ -21,6 +23,10 @@ def log_dir(records: Records, topology: str) -> Path:
     record = records.record(topology)
     if record is not None:
         folder = Path(records.find(topology).working_dir) / "log-files"
+        if isinstance(records, Session) and records.by_door(record) is not None:
+            # What is at this path here is another topology's, unless the hosts share it.
+            shared = records.elsewhere(record) and Path(record.launch_file).exists()
+            return folder if shared else folder_of(records.target.cluster) / "log-files"
         if not folder.is_dir():
             records.check_here(record, f"its logs are, in {folder}")
         return folder

@@ -39,11 +39,7 @@ def _ask(
 ) -> control_pb2.ReadFileReply:
     if not door:
         raise ClusterError(f"the executor of container {container} is not registered, so its logs cannot be read now")
-    # Only here: it takes as long to import as all the rest.
-    from heronpy.net.rpc import RpcClient
-
-    peer = f"the executor of container {container}"
-    with RpcClient(door, peer=peer, keys=session.keys(topology)) as client:
+    with session.executor(topology, container, door) as client:
         reply: control_pb2.ReadFileReply = client.call(request, timeout_s)
         return reply
 

@@ -14,9 +14,11 @@ from google.protobuf.message import Message
 
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
+from heronpy.clusters.way import Way
 from heronpy.common.errors import DeadlineError, LostReplyError
 from heronpy.common.ids import executor_id
 from heronpy.net.curve import Keys
+from heronpy.net.relaying import SLACK_S, TMASTER, To, relayed
 from heronpy.net.rpc import ControlClient
 from heronpy.net.transport import PATH_MAX_BYTES
 from heronpy.plan.launch import LaunchSpec
@@ -36,14 +38,23 @@ class Link:
         self._at: tuple[str, Keys | None] | None = None
         self._client: ControlClient | None = None
 
-    async def ask(self, endpoint: str, keys: Keys | None, peer: str, body: Message, timeout_s: float) -> Any:
-        """The body of the answer. DeadlineError when there is none in time, RpcError when it is refused."""
+    async def ask(
+        self, endpoint: str, keys: Keys | None, peer: str, body: Message, timeout_s: float, to: To | None = None
+    ) -> Any:
+        """The body of the answer. DeadlineError when there is none in time, RpcError when it is refused.
+
+        With `to` the endpoint is a door that passes the request on.
+        """
         if self._client is None or self._at != (endpoint, keys):
             self.close()
             self._client, self._at = ControlClient(endpoint, _ignore, keys=keys), (endpoint, keys)
         client = self._client
         try:
-            return await client.call(body, timeout_s)
+            if to is None:
+                return await client.call(body, timeout_s)
+            relay = to.request(body, timeout_s)
+            relay.awaits = client.awaits
+            return relayed(await client.call(relay, timeout_s + SLACK_S))
         except LostReplyError:
             raise
         except DeadlineError:
@@ -97,9 +108,12 @@ class Master:
         location = await asyncio.to_thread(self.session.tmaster_location, self.name)
         if location is None:
             raise NoMasterError(f"the topology master of '{self.name}' is not running")
+        peer = f"the topology master of '{self.name}'"
+        way = await self._by_door()
+        if way is not None:
+            return await self._link.ask(way.address, way.keys, peer, body, timeout_s, TMASTER)
         self.session.check_endpoint(self.record, location.endpoint, "its topology master")
         keys = await self._own_keys()
-        peer = f"the topology master of '{self.name}'"
         return await self._link.ask(location.endpoint, keys, peer, body, timeout_s)
 
     async def launch(self) -> LaunchSpec:
@@ -107,6 +121,11 @@ class Master:
         if self._launch is None:
             self._launch = await asyncio.to_thread(self.session.launch_of, self.record)
         return self._launch
+
+    async def _by_door(self) -> Way | None:
+        if os.path.exists(self.record.launch_file) and not self.session.elsewhere(self.record):
+            return None  # without a thread: most are of this host
+        return await asyncio.to_thread(self.session.by_door, self.record)
 
     async def _own_keys(self) -> Keys | None:
         if self._keys is None:
@@ -127,14 +146,10 @@ class Master:
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
         """Evidence of a process of a container; RpcError when it cannot be taken."""
-        keys = await self._own_keys()
-        endpoint = await self._door(container, keys)
         # Not the connection for files: when a file is late, that one is closed.
         link = Link()
         try:
-            reply: Message = await link.ask(
-                endpoint, keys, f"the executor of container {container}", request, timeout_s
-            )
+            reply: Message = await self._ask_executor(link, container, request, timeout_s)
             return reply
         finally:
             link.close()
@@ -147,10 +162,16 @@ class Master:
         return reply
 
     async def _at_door(self, container: int, body: Message, timeout_s: float) -> Any:
+        return await self._ask_executor(self._doors.setdefault(container, Link()), container, body, timeout_s)
+
+    async def _ask_executor(self, link: Link, container: int, body: Message, timeout_s: float) -> Any:
+        peer = f"the executor of container {container}"
+        way = await self._by_door()
+        if way is not None:
+            return await link.ask(way.address, way.keys, peer, body, timeout_s, To("executor", container))
         keys = await self._own_keys()
         endpoint = await self._door(container, keys)
-        link = self._doors.setdefault(container, Link())
-        return await link.ask(endpoint, keys, f"the executor of container {container}", body, timeout_s)
+        return await link.ask(endpoint, keys, peer, body, timeout_s)
 
     async def _door(self, container: int, keys: Keys | None) -> str:
         """Where the executor listens: in the folder of the sockets, or as the topology master says."""

@@ -11,10 +11,11 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from heronpy.clusters import reach
 from heronpy.clusters.client_config import ClientConfig
 from heronpy.clusters.errors import ClusterError, NotThereError, RequestError
 from heronpy.clusters.known import known_clusters
@@ -27,14 +28,19 @@ from heronpy.common.home import heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
-from heronpy.common.settings import Resolved
+from heronpy.common.settings import HasSettings, Resolved
+from heronpy.net.access_place import has_key, origin_of
 from heronpy.plan.here import checkpoints_dir, local_state_root
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.submitted import Submitted
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
+from heronpy.statemgr.root_host import OtherHostError
 from heronpy.storage.objects.url import place_of
+
+if TYPE_CHECKING:
+    from heronpy.net.access import DoorPlace
 
 M = TypeVar("M", bound=Message)
 
@@ -191,7 +197,28 @@ class Records:
         check_root(heron_home(), "HERON_HOME")
         resolved = self.resolve()
         kind, root = self.state_place(resolved)
-        return open_state(kind, root, settings.settings_for(resolved, StatemgrSettings))
+        room, cluster = settings.settings_for(resolved, StatemgrSettings), self.target.cluster
+        if kind != "local":
+            return open_state(kind, root, room)
+        if origin_of(cluster):
+            return self._state_by_doors(room)
+        try:
+            return open_state(kind, root, room)
+        except OtherHostError:
+            if not has_key(cluster):
+                raise
+            # Hosts that share HERON_HOME share the key as well.
+            return self._state_by_doors(room)
+
+    def _state_by_doors(self, room: StatemgrSettings) -> StateManager:
+        # Only here: its connections take as long to import as all the rest.
+        from heronpy.clusters.access_state import AccessState
+
+        return AccessState(self.target.cluster, room, self.address_of)
+
+    def address_of(self, topology: str, place: DoorPlace) -> str:
+        """The address at which this host reaches a door; ClusterError when there is none."""
+        return reach.address_of(topology, place)
 
     def names(self) -> list[str]:
         """Names of the topologies of the cluster (of the role and environ, when given)."""
@@ -240,6 +267,16 @@ class Records:
         except ConfigError as error:
             self.check_here(record, f"its files are ({error})")
             raise
+
+    def settings_of(self, record: plan_pb2.ExecutionState) -> HasSettings:
+        """The settings of a topology: on its host those of the launch file, on others those that were submitted."""
+        try:
+            return self.launch_of(record)
+        except HeronError:
+            submitted = self.submitted(record.topology)
+            if submitted is None or not submitted.engine or submitted.topology_id != record.topology_id:
+                raise
+            return submitted
 
     def submitted(self, name: str) -> Submitted | None:
         """What was submitted, on any host; None while a submit has not written it."""

@@ -22,7 +22,7 @@ LOOK_S = 0.1
 def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply, checkpoint: int) -> None:
     """A rewind abandons newer checkpoints, so check first that this one is intact and fits."""
     packing = session.packing_plan(topology)
-    groups = settings_for(session.launch_of(session.find(topology)), CheckpointSettings).key_groups
+    groups = settings_for(session.settings_of(session.find(topology)), CheckpointSettings).key_groups
     for record in known.complete:
         wrong = catalogue.misfits(record.location, packing, groups) if record.checkpoint == checkpoint else []
         if wrong:

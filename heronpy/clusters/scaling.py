@@ -109,7 +109,7 @@ def replan(
         set_key(topology.topology_config, TOPOLOGY_STMGRS, str(containers))
     logical = LogicalPlan.from_topology(topology)
     validate(logical)
-    launch = session.launch_of(session.find(name))
+    launch = session.settings_of(session.find(name))
     if reliability_mode(topology) == "EFFECTIVELY_ONCE":
         found = key_group_problems(logical, settings_for(launch, CheckpointSettings).key_groups)
         if found:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from google.protobuf.message import Message
@@ -22,6 +23,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 
 if TYPE_CHECKING:
+    from heronpy.clusters.way import Way
     from heronpy.net.curve import Keys
     from heronpy.net.rpc import RpcClient
 
@@ -48,6 +50,11 @@ class Waiting(Enum):
 
 class Session(Records):
     """One command's view of one cluster, with its masters."""
+
+    @cached_property
+    def _ways(self) -> dict[str, Way]:
+        """By topology id."""
+        return {}
 
     def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:
         """What a topology being submitted waits for while its master cannot be asked; None for others."""
@@ -97,7 +104,13 @@ class Session(Records):
         # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
         from heronpy.net.rpc import RpcClient
 
-        self.check_endpoint(self.record(name), endpoint, "its topology master")
+        record = self.record(name)
+        way = self.by_door(record)
+        if way is not None:
+            from heronpy.net.relaying import TMASTER
+
+            return way.client(TMASTER, f"the topology master of '{name}'")
+        self.check_endpoint(record, endpoint, "its topology master")
 
         def registered() -> bool:
             try:
@@ -127,6 +140,52 @@ class Session(Records):
         if record is not None and endpoint.startswith("ipc://"):
             self.check_here(record, f"{what} listens for that host only")
 
+    def executor(self, name: str, container: int, endpoint: str) -> RpcClient:
+        """A client of an executor's door, at `endpoint` for whoever is on its topology's host."""
+        from heronpy.net.rpc import RpcClient
+
+        peer = f"the executor of container {container}"
+        way = self.by_door(self.record(name))
+        if way is not None:
+            from heronpy.net.relaying import To
+
+            return way.client(To("executor", container), peer)
+        return RpcClient(endpoint, peer=peer, keys=self.keys(name))
+
+    def by_door(self, record: plan_pb2.ExecutionState | None) -> Way | None:
+        """How the processes of an engine's topology that was submitted elsewhere are asked; None for any other.
+
+        ClusterError when this host has no access, or the scheduler cannot be reached.
+        """
+        if record is None or (not self.elsewhere(record) and os.path.exists(record.launch_file)):
+            return None
+        known = self._ways.get(record.topology_id)
+        if known is not None or not self.engine_of(record.topology):
+            return known
+        # Only here: they take as long to import as all the rest.
+        from heronpy.clusters.way import Way
+        from heronpy.net import access
+
+        name, cluster = record.topology, self.target.cluster
+        client = access.client_of(cluster)
+        if client is None:
+            host = self.elsewhere(record) or "its own"
+            raise ClusterError(
+                f"topology '{name}' was submitted on host {host}, and this host has no key for it; run the command"
+                f" there, or bring the key here: heron cluster access {cluster} there, and heron cluster access"
+                f" {cluster} --install here"
+            )
+        location, place = self.scheduler_location(name), access.door_of(cluster, name)
+        if location is not None and location.door_key:
+            place = access.DoorPlace(record.topology_id, tuple(location.doors), location.door_key)
+        if place is None or place.topology_id != record.topology_id:
+            raise ClusterError(
+                f"the scheduler of '{name}' does not run, and other hosts reach a topology by its scheduler alone;"
+                f" start it where it was submitted: heron scheduler start {self.target} {name}"
+            )
+        self._ways[record.topology_id] = Way(self.address_of(name, place), place.keys(client))
+        return self._ways[record.topology_id]
+
     def _no_master(self, name: str) -> str:
         if self.scheduler_location(name) is None:
             return (
@@ -154,7 +213,13 @@ class Session(Records):
         location = self.scheduler_location(name)
         if location is None:
             return None
-        self.check_endpoint(self.record(name), location.endpoint, "its scheduler")
+        record = self.record(name)
+        way = self.by_door(record)
+        if way is not None:
+            from heronpy.net.relaying import SCHEDULER
+
+            return way.client(SCHEDULER, f"the scheduler of '{name}'")
+        self.check_endpoint(record, location.endpoint, "its scheduler")
         return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'")
 
     def containers(self, name: str, timeout_s: float = ASK_CONTAINERS_S) -> control_pb2.ContainersReply | None:

@@ -22,6 +22,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.takedown_outcome import RECORD, Outcome, away_text, some
 from heronpy.common.errors import DeadlineError, HeronError
 from heronpy.net import curve
+from heronpy.net.access import forget_door
 from heronpy.net.rpc import RpcClient
 from heronpy.plan.here import sockets_dir
 from heronpy.plan.submitted import Submitted
@@ -70,6 +71,9 @@ def take_down(
     some of them is not confirmed.
     """
     outcome = Outcome(unseen_host=session.elsewhere(record))
+    if session.scheduler_location(record.topology) is not None and session.by_door(record) is not None:
+        _kill_by_door(session, record, timeout_s, force, waits, outcome)
+        return outcome
     if outcome.unseen_host:
         if session.scheduler_location(record.topology) is not None:
             session.check_here(record, "its scheduler and processes are")
@@ -82,18 +86,9 @@ def take_down(
         scheduler = session.scheduler(record.topology)
         if scheduler is not None:
             with scheduler:
-                while not outcome.by_scheduler:
-                    outcome.by_scheduler = _asked_to_kill(session, record, scheduler, deadline, outcome, waits)
-                    if outcome.may_run and not outcome.by_scheduler and time.monotonic() >= deadline:
-                        if session.scheduler_location(record.topology) is None:
-                            break  # it was killed meanwhile
-                        if not force:
-                            # It goes on ending them, and the next command finds it there.
-                            outcome.remains, outcome.scheduler_lives = outcome.may_run, True
-                            outcome.look = _look_command(session, record)
-                            return outcome
-                        scheduler.call(control_pb2.KillTopology(force=True), FORCE_S)
-                        outcome.by_scheduler = True
+                _ask_until_gone(session, record, scheduler, deadline, force, waits, outcome)
+            if outcome.scheduler_lives:
+                return outcome
             _wait_gone(record.launch_file, timeout_s)
     except HeronError:
         pass  # whatever the scheduler could not do is done by hand below
@@ -112,6 +107,49 @@ def take_down(
         remove_state(session, record)
         remove_sockets(session, record)
     return outcome
+
+
+def _ask_until_gone(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    scheduler: RpcClient,
+    deadline: float,
+    force: bool,
+    waits: Callable[[str], None],
+    outcome: Outcome,
+) -> None:
+    while not outcome.by_scheduler:
+        outcome.by_scheduler = _asked_to_kill(session, record, scheduler, deadline, outcome, waits)
+        if outcome.may_run and not outcome.by_scheduler and time.monotonic() >= deadline:
+            if session.scheduler_location(record.topology) is None:
+                return  # it was killed meanwhile
+            if not force:
+                # It goes on ending them, and the next command finds it there.
+                outcome.remains, outcome.scheduler_lives = outcome.may_run, True
+                outcome.look = _look_command(session, record)
+                return
+            scheduler.call(control_pb2.KillTopology(force=True), FORCE_S)
+            outcome.by_scheduler = True
+
+
+def _kill_by_door(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    timeout_s: float,
+    force: bool,
+    waits: Callable[[str], None],
+    outcome: Outcome,
+) -> None:
+    """From another host all is the scheduler's: it ends the containers, and removes the state, keys and files."""
+    scheduler = session.scheduler(record.topology)
+    if scheduler is None:
+        return
+    with scheduler:
+        _ask_until_gone(session, record, scheduler, time.monotonic() + timeout_s, force, waits, outcome)
+    if outcome.by_scheduler:
+        forget_door(session.target.cluster, record.topology, record.topology_id)
+    elif not outcome.remains:
+        outcome.remains = [f"the scheduler on host {session.elsewhere(record) or 'of the topology'}"]
 
 
 def _end_on_engine(
@@ -269,6 +307,7 @@ def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
     if current is None or current.topology_id == record.topology_id:
         if record.working_dir and not session.elsewhere(record):
             curve.remove(record.working_dir)
+            forget_door(session.target.cluster, record.topology, record.topology_id)
         teardown.remove_state(session.state, record.topology)
 
 

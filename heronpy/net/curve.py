@@ -83,7 +83,7 @@ def save(folder: Path, server: Pair, client: Pair) -> None:
     """Write both pairs into a folder, which is made, private to this user."""
     make_private(folder)
     for name, pair in zip(_NAMES, (server, client), strict=True):
-        write_private(folder / name, b"public %s\nsecret %s\n" % (pair.public, pair.secret))
+        write_private(folder / name, pair_text(pair))
 
 
 def remove(working_dir: str) -> None:
@@ -98,7 +98,17 @@ def load(working_dir: str, domain: str) -> Keys:
 
 def read(folder: Path, domain: str) -> Keys:
     """Both pairs of a folder, as `load`."""
-    return Keys(domain, *(_pair(folder / name, read_secret(folder, name)) for name in _NAMES))
+    return Keys(domain, *(read_pair(folder, name) for name in _NAMES))
+
+
+def read_pair(folder: Path, name: str) -> Pair:
+    """One pair of a folder; ConfigError when it is missing, damaged or readable by others."""
+    return _pair(folder / name, read_secret(folder, name))
+
+
+def pair_text(pair: Pair) -> bytes:
+    """The content of the file of a pair."""
+    return b"public %s\nsecret %s\n" % (pair.public, pair.secret)
 
 
 def read_secret(folder: Path, name: str) -> bytes:
@@ -111,12 +121,13 @@ def read_secret(folder: Path, name: str) -> bytes:
 
 def _pair(path: Path, content: bytes) -> Pair:
     match = _FILE.fullmatch(content)
-    if match is None or not _matches(match[1], match[2]):
+    if match is None or not is_pair(match[1], match[2]):
         raise ConfigError(f"{path} holds no key pair; submit the topology again")
     return Pair(match[1], match[2])
 
 
-def _matches(public: bytes, secret: bytes) -> bool:
+def is_pair(public: bytes, secret: bytes) -> bool:
+    """Whether a public key belongs to a secret one, both in Z85."""
     try:
         return bytes(zmq.curve_public(secret)) == public
     except (zmq.ZMQError, ValueError):

@@ -72,6 +72,16 @@ class DoorStateManager:
     def __init__(self, root: str, settings: StatemgrSettings | None = None) -> None:
         file = Path(root)
         ticket = Ticket.from_text(read_private(file, TEXT_MAX_CHARS).decode(errors="replace"), str(file))
+        self._open(ticket, Membership.load(file.parent), settings)
+
+    @classmethod
+    def of(cls, ticket: Ticket, member: Membership, settings: StatemgrSettings | None = None) -> DoorStateManager:
+        """For whoever has a ticket and a membership without files."""
+        manager = cls.__new__(cls)
+        manager._open(ticket, member, settings)
+        return manager
+
+    def _open(self, ticket: Ticket, member: Membership, settings: StatemgrSettings | None) -> None:
         self._mutex = Lock()
         #: Ephemerals of this manager, as last written.
         self._mine: dict[str, bytes] = {}
@@ -80,9 +90,7 @@ class DoorStateManager:
         self._watches = Watches(self._unwatch)
         session_s = (settings or StatemgrSettings()).session_timeout_s
         try:
-            self._link = DoorLink(
-                ticket, Membership.load(file.parent), session_s, self._on_session, self._watches.changed
-            )
+            self._link = DoorLink(ticket, member, session_s, self._on_session, self._watches.changed)
         except (HeronError, ConfigError):
             self._watches.close()
             raise

@@ -1,14 +1,15 @@
 """Decides who may connect to the TCP sockets of this process: answers ZeroMQ's ZAP requests (RFC 27).
 
 ZeroMQ asks once per connection, never per message, and obeys the answer. A `Gate` admits only the client key
-of its topology and counts all others. There is one per process and context, because ZeroMQ asks at one fixed
-endpoint. Its owner closes it before the sockets it guards.
+of its topology, and the keys of `users`, and counts all others. There is one per process and context, because ZeroMQ
+asks at one fixed endpoint. Its owner closes it before the sockets it guards.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 import zmq
@@ -33,9 +34,14 @@ _EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
 class Gate:
     """Guards the sockets given to `watch`, and any other of the context that enforces ZAP."""
 
-    def __init__(self, keys: Keys, context: zmq.Context[Any] | None = None) -> None:
+    def __init__(
+        self, keys: Keys, context: zmq.Context[Any] | None = None, users: Mapping[bytes, str] | None = None
+    ) -> None:
+        """`users`: further public keys, in Z85, and whose they are, which `ControlServer.user` tells; not ""."""
         self._domain = keys.domain.encode()[:255]
-        self._key: bytes = z85.decode(keys.client.public)
+        admitted = {keys.client.public: "", **(users or {})}
+        #: By the key as ZeroMQ tells it.
+        self._keys: dict[bytes, str] = {z85.decode(key): user for key, user in admitted.items()}
         #: Connections that had the right key.
         self.admitted = 0
         #: Connections refused: the wrong key, or no handshake at all.
@@ -77,21 +83,21 @@ class Gate:
             return
         envelope, request = parts[:2], parts[2:]
         address = request[3] if len(request) > 3 else b""
-        if self._admits(request):
+        user = self._user(request)
+        if user is not None:
             self.admitted += 1
             status, text = b"200", b"OK"
         else:
             self.refused += 1
             status, text = b"400", b"No access"
             self._log_once(address)
-        self._socket.send([*envelope, _VERSION, request[1], status, text, b"", b""])
+        self._socket.send([*envelope, _VERSION, request[1], status, text, (user or "").encode(), b""])
 
-    def _admits(self, request: list[bytes]) -> bool:
-        return (
-            len(request) == 7
-            and (request[0], request[2], request[5]) == (_VERSION, self._domain, b"CURVE")
-            and hmac.compare_digest(request[6], self._key)
-        )
+    def _user(self, request: list[bytes]) -> str | None:
+        """Who connects; None for a stranger."""
+        if len(request) != 7 or (request[0], request[2], request[5]) != (_VERSION, self._domain, b"CURVE"):
+            return None
+        return next((user for key, user in self._keys.items() if hmac.compare_digest(request[6], key)), None)
 
     def _log_once(self, address: bytes) -> None:
         if address not in self._refused_peers and len(self._refused_peers) < PEERS_MAX:

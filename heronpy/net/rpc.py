@@ -224,8 +224,12 @@ class ControlServer:
         keys: Keys | None = None,
         receives_max: int = CONTROL_HWM,
         sends_max: int = CONTROL_HWM,
+        users: bool = False,
     ) -> None:
-        """`receives_max`, `sends_max`: messages from and to one peer that wait; more of these stay with the peer."""
+        """`receives_max`, `sends_max`: messages from and to one peer that wait; more of these stay with the peer.
+
+        `users`: `user` is told.
+        """
         sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), hwm=sends_max, heartbeat=False)
         sock.setsockopt(zmq.RCVHWM, receives_max)
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -234,17 +238,23 @@ class ControlServer:
         #: For a `Gate` to watch.
         self.sock = sock
         self._on_request = on_request
+        #: Whose request `on_request` is called with, as its `Gate` knows them; "" for holders of the topology's key.
+        self.user = ""
         self._tasks: set[asyncio.Task[None]] = set()
         #: Messages that were not an Envelope.
         self.garbage = 0
         #: Messages that no peer could take.
         self.undelivered = 0
-        self._socket = LoopSocket(sock, self.receive)
+        self._socket = LoopSocket(sock, self._receive_from if users else self.receive, users=users)
 
     @property
     def waiting(self) -> int:
         """Requests that are still being worked on."""
         return len(self._tasks)
+
+    def _receive_from(self, parts: list[bytes]) -> None:
+        self.user = parts.pop().decode(errors="replace")
+        self.receive(parts)
 
     def receive(self, parts: list[bytes]) -> None:
         """One message: the sender's identity and an Envelope. Nothing that is in it raises."""
@@ -340,6 +350,7 @@ class ControlClient:
         self._on_message = on_message
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[control_pb2.Envelope]] = {}
+        self._last = 0
         #: Messages that could not be queued because the peer is unreachable; control is periodic, so it is repeated.
         self.undelivered = 0
         self._socket = LoopSocket(sock, self._receive)
@@ -362,12 +373,22 @@ class ControlClient:
             self.undelivered += 1
         return sent
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self._waiting)
+
+    @property
+    def awaits(self) -> int:
+        """All requests with a lower id have their answers, or are given up."""
+        return min(self._waiting, default=self._last + 1)
+
     async def call(self, body: Message, timeout_s: float = 5.0) -> Any:
         """Send a request and return the body of its reply (None when it has none).
 
         Raises RpcError when the peer refuses and DeadlineError when it does not answer in time.
         """
-        request_id = next(self._ids)
+        request_id = self._last = next(self._ids)
         waiter: asyncio.Future[control_pb2.Envelope] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = waiter
         try:

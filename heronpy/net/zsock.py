@@ -71,7 +71,8 @@ class LoopSocket:
     """Feeds what a ZeroMQ socket receives to `on_message(parts)`, from the running asyncio loop.
 
     For messages that can wait: with `pause_s`, what comes within that time after a message is read together with the
-    next one, so that many senders at once wake the loop twice and not each.
+    next one, so that many senders at once wake the loop twice and not each. With `users`, the last part is not the
+    sender's: it is who that is, as a `Gate` has found when it connected, or empty.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class LoopSocket:
         *,
         budget: int = 64,
         pause_s: float = 0.0,
+        users: bool = False,
     ) -> None:
         self.sock = sock
+        self._recv: Callable[[int], list[bytes]] = self._recv_with_user if users else sock.recv_multipart
         self._pause_s = pause_s
         self._resume_timer: asyncio.TimerHandle | None = None
         self._on_message = on_message
@@ -121,7 +124,7 @@ class LoopSocket:
 
     def _receive_all(self) -> int:
         """Pass on what is there; the number of messages, which is the budget when that ended it."""
-        recv = self.sock.recv_multipart
+        recv = self._recv
         for received in range(self._budget):
             try:
                 parts = recv(zmq.DONTWAIT)
@@ -135,6 +138,14 @@ class LoopSocket:
             if self._closed:
                 return 0
         return self._budget
+
+    def _recv_with_user(self, flags: int) -> list[bytes]:
+        frames = self.sock.recv_multipart(flags, copy=False)
+        try:
+            user = frames[-1].get("User-Id")
+        except zmq.ZMQError:
+            user = ""  # nobody was asked who that is
+        return [*(frame.bytes for frame in frames), user.encode() if isinstance(user, str) else b""]
 
     def _pause(self) -> None:
         if self._resume_timer is None:

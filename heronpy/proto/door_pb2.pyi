@@ -5,6 +5,10 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+RELAY_ABSENT: RelayEnd
+RELAY_ANSWERED: RelayEnd
+RELAY_LATE: RelayEnd
+RELAY_LOST: RelayEnd
 STATE_AWAY: StateError
 STATE_DAMAGED: StateError
 STATE_DEADLINE: StateError
@@ -99,6 +103,32 @@ class ReadPackage(_message.Message):
     offset: int
     package: str
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., package: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Relay(_message.Message):
+    __slots__ = ["awaits", "executor", "request", "scheduler", "timeout_s", "tmaster"]
+    AWAITS_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    TMASTER_FIELD_NUMBER: _ClassVar[int]
+    awaits: int
+    executor: int
+    request: bytes
+    scheduler: bool
+    timeout_s: float
+    tmaster: bool
+    def __init__(self, scheduler: bool = ..., tmaster: bool = ..., executor: _Optional[int] = ..., request: _Optional[bytes] = ..., timeout_s: _Optional[float] = ..., awaits: _Optional[int] = ...) -> None: ...
+
+class Relayed(_message.Message):
+    __slots__ = ["end", "reply", "why"]
+    END_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    end: RelayEnd
+    reply: bytes
+    why: str
+    def __init__(self, reply: _Optional[bytes] = ..., end: _Optional[_Union[RelayEnd, str]] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Renew(_message.Message):
     __slots__ = ["epoch", "member", "number", "stopped", "wait_s"]
@@ -332,4 +362,7 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class StateError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class RelayEnd(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

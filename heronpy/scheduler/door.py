@@ -1,8 +1,9 @@
 """The door: the one TCP endpoint of a scheduler, at which containers on other hosts are admitted and ask for things.
 
 Whoever has the ticket may say hello; everything else needs the secret of a submission, which is the answer to its
-hello. The door checks who asks and how much; what it means is for its `Handlers`. It keeps its port over restarts of
-the scheduler, so that containers find it again.
+hello. The user's clients on other hosts are known by a key of their own: they may have requests passed on (`relay`) and
+read the state, and are no containers. The door checks who asks and how much; what it means is for its `Handlers`. It
+keeps its port over restarts of the scheduler, so that containers find it again.
 
 Invariants: no message ends the scheduler; a refusal is one sentence; what is kept per container is bounded.
 """
@@ -14,7 +15,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,11 +23,14 @@ import zmq
 from google.protobuf.message import Message
 
 from heronpy.common.errors import ConfigError, FencedError, InvalidRpcError, RetryableRpcError
+from heronpy.net.access import USER
 from heronpy.net.door_keys import DoorKeys
 from heronpy.net.gate import Gate
 from heronpy.net.private import write_private
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.proto import control_pb2, door_pb2
+from heronpy.scheduler.relay import Relay
+from heronpy.scheduler.state_rules import CLIENT
 
 log = logging.getLogger("heronpy.scheduler")
 
@@ -46,8 +50,9 @@ RECEIVES_MAX = 8
 SENDS_MAX = 256
 #: Of every other request than those that carry data.
 SMALL_MAX_BYTES = 64 << 10
-_WITH_DATA = frozenset({"state_call", "log_end"})
+_WITH_DATA = frozenset({"state_call", "log_end", "relay"})
 _OF_MEMBERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans", "state_open"})
+_OF_CLIENTS = frozenset({"relay", "state_open", "state_call"})
 
 
 class Handlers(Protocol):
@@ -96,19 +101,24 @@ class Door:
         endpoints: list[str],
         handlers: Handlers,
         state: StateHandler | None = None,
+        clients: Mapping[bytes, str] | None = None,
     ) -> None:
+        """`clients`: public keys of the user's clients, see `heronpy.net.access`."""
         self._keys = keys
         self._topology_id = topology_id
         self._handlers = handlers
         self._state = state
         self._openers: dict[int, Member] = {}
         #: Requests that were refused: nobody knows who asks, somebody else has its place now, they are too large.
-        self.unknown = self.replaced = self.oversized = 0
-        self._gate = Gate(keys.keys)
+        self.unknown = self.replaced = self.oversized = self.not_theirs = 0
+        #: Passes on what clients ask; None until the scheduler is ready to.
+        self.relay: Relay | None = None
+        self._gate = Gate(keys.keys, users=clients)
         try:
             self._server = ControlServer(
-                endpoints, self._on_request, keys=keys.keys, receives_max=RECEIVES_MAX, sends_max=SENDS_MAX
-            )
+                endpoints, self._on_request, keys=keys.keys, receives_max=RECEIVES_MAX, sends_max=SENDS_MAX,
+                users=True,
+            )  # fmt: skip
         except BaseException:
             self._gate.close()
             raise
@@ -140,6 +150,12 @@ class Door:
         self, identity: bytes, envelope: control_pb2.Envelope
     ) -> Message | Awaitable[Message | None] | None:
         field, body = body_of(envelope)
+        is_client = self._server.user == USER
+        if (field not in _OF_CLIENTS) if is_client else (field == "relay"):
+            self.not_theirs += 1
+            raise InvalidRpcError(
+                f"the door takes the request {field!r} from {'containers' if is_client else 'clients'} only"
+            )
         if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
             self.oversized += 1
             raise InvalidRpcError(f"a request {field!r} has {SMALL_MAX_BYTES >> 10} KiB at most")
@@ -150,8 +166,14 @@ class Door:
                     f"this is the door of topology {self._topology_id}, not of {body.topology_id[:200]!r}"
                 )
             return self._handlers.hello(body)
+        if field == "relay":
+            if self.relay is None:
+                raise RetryableRpcError("the scheduler is starting; ask again")
+            return self.relay.pass_on(identity, envelope.request_id, body)
         if field == "state_call":
-            return self._state_call(identity, envelope.request_id, body)
+            return self._state_call(identity, envelope.request_id, body, is_client)
+        if is_client:
+            return door_pb2.StateOpened(session=self._state_here().open(CLIENT, body.session_s))
         if field not in _OF_MEMBERS:
             raise InvalidRpcError(f"the door of topology {self._topology_id} does not know the request {field!r}")
         member = self._member(body.member)
@@ -210,9 +232,16 @@ class Door:
         if submission > holder:
             raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; ask again")
 
-    def _state_call(self, identity: bytes, request: int, body: door_pb2.StateCall) -> Awaitable[door_pb2.StateAnswer]:
+    def _state_call(
+        self, identity: bytes, request: int, body: door_pb2.StateCall, is_client: bool
+    ) -> Awaitable[door_pb2.StateAnswer]:
         state = self._state_here()
         container = state.container_of(body.session)
+        if container is not None and (container == CLIENT) is not is_client:
+            self.not_theirs += 1
+            raise InvalidRpcError("clients and containers do not use each other's sessions of state")
+        if is_client:
+            return self._called(state, identity, request, body)
         if container is None:
             self._openers.pop(body.session, None)  # the answer says so
         elif not self._opened(body.session, container, body.member):
@@ -220,6 +249,11 @@ class Door:
             raise InvalidRpcError("whoever sent this call has not opened the session of state that it names")
         else:
             self._check_acts(self._openers[body.session])
+        return self._called(state, identity, request, body)
+
+    def _called(
+        self, state: StateHandler, identity: bytes, request: int, body: door_pb2.StateCall
+    ) -> Awaitable[door_pb2.StateAnswer]:
         return state.call(body, request, lambda changed: _ignore(self._server.send(identity, changed)))
 
     def _opened(self, session: int, container: int, secret: bytes) -> bool:

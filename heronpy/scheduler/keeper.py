@@ -25,6 +25,7 @@ from heronpy.common.setting_types import LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.contract import traits_of
 from heronpy.net import curve
+from heronpy.net.access import forget_door
 from heronpy.net.private import make_private
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.component_config import reliability_mode
@@ -37,7 +38,17 @@ from heronpy.scheduler.containers import container_specs
 from heronpy.scheduler.door import Door, forget_port
 from heronpy.scheduler.engine_desk import EngineDesk
 from heronpy.scheduler.guardian import START_OVER, Pulse
-from heronpy.scheduler.keeper_setup import Setup, boot_clock, open_door, read_topology, set_up, sizes_of, state_door_of
+from heronpy.scheduler.keeper_setup import (
+    Setup,
+    boot_clock,
+    open_door,
+    read_topology,
+    relay_of,
+    set_up,
+    sizes_of,
+    state_door_of,
+    tell_clients,
+)
 from heronpy.scheduler.leases import Permit
 from heronpy.scheduler.ledger import LedgerStore
 from heronpy.scheduler.outbox import Outbox
@@ -172,7 +183,8 @@ class EngineScheduler:
             pid=os.getpid(),
             host=socket.gethostname(),
             permit=secrets.token_hex(16),
-            doors=self.door.endpoints,
+            doors=setup.told_at(self.door.endpoints),
+            door_key=setup.terms.door_keys.keys.server.public,
         )
         self._store = LedgerStore(self._state, location, self._now)
         asked_at = self._now()
@@ -204,6 +216,9 @@ class EngineScheduler:
         self._plan_watch.start()
         self.admission.permit = self._permit
         self._opened.callback(ControlServer([endpoint], self._on_request).close, LAST_ANSWERS_MS)
+        self.door.relay = relay_of(setup, self._state, lambda envelope: self._on_request(b"", envelope))
+        self._opened.callback(self.door.relay.close)
+        tell_clients(setup, self.door.endpoints)
         log.info(
             "the scheduler of %s runs as process %d; its door is at %s",
             launch.topology, os.getpid(), ", ".join(self.door.endpoints),
@@ -329,6 +344,7 @@ class EngineScheduler:
 
     def _refusals(self) -> control_pb2.DoorRefusals:
         door, admission = self.door, self.admission
+        relay = door.relay
         return control_pb2.DoorRefusals(
             strangers=door.strangers,
             garbage=door.garbage,
@@ -336,8 +352,9 @@ class EngineScheduler:
             impostors=admission.impostors,
             replaced=door.replaced,
             releases=admission.releases,
-            oversized=door.oversized,
-            busy=door.busy + admission.busy,
+            oversized=door.oversized + (relay.oversized if relay is not None else 0),
+            busy=door.busy + admission.busy + (relay.busy if relay is not None else 0),
+            not_theirs=door.not_theirs + (relay.forbidden if relay is not None else 0),
         )
 
     def _acting(self) -> Placement:
@@ -378,6 +395,7 @@ class EngineScheduler:
         curve.remove(launch.working_dir)
         self.admission.remove()
         forget_port(launch.working_dir)
+        forget_door(launch.submitted.cluster, launch.topology, launch.topology_id)
         await self.admission.tell_lost(all_left=True)
         await asyncio.to_thread(remove_state, self._state, launch.topology)
         remove_sockets(launch.sockets_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from heronpy.engines.contract import Engine, traits_of
 from heronpy.engines.lease import LeaseTimes
 from heronpy.engines.open import open_engine
 from heronpy.net import curve, door_keys
+from heronpy.net.access import USER, DoorPlace, make_client, write_door
 from heronpy.net.addresses import address_here, told_at
 from heronpy.net.ticket import Ticket
 from heronpy.packing.requests import ResourceRequest, requests_of
@@ -31,11 +33,14 @@ from heronpy.scheduler.admission import Admission, Terms
 from heronpy.scheduler.door import Door, bind_door, kept_addresses
 from heronpy.scheduler.leases import fencing_of
 from heronpy.scheduler.placement import PlacementLimits
+from heronpy.scheduler.relay import Own, Relay
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
 if TYPE_CHECKING:
     from heronpy.scheduler.state_door import StateDoor
+
+log = logging.getLogger("heronpy.scheduler")
 
 _RESTART_MAX_PAUSE_S = 60.0
 #: The last of a container's retries to leave comes from itself; this is for one that a user restarts.
@@ -67,9 +72,13 @@ class Setup:
     terms: Terms = field(repr=False)
     engine: Engine
 
+    def told_at(self, endpoints: list[str]) -> list[str]:
+        """Where others reach the door: at `endpoints`, unless the operator names a host."""
+        return told_at(self.settings.door_host, endpoints)
+
     def ticket_for(self, endpoints: list[str]) -> str:
-        """What a container shows at the door, and where that is: at `endpoints`, unless the operator names a host."""
-        keys, told = self.terms.door_keys.keys, told_at(self.settings.door_host, endpoints)
+        """What a container shows at the door, and where that is."""
+        keys, told = self.terms.door_keys.keys, self.told_at(endpoints)
         return Ticket(self.terms.launch.topology_id, tuple(told), keys.server.public, keys.client).to_text()
 
 
@@ -138,9 +147,10 @@ def state_door_of(launch: LaunchSpec, state: StateManager) -> StateDoor | None:
 async def open_door(launch: LaunchSpec, setup: Setup, admission: Admission, at_door: StateDoor | None) -> Door:
     """The door at the address that an earlier scheduler had, else one that the engine's hosts reach."""
     security = settings_for(launch, SecuritySettings)
+    clients = {make_client(launch.submitted.cluster).public: USER}
 
     def make(endpoints: list[str]) -> Door:
-        return Door(setup.terms.door_keys, launch.topology_id, endpoints, admission, at_door)
+        return Door(setup.terms.door_keys, launch.topology_id, endpoints, admission, at_door, clients)
 
     def bind(addresses: tuple[str, ...]) -> Door:
         return bind_door(launch.working_dir, addresses, security.port_range, make)
@@ -154,3 +164,24 @@ async def open_door(launch: LaunchSpec, setup: Setup, admission: Admission, at_d
         except ConfigError:
             pass  # this is another host than the one where the topology was submitted
     return bind(await asyncio.to_thread(setup.engine.reach))
+
+
+def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
+    """What passes the requests of clients on; `own` answers for the scheduler."""
+    path = paths.tmaster(setup.terms.launch.topology)
+
+    def master() -> plan_pb2.TmasterLocation | None:
+        found = state.get(path)
+        return plan_pb2.TmasterLocation.FromString(found[0]) if found is not None else None
+
+    return Relay(own, master, setup.terms.links)
+
+
+def tell_clients(setup: Setup, endpoints: list[str]) -> None:
+    """Write where the door is, for commands on other hosts; containers run without it."""
+    launch, keys = setup.terms.launch, setup.terms.door_keys.keys
+    place = DoorPlace(launch.topology_id, tuple(setup.told_at(endpoints)), keys.server.public)
+    try:
+        write_door(launch.submitted.cluster, launch.topology, place)
+    except (ConfigError, OSError) as error:
+        log.warning("commands on other hosts do not learn where the door is: %s", error)

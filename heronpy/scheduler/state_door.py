@@ -35,7 +35,7 @@ from heronpy.common.errors import (
 )
 from heronpy.proto import door_pb2
 from heronpy.scheduler.large_answers import LargeAnswers
-from heronpy.scheduler.state_rules import ContainerRules, Rules, Use
+from heronpy.scheduler.state_rules import CLIENT, ClientRules, ContainerRules, Rules, Use
 from heronpy.scheduler.state_sessions import SessionLimits, StateSessions, Verdict, writer_of
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager, Watch
@@ -95,6 +95,7 @@ class StateDoor:
         self._clock = clock
         self._topology = topology
         self._rules = rules or ContainerRules(topology)
+        self._client_rules = ClientRules(topology)
         self._loop = asyncio.get_running_loop()
         self._record = paths.ephemerals(topology)
         record, self._version = state.get(self._record) or (b"", 0)
@@ -226,19 +227,19 @@ class StateDoor:
             seen = self._sessions.seen(number).items()
             return door_pb2.StateAnswer(seen=[door_pb2.StateSeen(path=path, count=count) for path, count in seen])
         if what == "get":
-            self._check(Use.READ, request.get)
+            self._check(number, Use.READ, request.get)
             return self._found(request.get, await self._run(self._state.get, request.get))
         if what == "children":
-            self._check(Use.LIST, request.children)
+            self._check(number, Use.LIST, request.children)
             return door_pb2.StateAnswer(names=await self._run(self._state.children, request.children))
         if what == "set":
-            return await self._set(request.set)
+            return await self._set(number, request.set)
         if what == "create":
             return await self._create(number, request.create)
         if what == "delete":
-            return await self._delete(request.delete)
+            return await self._delete(number, request.delete)
         if what == "counter":
-            self._check(Use.COUNT, request.counter)
+            self._check(number, Use.COUNT, request.counter)
             return door_pb2.StateAnswer(number=await self._run(self._state.counter, request.counter))
         if what == "watch":
             return await self._watch(number, request.watch)
@@ -260,14 +261,14 @@ class StateDoor:
             return door_pb2.StateAnswer()
         raise StateError("the scheduler's door does not know this call; is the container of another release?")
 
-    async def _set(self, request: door_pb2.StateSet) -> door_pb2.StateAnswer:
-        self._check(Use.WRITE, request.path)
+    async def _set(self, number: int, request: door_pb2.StateSet) -> door_pb2.StateAnswer:
+        self._check(number, Use.WRITE, request.path)
         version = request.version if request.versioned else None
         return door_pb2.StateAnswer(number=await self._run(self._state.set, request.path, request.data, version))
 
     async def _create(self, number: int, request: door_pb2.StateCreate) -> door_pb2.StateAnswer:
         path = request.path
-        self._check(Use.EPHEMERAL if request.ephemeral else Use.WRITE, path)
+        self._check(number, Use.EPHEMERAL if request.ephemeral else Use.WRITE, path)
         if not request.ephemeral:
             await self._run(self._state.create, path, request.data)
             return door_pb2.StateAnswer()
@@ -286,8 +287,8 @@ class StateDoor:
                 raise
         return door_pb2.StateAnswer()
 
-    async def _delete(self, request: door_pb2.StateDelete) -> door_pb2.StateAnswer:
-        self._check(Use.WRITE, request.path)
+    async def _delete(self, number: int, request: door_pb2.StateDelete) -> door_pb2.StateAnswer:
+        self._check(number, Use.WRITE, request.path)
         version = request.version if request.versioned else None
         async with self._owning:
             await self._run(self._state.delete, request.path, version)
@@ -308,7 +309,7 @@ class StateDoor:
             return door_pb2.StateAnswer(names=self._sessions.owned_by(number))
 
     async def _watch(self, number: int, path: str) -> door_pb2.StateAnswer:
-        self._check(Use.READ, path)
+        self._check(number, Use.READ, path)
         async with self._watching:
             self._check_session(number)
             self._sessions.watch(number, path)
@@ -327,7 +328,7 @@ class StateDoor:
         return answer
 
     async def _lock(self, number: int, path: str, timeout_s: float) -> door_pb2.StateAnswer:
-        self._check(Use.LOCK, path)
+        self._check(number, Use.LOCK, path)
         if not (math.isfinite(timeout_s) and 0 <= timeout_s <= LOCK_MAX_S):
             raise StateError(f"a lock is waited for {LOCK_MAX_S:g} s at most, not {timeout_s:g} s")
         deadline = self._clock.now() + timeout_s
@@ -431,10 +432,11 @@ class StateDoor:
         if self._sessions.container_of(number) is None:
             raise _GoneError("the session at the scheduler's door has ended")
 
-    def _check(self, use: Use, path: str) -> None:
+    def _check(self, number: int, use: Use, path: str) -> None:
         if len(path) > PATH_MAX_CHARS:
             raise StateError(f"the path of a state node has {PATH_MAX_CHARS} letters at most, not {len(path)}")
-        refusal = self._rules.refusal(use, path)
+        rules = self._client_rules if self._sessions.container_of(number) == CLIENT else self._rules
+        refusal = rules.refusal(use, path)
         if refusal:
             raise StateError(refusal)
 

@@ -1,4 +1,4 @@
-"""What a container may do with the state of its topology at the scheduler's door (pure).
+"""What a container, and a client of the user's, may do with the state of a topology at the scheduler's door (pure).
 
 Everything that is not listed is refused: other topologies, the scheduler's own nodes and its ledger, and nodes that
 only the command writes. A container that was broken into can harm its own topology, and no other.
@@ -7,9 +7,12 @@ only the command writes. A container that was broken into can harm its own topol
 from __future__ import annotations
 
 import enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from heronpy.statemgr import paths
+
+#: The sessions of the user's clients, which are no container.
+CLIENT: Final = (1 << 32) - 1
 
 
 class Use(enum.Enum):
@@ -63,3 +66,46 @@ class ContainerRules:
         if path in self._allowed[use]:
             return ""
         return f"a container of topology {self._topology!r} may not {use.value} state node {path!r}"
+
+
+class ClientRules:
+    """For the user's commands on other hosts: they read, and say that they do something; the processes write."""
+
+    def __init__(self, topology: str) -> None:
+        self._topology = topology
+        nodes = (
+            paths.topology,
+            paths.packing_plan,
+            paths.physical_plan,
+            paths.update_intent,
+            paths.tmaster,
+            paths.scheduler,
+            paths.execution_state,
+            paths.launch,
+            paths.submission,
+            paths.operation,
+            paths.totals,
+            paths.events,
+            paths.minutes,
+            paths.counts,
+            paths.checkpoints,
+        )
+        self._allowed: dict[Use, set[str]] = {
+            Use.READ: {node(topology) for node in nodes},
+            Use.LIST: set(),
+            Use.WRITE: set(),
+            Use.EPHEMERAL: {paths.operation(topology)},
+            Use.COUNT: set(),
+            Use.LOCK: {operations_lock(topology)},
+        }
+
+    def refusal(self, use: Use, path: str) -> str:
+        """Why a client may not do it; "" when it may."""
+        if path in self._allowed[use]:
+            return ""
+        return f"a command on another host than topology {self._topology!r} may not {use.value} state node {path!r}"
+
+
+def operations_lock(topology: str) -> str:
+    """The lock that commands hold while they submit or kill a topology."""
+    return f"operations/{topology}"

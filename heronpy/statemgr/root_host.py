@@ -26,8 +26,12 @@ OF_ONE_HOST: Final = frozenset(
 MOUNTS: Final = "/proc/self/mountinfo"
 
 
+class OtherHostError(ConfigError):
+    """The state belongs to another host."""
+
+
 def claim(root: Path) -> None:
-    """Record that this host uses the state below a folder; ConfigError when another host does."""
+    """Record that this host uses the state below a folder; OtherHostError when another host does."""
     file, mine = root / FILE, this_host()
     if _recorded(file) is None:
         _record(file, mine, os.link)  # the first of two hosts wins
@@ -37,7 +41,7 @@ def claim(root: Path) -> None:
     if found is None or found.is_same(mine) or file_system_of(root) in OF_ONE_HOST:
         _record(file, mine, os.replace)
         return
-    raise ConfigError(
+    raise OtherHostError(
         f"the state below {root} belongs to host {found.name}, and locks on files do not hold between hosts, so host"
         f" {mine.name} does not open it; set heron.statemgr.type to zookeeper, or heron.statemgr.root to a folder of"
         f" this host; if {found.name} is gone for good, remove {file}"

@@ -231,7 +231,7 @@ def _savepoint(order: Order) -> Done:
     _check_stateful(order)
     if order.body.dry_run:
         return f"would take a savepoint of topology '{order.name}'", []
-    settings = settings_for(order.session.launch_of(order.record), CheckpointSettings)
+    settings = settings_for(order.session.settings_of(order.record), CheckpointSettings)
     limit_s = settings.timeout_s + settings.savepoint_timeout_s + ANSWER_S
     request = control_pb2.TakeCheckpoint(savepoint=True)
     record = order.session.ask(order.name, request, order.timeout_s(min(limit_s, TIMEOUT_MAX_S))).record

@@ -36,7 +36,7 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
         return
     if outcome.unseen_host and outcome.ended_on_engine:
         say(f"The scheduler of '{topology}' was gone; stopped {counted(outcome.ended_on_engine, 'container')}")
-    elif outcome.unseen_host:
+    elif outcome.unseen_host and not outcome.by_scheduler:
         warning(unseen(topology, outcome.unseen_host))
     elif not outcome.by_scheduler:
         ended = f" and {counted(outcome.ended_on_engine, 'container')}" if outcome.ended_on_engine else ""

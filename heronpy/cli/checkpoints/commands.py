@@ -18,10 +18,9 @@ from heronpy.clusters.rewinding import rewind
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.common.settings import settings_for
+from heronpy.common.settings import HasSettings, settings_for
 from heronpy.common.units import counted
 from heronpy.plan.component_config import reliability_mode
-from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2
 from heronpy.storage.objects.url import Place, place_of
 
@@ -69,9 +68,9 @@ def take(
     say(f"  {record.location}")
 
 
-def _stateful(session: Session, topology: str) -> LaunchSpec:
-    """The launch file of a running topology; a Failure when it takes no checkpoints."""
-    launch = session.launch_of(session.find_begun(topology))
+def _stateful(session: Session, topology: str) -> HasSettings:
+    """The settings of a running topology; a Failure when it takes no checkpoints."""
+    launch = session.settings_of(session.find_begun(topology))
     mode = reliability_mode(session.topology(topology))
     if mode != "EFFECTIVELY_ONCE":
         raise exits.Failure(

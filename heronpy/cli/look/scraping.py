@@ -93,7 +93,7 @@ def _of_clusters(targets: tuple[Target, ...], common: Common) -> Iterator[dict[s
 def _pages(session: Session, record: plan_pb2.ExecutionState) -> list[str] | str:
     """Addresses of the metrics pages of a topology's executors, or why they are unknown."""
     try:
-        listens = settings_for(session.launch_of(record), ExecutorSettings).metrics_host
+        listens = settings_for(session.settings_of(record), ExecutorSettings).metrics_host
         status = session.ask(record.topology, control_pb2.GetStatus(), ASK_S)
     except HeronError as error:
         return str(error)

@@ -44,7 +44,7 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
         reply = session.ask(status.topology, request, ASK_S)
     except (HeronError, exits.Failure):
         return None  # the status stands without it
-    settings = settings_for(session.launch_of(session.find(status.topology)), SparkSettings)
+    settings = settings_for(session.settings_of(session.find(status.topology)), SparkSettings)
     hosts = {executor.container: executor.host for executor in status.executors}
     # The pages of a local master are on loopback.
     host = "127.0.0.1" if settings.master.startswith("local") else hosts.get(0, "")

@@ -82,7 +82,7 @@ def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str
 
 
 def _settings(session: Session, topology: str) -> CheckpointSettings:
-    return settings_for(session.launch_of(session.find(topology)), CheckpointSettings)
+    return settings_for(session.settings_of(session.find(topology)), CheckpointSettings)
 
 
 def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.StatusReply) -> str:

@@ -20,6 +20,7 @@ _REFUSED = {
     "releases": "containers of another release",
     "oversized": "requests that were too large",
     "busy": "requests for now, as too many came at once",
+    "not_theirs": "requests of clients that only containers may send, or the reverse",
 }
 RUNNING = "RUNNING"
 QUEUED = "QUEUED"

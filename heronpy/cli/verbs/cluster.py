@@ -48,6 +48,23 @@ def check_command(**flags: Any) -> None:
     check(**flags)
 
 
+@cluster_command.command("access")
+@target_argument
+@click.option("--install", is_flag=True, help="Read what another host has printed from the standard input.")
+@common_flags
+def access_command(**flags: Any) -> None:
+    """Let commands on another host reach the topologies that were submitted from this one.
+
+    Prints the key of your commands, and where the doors of the schedulers are. It is a secret: whoever has it can do to
+    these topologies what you can. The other host reads it with --install, and needs the cluster's settings as well:
+
+      ssh login heron cluster access hpc | heron cluster access hpc --install
+    """
+    from heronpy.cli.change.access import access
+
+    access(**flags)
+
+
 @cluster_command.command("manifest")
 @target_argument
 @click.option("--nodes", is_flag=True, help="Also the right to list nodes (a ClusterRole): then sizes are checked.")

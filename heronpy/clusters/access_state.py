@@ -1,0 +1,109 @@
+"""The state of topologies whose state manager is on another host: each is asked at the door of its own scheduler.
+
+A state manager whose nodes are those of the topologies that this host has access to. Commands read; the doors refuse
+everything else but the lock of a command and what it says that it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from threading import Lock
+
+from heronpy.clusters.errors import ClusterError
+from heronpy.common.errors import StateAwayError, StateError
+from heronpy.common.setting_types import StatemgrSettings
+from heronpy.net import access
+from heronpy.net.access import DoorPlace
+from heronpy.net.door_state import DoorStateManager
+from heronpy.net.member import Membership
+from heronpy.statemgr.base import Watch
+from heronpy.statemgr.paths import check_path
+
+#: A client is no container; the door knows it by its key.
+_MEMBER = Membership(0, 0, b"")
+
+
+class AccessState:
+    """`reach` finds the address of a door, or raises a ClusterError."""
+
+    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, DoorPlace], str]) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._reach = reach
+        self._mutex = Lock()
+        self._doors: dict[str, DoorStateManager] = {}
+
+    def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
+        """Only what a command says that it does."""
+        self._must(path).create(path, data, ephemeral)
+
+    def get(self, path: str) -> tuple[bytes, int] | None:
+        """Data and version of a node; StateAwayError when its door does not answer."""
+        door = self._at(path)
+        return door.get(path) if door is not None else None
+
+    def set(self, path: str, data: bytes, version: int | None = None) -> int:
+        """The door refuses it."""
+        return self._must(path).set(path, data, version)
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        """The door refuses it."""
+        self._must(path).delete(path, version)
+
+    def children(self, path: str) -> list[str]:
+        """The topologies that this host knows; whether they have such a node is not asked."""
+        segments = check_path(path)
+        return access.topologies_of(self._cluster) if len(segments) == 1 else self._must(path).children(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether the node exists."""
+        return self.get(path) is not None
+
+    def watch(self, path: str, callback: Callable[[str], None]) -> Watch:
+        """Call back from a thread after each change of the node."""
+        return self._must(path).watch(path, callback)
+
+    def counter(self, path: str) -> int:
+        """The door refuses it."""
+        return self._must(path).counter(path)
+
+    def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
+        """Hold the lock of a topology's commands."""
+        return self._must(path).lock(path, timeout_s)
+
+    def close(self) -> None:
+        """End all sessions."""
+        with self._mutex:
+            doors, self._doors = self._doors, {}
+        for door in doors.values():
+            door.close()
+
+    def _must(self, path: str) -> DoorStateManager:
+        door = self._at(path)
+        if door is None:
+            raise StateError(f"this host has no access to what state node {path!r} belongs to")
+        return door
+
+    def _at(self, path: str) -> DoorStateManager | None:
+        """The door of the topology that a node belongs to; None when this host does not know the topology."""
+        segments = check_path(path)
+        name = segments[1] if len(segments) > 1 else ""
+        with self._mutex:
+            if name in self._doors:
+                return self._doors[name]
+            place, client = access.door_of(self._cluster, name), access.client_of(self._cluster)
+            if not name or place is None:
+                return None
+            if client is None:
+                raise StateError(
+                    f"this host has lost its key for cluster {self._cluster}; bring the access anew by 'heron cluster"
+                    " access'"
+                )
+            try:
+                address = self._reach(name, place)
+            except ClusterError as error:
+                raise StateAwayError(str(error)) from None
+            ticket = DoorPlace(place.topology_id, (address,), place.server).ticket(client)
+            self._doors[name] = DoorStateManager.of(ticket, _MEMBER, self._settings)
+            return self._doors[name]

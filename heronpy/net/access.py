@@ -1,0 +1,187 @@
+"""How a user's commands on another host reach the topologies of a cluster: by the doors of their schedulers.
+
+`<HERON_HOME>/access/<cluster>`, mode 0700, files 0600, has the key pair of the user's clients, which the doors of all
+schedulers of that user and cluster admit, and a file for each topology that says where its door is and what its public
+key is. Schedulers write them; `heron cluster access` brings them to another host, where `.origin` names the one that
+they are from. A client with this key may do what the user's commands do, and nothing that only containers do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import zmq
+
+from heronpy.common.errors import ConfigError
+from heronpy.net import curve
+from heronpy.net.access_place import KEY, ORIGIN, ORIGIN_MAX_BYTES, folder_of, has_key, origin_of
+from heronpy.net.curve import Keys, Pair
+from heronpy.net.private import make_private, read_private, write_private
+from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket
+
+#: How a `Gate` knows the clients.
+USER: Final = "client"
+_DOOR: Final = ".door.json"
+#: Of what is brought from another host: topologies and bytes.
+TOPOLOGIES_MAX: Final = 10_000
+BROUGHT_MAX_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DoorPlace:
+    """The door of one topology's scheduler."""
+
+    topology_id: str
+    #: ZeroMQ endpoints, best first.
+    addresses: tuple[str, ...]
+    #: Its public key, in Z85.
+    server: bytes
+
+    def ticket(self, client: Pair) -> Ticket:
+        """What a client connects with."""
+        return Ticket(self.topology_id, self.addresses, self.server, client)
+
+    def keys(self, client: Pair) -> Keys:
+        """The same, for one of the addresses."""
+        return Keys(self.topology_id, Pair(self.server, b""), client)
+
+
+def client_of(cluster: str) -> Pair | None:
+    """The key pair of the user's clients; None when this host has none. ConfigError for one that others can read."""
+    return curve.read_pair(folder_of(cluster), KEY) if has_key(cluster) else None
+
+
+def make_client(cluster: str) -> Pair:
+    """The same; made if it is missing. ConfigError when another user could have put it there."""
+    folder = folder_of(cluster)
+    make_private(folder)
+    found = client_of(cluster)
+    if found is not None:
+        return found
+    draft = folder / f".{KEY}.{os.getpid()}.new"
+    write_private(draft, curve.pair_text(Pair(*zmq.curve_keypair())))
+    try:
+        with suppress(FileExistsError):  # another scheduler was faster
+            os.link(draft, folder / KEY)
+    finally:
+        draft.unlink(missing_ok=True)
+    return curve.read_pair(folder, KEY)
+
+
+def write_door(cluster: str, topology: str, place: DoorPlace) -> None:
+    """Say where the door of a topology is, for the user's clients. ConfigError or OSError when that fails."""
+    folder = folder_of(cluster)
+    make_private(folder)
+    write_private(folder / f"{topology}{_DOOR}", _text_of(place))
+
+
+def forget_door(cluster: str, topology: str, topology_id: str) -> None:
+    """The topology is gone; what a later one of its name has written stays."""
+    with suppress(ConfigError, OSError):
+        place = door_of(cluster, topology)
+        if place is not None and place.topology_id == topology_id:
+            (folder_of(cluster) / f"{topology}{_DOOR}").unlink(missing_ok=True)
+
+
+def door_of(cluster: str, topology: str) -> DoorPlace | None:
+    """Where the door of a topology is, as far as is known on this host."""
+    file = folder_of(cluster) / f"{topology}{_DOOR}"
+    if "/" in topology or not file.exists():
+        return None
+    return _place_of(read_private(file, TEXT_MAX_CHARS), str(file))
+
+
+def topologies_of(cluster: str) -> list[str]:
+    """Those whose doors are known on this host, by name."""
+    folder = folder_of(cluster)
+    names = os.listdir(folder) if folder.is_dir() else []
+    return sorted(name.removesuffix(_DOOR) for name in names if name.endswith(_DOOR) and not name.startswith("."))
+
+
+# ---- from one host to another ---------------------------------------------------------------
+def to_text(cluster: str, host: str) -> str:
+    """Everything, a secret key with it, as one line of JSON; ConfigError when there is no key."""
+    client = client_of(cluster)
+    if client is None:
+        raise ConfigError(
+            f"cluster {cluster} has no key for clients in {folder_of(cluster)}: nothing was submitted from here to one"
+            " of its hosts yet"
+        )
+    doors = {name: door_of(cluster, name) for name in topologies_of(cluster)}
+    content = {
+        "cluster": cluster,
+        "origin": host,
+        "client": [client.public.decode(), client.secret.decode()],
+        "doors": {name: json.loads(_text_of(place)) for name, place in doors.items() if place is not None},
+    }
+    return json.dumps(content)
+
+
+def bring(cluster: str, text: str) -> int:
+    """Replace what this host has by what `to_text` of another host says; returns how many topologies there are.
+
+    ConfigError, which says nothing of the text, when it is none, or this host has a cluster of that name itself.
+    """
+    try:
+        found = json.loads(text)
+        if found["cluster"] != cluster:
+            raise ConfigError(
+                f"this is the access to cluster {str(found['cluster'])[:80]!r}, not to {cluster!r}; give it that name"
+            )
+        public, secret = (str(key).encode() for key in found["client"])
+        origin = str(found["origin"])
+        doors: Mapping[str, Any] = found["doors"]
+        places = {str(name): _place_of(json.dumps(place).encode(), "it") for name, place in doors.items()}
+        if not origin or len(places) > TOPOLOGIES_MAX or any(not _is_name(name) for name in places):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, UnicodeError):
+        raise ConfigError("this is not what 'heron cluster access' has printed on another host") from None
+    if not curve.is_pair(public, secret):
+        raise ConfigError("this is not what 'heron cluster access' has printed on another host: its key is damaged")
+    folder = folder_of(cluster)
+    if client_of(cluster) is not None and not origin_of(cluster):
+        raise ConfigError(
+            f"topologies are submitted to cluster {cluster} from this host, which has a key of its own in {folder};"
+            " give the cluster another name here, or remove the folder"
+        )
+    draft = folder.with_name(f".{cluster}.{os.getpid()}")
+    make_private(draft)
+    try:
+        write_private(draft / KEY, curve.pair_text(Pair(public, secret)))
+        write_private(draft / ORIGIN, origin.encode()[:ORIGIN_MAX_BYTES])
+        for name, place in places.items():
+            write_private(draft / f"{name}{_DOOR}", _text_of(place))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(draft, folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return len(places)
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and "/" not in name and not name.startswith(".") and name.isprintable() and len(name) < 200
+
+
+def _text_of(place: DoorPlace) -> bytes:
+    content = {"topology_id": place.topology_id, "addresses": place.addresses, "server": place.server.decode()}
+    return json.dumps(content).encode()
+
+
+def _place_of(data: bytes, source: str) -> DoorPlace:
+    """ConfigError, which names the source, when it says no door."""
+    try:
+        found = json.loads(data)
+        # A ticket has the same rules; the client's key is no part of it.
+        key = str(found["server"])
+        text = json.dumps({**found, "client": [key, key]})
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{source} does not say where a door is") from None
+    ticket = Ticket.from_text(text, source)
+    return DoorPlace(ticket.topology_id, ticket.addresses, ticket.server)

@@ -1,0 +1,30 @@
+"""Where the access of a user's commands to a cluster is on this host: see `access`. It loads nothing large."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from heronpy.common.home import heron_home
+from heronpy.net.private import read_private
+
+FOLDER: Final = "access"
+KEY: Final = "client.key"
+ORIGIN: Final = ".origin"
+ORIGIN_MAX_BYTES: Final = 1024
+
+
+def folder_of(cluster: str) -> Path:
+    """Where the access to a cluster is."""
+    return heron_home() / FOLDER / cluster
+
+
+def has_key(cluster: str) -> bool:
+    """Whether this host has a key for the doors of the cluster's schedulers."""
+    return (folder_of(cluster) / KEY).exists()
+
+
+def origin_of(cluster: str) -> str:
+    """The host from which the access was brought; "" when this one has made it, or there is none."""
+    file = folder_of(cluster) / ORIGIN
+    return read_private(file, ORIGIN_MAX_BYTES).decode(errors="replace").strip() if file.exists() else ""

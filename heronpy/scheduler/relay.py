@@ -1,0 +1,229 @@
+"""Requests of the user's clients on other hosts, which the door passes on to the topology's processes.
+
+A client reaches what the commands of the user's own host reach, by the requests that those send, and nothing else: see
+`PASSED_ON`. What is under way and what waits for a client is bounded, all together and for each connection, so that
+containers, which ask at the same door, never wait behind it. Everything that is refused is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, LostReplyError, RetryableRpcError
+from heronpy.common.ids import executor_id
+from heronpy.net.curve import Keys
+from heronpy.net.rpc import ControlClient, body_of, parse, refuse, seal, wrap
+from heronpy.proto import control_pb2, door_pb2, plan_pb2
+from heronpy.scheduler.large_answers import LargeAnswers
+
+log = logging.getLogger("heronpy.scheduler")
+
+#: What each process may be asked by a relay, by the field of the Envelope.
+PASSED_ON: Final = {
+    "scheduler": frozenset({"get_containers", "kill_topology", "restart_container", "drain_host"}),
+    "tmaster": frozenset({
+        "get_status", "get_metrics", "get_exceptions", "get_events", "get_load", "get_timeline", "get_slow",
+        "get_looks", "get_traces", "set_state", "runtime_config", "restart_target", "update_topology", "dump_stacks",
+        "take_checkpoint", "get_checkpoints", "restore_checkpoint", "delete_checkpoints",
+    }),
+    "executor": frozenset({"list_files", "read_file", "search_file", "dump_stacks", "profile", "heap"}),
+}  # fmt: skip
+#: Under way at once, of all clients and of one connection.
+ALL_MAX: Final = 64
+CLIENT_MAX: Final = 8
+#: Connections of which something is known; of those that have nothing under way the oldest are forgotten.
+CLIENTS_MAX: Final = 256
+#: Of a request: an update carries the whole topology.
+REQUEST_MAX_BYTES: Final = 4 << 20
+REQUESTS_MAX_BYTES: Final = 16 << 20
+#: Leaves room in a control message for the rest of it.
+REPLY_MAX_BYTES: Final = 15 << 20
+#: Of answers that wait for one client, and for all of them.
+CLIENT_MAX_BYTES: Final = 32 << 20
+ALL_MAX_BYTES: Final = 64 << 20
+#: How long a process may take, at most: a restart waits for all containers.
+TIMEOUT_MAX_S: Final = 3600.0
+#: How long what the topology master says of the executors' doors is believed.
+DOORS_S: Final = 2.0
+ASK_S: Final = 5.0
+
+Own = Callable[[control_pb2.Envelope], "Message | Awaitable[Message]"]
+
+
+class Relay:
+    """Make and close it on the loop. `own` answers for the scheduler; `master` says, in a thread, who leads."""
+
+    def __init__(self, own: Own, master: Callable[[], plan_pb2.TmasterLocation | None], keys: Keys) -> None:
+        self._own = own
+        self._master = master
+        self._keys = keys
+        self._clients: dict[str, ControlClient] = {}
+        self._under_way: dict[bytes, int] = {}
+        self._all = self._bytes = 0
+        self._large = LargeAnswers(CLIENT_MAX_BYTES, ALL_MAX_BYTES)
+        #: Connections by the numbers that `LargeAnswers` knows them by, in the order of their last request.
+        self._numbers: dict[bytes, int] = {}
+        self._next = 1
+        self._doors: dict[int, str] = {}
+        self._doors_at = -math.inf
+        #: Requests that were refused: for now; because nobody passes them on; because they are too large.
+        self.busy = self.forbidden = self.oversized = 0
+
+    async def pass_on(self, peer: bytes, request: int, relay: door_pb2.Relay) -> door_pb2.Relayed:
+        """Ask the process that a client of connection `peer` names, in its request number `request`.
+
+        InvalidRpcError for a request that is not passed on, RetryableRpcError when too much is under way.
+        """
+        kind, envelope, size = self._checked(relay)
+        number = self._number_of(peer)
+        self._large.settle(number, relay.awaits)
+        if (
+            self._all >= ALL_MAX
+            or self._under_way.get(peer, 0) >= CLIENT_MAX
+            or self._bytes + size > REQUESTS_MAX_BYTES
+        ):
+            self.busy += 1
+            raise RetryableRpcError("too many requests of clients are under way at the scheduler's door; ask again")
+        self._all += 1
+        self._bytes += size
+        self._under_way[peer] = self._under_way.get(peer, 0) + 1
+        try:
+            answer = await self._answered(kind, relay, envelope)
+        finally:
+            self._all -= 1
+            self._bytes -= size
+            self._under_way[peer] -= 1
+            if not self._under_way[peer]:
+                del self._under_way[peer]
+        if not self._large.take(number, request, answer.ByteSize()):
+            self.busy += 1
+            raise RetryableRpcError("too many large answers wait for this client; read them first")
+        return answer
+
+    def _checked(self, relay: door_pb2.Relay) -> tuple[str, control_pb2.Envelope, int]:
+        kind = relay.WhichOneof("to") or ""
+        if len(relay.request) > REQUEST_MAX_BYTES:
+            self.oversized += 1
+            raise InvalidRpcError(f"a request that the door passes on has {REQUEST_MAX_BYTES >> 20} MB at most")
+        envelope = parse(relay.request)
+        field = body_of(envelope)[0] if envelope is not None else ""
+        if envelope is None or field not in PASSED_ON.get(kind, ()):
+            self.forbidden += 1
+            raise InvalidRpcError(f"the door passes no request {field!r} on to {kind or 'nobody'!r}")
+        if not (math.isfinite(relay.timeout_s) and 0 < relay.timeout_s <= TIMEOUT_MAX_S):
+            self.forbidden += 1
+            raise InvalidRpcError(f"a process is waited for up to {TIMEOUT_MAX_S:g} s")
+        return kind, envelope, len(relay.request)
+
+    def _number_of(self, peer: bytes) -> int:
+        number = self._numbers.pop(peer, 0)
+        if not number:
+            number, self._next = self._next, self._next + 1
+            idle = [one for one in self._numbers if one not in self._under_way]
+            for oldest in idle[: max(0, len(self._numbers) + 1 - CLIENTS_MAX)]:
+                self._large.end(self._numbers.pop(oldest))
+        self._numbers[peer] = number
+        return number
+
+    async def _answered(self, kind: str, relay: door_pb2.Relay, envelope: control_pb2.Envelope) -> door_pb2.Relayed:
+        what = {"scheduler": "the scheduler", "tmaster": "the topology master"}.get(kind, "")
+        what = what or f"the executor of container {relay.executor}"
+        try:
+            async with asyncio.timeout(relay.timeout_s):
+                reply = await self._reply(kind, relay, envelope)
+        except _AbsentError as error:
+            return door_pb2.Relayed(end=door_pb2.RELAY_ABSENT, why=str(error))
+        except (DeadlineError, TimeoutError) as error:
+            lost = isinstance(error, LostReplyError)
+            why = f"{what} did not answer within {relay.timeout_s:g} s"
+            if lost:
+                why = f"{what} ended before it answered; the request may or may not have been carried out"
+            return door_pb2.Relayed(end=door_pb2.RELAY_LOST if lost else door_pb2.RELAY_LATE, why=why)
+        data = seal(reply)
+        if len(data) > REPLY_MAX_BYTES:
+            why = f"{what} has answered with more than {REPLY_MAX_BYTES >> 20} MB, too much for another host"
+            data = seal(refuse(0, InvalidRpcError(why)))
+        return door_pb2.Relayed(reply=data)
+
+    async def _reply(self, kind: str, relay: door_pb2.Relay, envelope: control_pb2.Envelope) -> control_pb2.Envelope:
+        """What the process answers, or its refusal, as the same kind."""
+        body = body_of(envelope)[1]
+        try:
+            if kind == "scheduler":
+                result = self._own(envelope)
+                answer = await result if inspect.isawaitable(result) else result
+            elif kind == "tmaster":
+                answer = await self._ask_master(body, relay.timeout_s)
+            else:
+                answer = await self._ask(await self._door(relay.executor), body, relay.timeout_s)
+        except (_AbsentError, LostReplyError):
+            raise
+        except DeadlineError as error:
+            if kind == "scheduler":
+                return refuse(0, error)  # what it has said itself
+            raise
+        except HeronError as error:
+            return refuse(0, error)
+        return wrap(answer, 0, True) if answer is not None else control_pb2.Envelope(reply=True)
+
+    async def _ask_master(self, body: Message, timeout_s: float) -> Any:
+        location = await asyncio.to_thread(self._master)
+        if location is None:
+            raise _AbsentError("the topology master is not running")
+        return await self._ask(location.endpoint, body, timeout_s)
+
+    async def _door(self, container: int) -> str:
+        """Where the executor of a container listens, as the topology master says."""
+        if time.monotonic() - self._doors_at > DOORS_S or container not in self._doors:
+            status = await self._ask_master(control_pb2.GetStatus(), ASK_S)
+            self._doors = {one.container: one.files_door for one in status.executors if one.files_door}
+            self._doors_at = time.monotonic()
+        if container not in self._doors:
+            raise _AbsentError(f"{executor_id(container)} is not registered at the topology master")
+        return self._doors[container]
+
+    async def _ask(self, endpoint: str, body: Message, timeout_s: float) -> Any:
+        client = self._clients.get(endpoint)
+        if client is None:
+            self._forget_idle()
+            client = self._clients[endpoint] = ControlClient(endpoint, _ignore, keys=self._keys)
+        try:
+            return await client.call(body, timeout_s)
+        except LostReplyError:
+            raise
+        except DeadlineError:
+            # Its process may have been replaced by one that listens elsewhere.
+            if self._clients.get(endpoint) is client and not client.is_waiting:
+                del self._clients[endpoint]
+                client.close()
+            raise
+
+    def _forget_idle(self) -> None:
+        """Connections to processes that may be gone."""
+        known = {*self._doors.values()}
+        for endpoint, client in list(self._clients.items()):
+            if endpoint not in known and not client.is_waiting:
+                del self._clients[endpoint]
+                client.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+
+class _AbsentError(HeronError):
+    """The process that is asked does not run."""
+
+
+def _ignore(envelope: control_pb2.Envelope) -> None:
+    """Nobody sends us anything that we have not asked for."""
