@@ -298,10 +298,12 @@ class DoorRefusals(_message.Message):
     def __init__(self, strangers: _Optional[int] = ..., garbage: _Optional[int] = ..., unknown: _Optional[int] = ..., impostors: _Optional[int] = ..., replaced: _Optional[int] = ..., releases: _Optional[int] = ..., oversized: _Optional[int] = ..., busy: _Optional[int] = ...) -> None: ...
 
 class DrainHost(_message.Message):
-    __slots__ = ["host"]
+    __slots__ = ["host", "wait_s"]
     HOST_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
     host: str
-    def __init__(self, host: _Optional[str] = ...) -> None: ...
+    wait_s: float
+    def __init__(self, host: _Optional[str] = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class DumpStacks(_message.Message):
     __slots__ = ["name"]
@@ -1239,12 +1241,14 @@ class RegisterStmgrReply(_message.Message):
     def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., tmaster_epoch: _Optional[int] = ...) -> None: ...
 
 class RestartContainer(_message.Message):
-    __slots__ = ["container", "force"]
+    __slots__ = ["container", "force", "wait_s"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
     container: int
     force: bool
-    def __init__(self, container: _Optional[int] = ..., force: bool = ...) -> None: ...
+    wait_s: float
+    def __init__(self, container: _Optional[int] = ..., force: bool = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class RestartLedger(_message.Message):
     __slots__ = ["before", "executor_epoch", "latest", "name"]

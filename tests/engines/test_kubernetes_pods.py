@@ -102,6 +102,11 @@ def test_hosts_are_excluded_for_sure_only_if_there_are_others() -> None:
     assert [one["values"] for one in term["matchFields"]] == [["n1"], ["n2"]]
     soft = made(avoid=("n1",), must_avoid=False)["spec"]["affinity"]["nodeAffinity"]
     assert list(soft) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+    both = made(avoid=("n1", "n2"), barred=("n2",), must_avoid=False)["spec"]["affinity"]["nodeAffinity"]
+    [term] = both["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [one["values"] for one in term["matchFields"]] == [["n2"]]
+    [wish] = both["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [one["values"] for one in wish["preference"]["matchFields"]] == [["n1"]]
     apart = made(apart_from=(0,))["spec"]["affinity"]["podAntiAffinity"]
     assert "preferredDuringSchedulingIgnoredDuringExecution" in apart
 
