@@ -48,6 +48,8 @@ class PodOptions:
     template: Mapping[str, Any] = field(default_factory=dict)
     #: Where the template was read, for errors.
     template_file: str = ""
+    #: Of container 0's metrics page, for Prometheus; container c has this port plus c. 0: pages are not for others.
+    metrics_port: int = 0
 
     def __post_init__(self) -> None:
         if not self.image:
@@ -137,6 +139,9 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
     if affinity:
         spec["affinity"] = affinity
     annotations = {TOPOLOGY_ID: request.topology_id}
+    if options.metrics_port:
+        page = {"scrape": "true", "port": str(options.metrics_port + request.container), "path": "/metrics"}
+        annotations |= {f"prometheus.io/{name}": value for name, value in page.items()}
     if request.avoid:
         annotations[AVOIDS] = ",".join(request.avoid)
     return {
