@@ -11,6 +11,8 @@ from heronpy.common.nearest import suggestion
 from heronpy.proto import control_pb2, plan_pb2
 
 ALL_CONTAINERS = -1
+#: The scheduler keeps the time; its answer says why it was not enough.
+ANSWER_S = 5.0
 
 
 def restart(
@@ -66,7 +68,7 @@ def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: 
             f" run 'heron kill {session.target} {record.topology}' and submit it again"
         )
     with scheduler:
-        scheduler.call(control_pb2.RestartContainer(container=container), timeout_s)
+        scheduler.call(control_pb2.RestartContainer(container=container, wait_s=timeout_s), timeout_s + ANSWER_S)
     return f"The topology master was not running; its scheduler restarts container {container}"
 
 
@@ -78,7 +80,8 @@ def _by_force(session: Session, record: plan_pb2.ExecutionState, container: int,
             f" heron scheduler start {session.target} {record.topology}"
         )
     with scheduler:
-        answer = scheduler.call(control_pb2.RestartContainer(container=container, force=True), timeout_s)
+        request = control_pb2.RestartContainer(container=container, force=True, wait_s=timeout_s)
+        answer = scheduler.call(request, timeout_s + ANSWER_S)
     return f"Successfully restarted topology '{record.topology}' ({answer.text.removeprefix('restarted ')})"
 
 

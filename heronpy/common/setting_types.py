@@ -195,7 +195,11 @@ class ExecutorSettings:
         "TCP port of container 0's metrics page; container c uses this port plus c. 0 uses any free ports.",
         high=65535,
     )
-    metrics_host: str = _setting("127.0.0.1", "Address on which the metrics page is served.")
+    metrics_host: str = _setting(
+        "127.0.0.1",
+        "Address on which the metrics page is served. host: the one at which other hosts reach the container's host, as"
+        " heron.security.network and port_range say, for a Prometheus on another host; whoever reaches it can read it.",
+    )
     usage_interval_s: float = _setting(
         2.0, "Interval at which memory and CPU use of the processes is measured.", low=0.1
     )
@@ -446,6 +450,12 @@ class LoggingSettings:
         "",
         "Where containers of an engine put their logs when they end: a folder below heron.engine.shared, or the URL of"
         " an object store; empty: the last 1 MB of each log goes to the host of the scheduler.",
+    )
+    echo: bool = _setting(
+        False,
+        "Containers of an engine write their logs to the standard output of their first process as well, each line"
+        " behind the name of its process: for kubectl logs, or the job output of Slurm (heron.slurm.output_dir). An"
+        " output that is a file ends at file_max_bytes times files_max.",
     )
 
 

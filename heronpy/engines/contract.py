@@ -69,8 +69,10 @@ class Request:
     #: Bytes. The engine ends a container that uses more memory.
     ram_bytes: int
     disk_bytes: int = 0
-    #: Hosts on which it must not run.
+    #: Hosts on which it should not run: there rather than nowhere.
     avoid: tuple[str, ...] = ()
+    #: Those of them on which it must not run: nowhere rather than there.
+    barred: tuple[str, ...] = ()
     #: Containers beside which it should not run, where the engine can tell containers of a topology apart.
     apart_from: tuple[int, ...] = ()
     #: What it shows at the door to be admitted: never an argument, variable, comment or line of a log.

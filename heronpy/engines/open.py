@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import (
     EngineSettings,
+    ExecutorSettings,
     KubernetesSettings,
     SecuritySettings,
     SlurmSettings,
@@ -64,8 +65,19 @@ def _kubernetes(settings: HasSettings, topology_id: str, command: Sequence[str])
 
     room, engine = settings_for(settings, KubernetesSettings), settings_for(settings, EngineSettings)
     template = template_of(room.pod_template) if room.pod_template else {}
-    options = PodOptions(room.image, int(engine.leave_s), engine.home, template, room.pod_template)
+    options = PodOptions(
+        room.image, int(engine.leave_s), engine.home, template, room.pod_template, scraped_port(settings)
+    )
     return KubernetesEngine(topology_id, options, command, Api(room.context, room.namespace), engine.poll_s)
+
+
+def scraped_port(settings: HasSettings) -> int:
+    """Port of container 0's metrics page, if pages are open to other hosts at a port that is known; else 0."""
+    from heronpy.net.addresses import is_loopback
+
+    executor = settings_for(settings, ExecutorSettings)
+    # A page on loopback can only be scraped from inside the pod.
+    return 0 if is_loopback(executor.metrics_host) else executor.metrics_port
 
 
 def template_text(file: str) -> str:

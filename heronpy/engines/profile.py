@@ -83,6 +83,8 @@ def _kubernetes() -> Profile:
     from heronpy.engines.kubernetes.client import Api
 
     python: dict[str, SettingValue] = {"python": IMAGE_PYTHON}
+    # What people of Kubernetes look for first is kubectl logs; the kubelet rotates it.
+    echo: dict[str, SettingValue] = {"echo": True}
     notes = {"engine": [f"{IMAGE_PYTHON} is the Python of Docker's official images python:*"]}
     try:
         api = Api()
@@ -91,5 +93,5 @@ def _kubernetes() -> Profile:
             place["context"] = api.context
         server = f"the API server is {api.server}"
     except EngineError as error:
-        return Profile({"engine": python}, notes, unknown=str(error))
-    return Profile({"engine": python, "kubernetes": place}, {**notes, "kubernetes": [server]})
+        return Profile({"engine": python, "logging": echo}, notes, unknown=str(error))
+    return Profile({"engine": python, "logging": echo, "kubernetes": place}, {**notes, "kubernetes": [server]})

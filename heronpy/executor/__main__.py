@@ -31,6 +31,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of the container")
     parser.add_argument("--parent", type=int, default=0, help="process with which it ends; 0: it ends by itself")
     parser.add_argument("--signs-fd", type=int, default=-1, help="descriptor for a byte a second, as a sign of life")
+    parser.add_argument("--echo-fd", type=int, default=-1, help="descriptor that gets all log lines of the container")
     return parser.parse_args(argv)
 
 
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     from heronpy.procs.loop import run_loop
 
     place = Place(launch, arguments.launch, arguments.container, arguments.epoch)
-    return run_loop(lambda: Executor(place, server, roles, arguments.signs_fd).run())
+    return run_loop(lambda: Executor(place, server, roles, arguments.signs_fd, arguments.echo_fd).run())
 
 
 if __name__ == "__main__":

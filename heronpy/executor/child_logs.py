@@ -19,9 +19,12 @@ MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot alloca
 
 
 class ChildLogs:
-    """One log per process name, kept over its incarnations; belongs to the event loop."""
+    """One log per process name, kept over its incarnations; belongs to the event loop. `echo` gets all lines too."""
 
-    def __init__(self, folder: Path, settings: LoggingSettings) -> None:
+    def __init__(
+        self, folder: Path, settings: LoggingSettings, echo: Callable[[str, bytes], None] | None = None
+    ) -> None:
+        self._echo = echo
         self._folder = folder
         self._settings = settings
         self._logs: dict[str, ChildLog] = {}
@@ -31,7 +34,8 @@ class ChildLogs:
         child_log = self._logs.get(name)
         if child_log is None:
             path, limits = self._folder / f"{name}.log", self._settings
-            child_log = self._logs[name] = ChildLog(str(path), limits.file_max_bytes, limits.files_max, name)
+            child_log = ChildLog(str(path), limits.file_max_bytes, limits.files_max, name, self._echo)
+            self._logs[name] = child_log
         return child_log.open_pipe()
 
     def last_words(self, name: str, exception: control_pb2.ExceptionReport | None, killed: bool) -> tuple[str, bool]:

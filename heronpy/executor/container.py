@@ -7,6 +7,7 @@ host; a container that ends sends the ends of its logs first, within `LOGS_S`.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import secrets
@@ -32,6 +33,7 @@ from heronpy.common.setting_types import EngineSettings, LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.executor import arriving
+from heronpy.executor.echo import ECHO_FD, Echo, open_echo
 from heronpy.executor.executor_child import SIGNS_FD, ExecutorChild
 from heronpy.executor.host_folder import HostFolder, home_of
 from heronpy.executor.last_words import LOG_END_MAX_BYTES, archive_logs, code_of, code_of_error, send_logs
@@ -118,6 +120,9 @@ class Container:
         self._folder: HostFolder | None = None
         self._launch: LaunchSpec | None = None
         self._own_log: OwnLog | None = None
+        #: The output that the engine keeps, if logs are to appear there too.
+        self._stdout = -1
+        self._echo: Echo | None = None
         self._kept_bytes = 0
         self._ticks = 0
         self._started: tuple[float, float] | None = None
@@ -163,6 +168,8 @@ class Container:
         finally:
             self._link.close()
             self._clean_up()
+            if self._echo is not None:
+                self._echo.close()
         self._say(said)
         return code
 
@@ -296,13 +303,14 @@ class Container:
         argv = (
             *(launch.python, "-P", "-m", self._module, "--launch", file, "--container", str(self._who.container)),
             *("--epoch", str(epoch), "--parent", str(os.getpid()), "--signs-fd", str(SIGNS_FD)),
+            *(("--echo-fd", str(ECHO_FD)) if self._stdout >= 0 else ()),
         )
         # Whatever has no folder of its own goes where it is removed.
         environ = {**os.environ, "HERON_HOME": str(folder.path), "HERON_LAUNCH": file}
         self._started = time.time(), time.monotonic()
         try:
             os.chdir(folder.path)
-            self._child.start(argv, environ, 2)
+            self._child.start(argv, environ, 2, self._stdout)
         except OSError as error:
             self._end.set_exception(ConfigError(f"cannot start {launch.python}: {error.strerror}"))
             return
@@ -370,8 +378,14 @@ class Container:
         settings = settings_for(launch, LoggingSettings)
         own_log = OwnLog(str(launch.log_dir / f"{self._name}.log"), settings.file_max_bytes, settings.files_max)
         self._stderr = os.dup(2)
+        if settings.echo:
+            # Higher than any descriptor that the executor is given: none is overwritten before it is copied.
+            self._stdout = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, ECHO_FD + 1)
+            echo_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, ECHO_FD + 1)
         own_log.redirect()
         setup(self._name, settings.level)
+        if settings.echo:
+            self._echo = open_echo(echo_fd, self._name, settings.file_max_bytes, settings.files_max)
         self._own_log = own_log
 
     def _say(self, text: str) -> None:

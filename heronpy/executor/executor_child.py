@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
+from heronpy.executor.echo import ECHO_FD
 from heronpy.procs.linux import children_by_scan
 
 log = logging.getLogger("heronpy.executor")
@@ -36,8 +37,11 @@ class ExecutorChild:
         self.pid = 0
         self._signs = -1
 
-    def start(self, argv: Sequence[str], environ: dict[str, str], output: int) -> None:
-        """Start it in its own session; OSError when there is no such program, or no process left."""
+    def start(self, argv: Sequence[str], environ: dict[str, str], output: int, echo: int = -1) -> None:
+        """Start it in its own session, with `echo` as ECHO_FD if there is one.
+
+        OSError when there is no such program, or no process left.
+        """
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
@@ -52,6 +56,7 @@ class ExecutorChild:
                     (os.POSIX_SPAWN_DUP2, output, 1),
                     (os.POSIX_SPAWN_DUP2, output, 2),
                     (os.POSIX_SPAWN_DUP2, writer, SIGNS_FD),
+                    *([(os.POSIX_SPAWN_DUP2, echo, ECHO_FD)] if echo >= 0 else []),
                 ],
                 setsid=True,
                 setsigmask=[],

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import logging
 import os
 import socket
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from heronpy.common.errors import ConfigError
+from heronpy.net.addresses import in_any_order, is_loopback
 
 log = logging.getLogger("heronpy.executor")
 
@@ -37,15 +37,6 @@ KEEP_S = 0.5
 Page = Callable[[], tuple[str, str]]
 #: By path.
 Pages = dict[str, Page]
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def check_host(host: str, explicit: bool) -> None:
@@ -71,9 +62,11 @@ class _Visit:
 class MetricsPage:
     """Serves pages; `await start()` first."""
 
-    def __init__(self, host: str, port: int, pages: Pages) -> None:
+    def __init__(self, host: str, port: int, pages: Pages, ports: range | None = None) -> None:
         self._host = host
         self._wanted_port = port
+        #: Instead of any free port.
+        self._ports = ports
         self._pages = pages
         self._server: asyncio.Server | None = None
         #: Per page: build time, and content type and body.
@@ -87,12 +80,12 @@ class MetricsPage:
     async def start(self) -> None:
         try:
             try:
-                self._server = await self._listen(self._wanted_port)
+                self._server = await (self._listen(self._wanted_port) if self._wanted_port else self._listen_anywhere())
             except OSError as error:
-                if error.errno != errno.EADDRINUSE:
+                if error.errno != errno.EADDRINUSE or not self._wanted_port:
                     raise
                 # Another process took it while the container was down; its tasks matter more than its page.
-                self._server = await self._listen(0)
+                self._server = await self._listen_anywhere()
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise ConfigError(
@@ -108,6 +101,20 @@ class MetricsPage:
                 self._host,
                 self.port,
             )
+
+    async def _listen_anywhere(self) -> asyncio.Server:
+        if self._ports is None:
+            return await self._listen(0)
+        for port in in_any_order(self._ports):
+            try:
+                return await self._listen(port)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        raise ConfigError(
+            f"all ports {self._ports.start}-{self._ports.stop - 1} of {self._host} are taken, so there is none for the"
+            " metrics page; free some, or widen heron.security.port_range"
+        )
 
     async def _listen(self, port: int) -> asyncio.Server:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET

@@ -94,13 +94,14 @@ class Reports:
     def forget(self, name: str) -> None:
         del self._out_of_memory[name]
 
-    def registration(self, metrics_port: int, files_door: str) -> control_pb2.RegisterExecutor:
-        """Port of the metrics page, endpoint of the files door."""
+    def registration(self, metrics_host: str, metrics_port: int, files_door: str) -> control_pb2.RegisterExecutor:
+        """Address and port of the metrics page, endpoint of the files door."""
         return control_pb2.RegisterExecutor(
             container=self._place.container,
             epoch=self._place.epoch,
             pid=os.getpid(),
             host=socket.gethostname(),
+            metrics_host=metrics_host,
             metrics_port=metrics_port,
             files_door=files_door,
             processes=self._records(),

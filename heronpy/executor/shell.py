@@ -25,6 +25,7 @@ from heronpy.common.setting_types import (
     InstanceSettings,
     LoggingSettings,
     MetricsSettings,
+    SecuritySettings,
     TmasterSettings,
 )
 from heronpy.common.settings import settings_for
@@ -32,6 +33,7 @@ from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.clock_probe import EVERY_S, ClockProbe
 from heronpy.executor.desired import Place, Roles, command_of, desired_processes
 from heronpy.executor.earlier import tasks_that_ran
+from heronpy.executor.echo import open_echo
 from heronpy.executor.evidence import Evidence
 from heronpy.executor.files_door import FilesDoor
 from heronpy.executor.handing import TopologyHanding
@@ -41,6 +43,7 @@ from heronpy.executor.metrics_page import MetricsPage, check_host
 from heronpy.executor.records import progress
 from heronpy.executor.reports import Reports
 from heronpy.executor.sinks import Sinks
+from heronpy.net.addresses import page_host, ports_of
 from heronpy.net.curve import Keys
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
@@ -72,7 +75,14 @@ REPORTS_DELAY_S = 0.06
 class Executor:
     """`await run()` returns the exit code. The fork server must have been started before the loop."""
 
-    def __init__(self, place: Place, server: ForkServer, roles: Roles | None = None, signs_fd: int = -1) -> None:
+    def __init__(
+        self,
+        place: Place,
+        server: ForkServer,
+        roles: Roles | None = None,
+        signs_fd: int = -1,
+        echo_fd: int = -1,
+    ) -> None:
         self._place = place
         self._server = server
         self._roles = roles or Roles()
@@ -91,7 +101,8 @@ class Executor:
                 self._settings.restart_exception_budget_s,
             )
         )
-        self._logs = ChildLogs(Path(launch.log_dir), self._logging)
+        self._echo = open_echo(echo_fd, self._name, self._logging.file_max_bytes, self._logging.files_max)
+        self._logs = ChildLogs(Path(launch.log_dir), self._logging, self._echo.put if self._echo is not None else None)
         self._own_log = OwnLog(
             str(launch.log_dir / f"{self._name}.log"), self._logging.file_max_bytes, self._logging.files_max
         )
@@ -132,14 +143,17 @@ class Executor:
 
     async def _open(self) -> None:
         launch, container = self._place.launch, self._place.container
-        check_host(self._settings.metrics_host, launch.origins.get("executor.metrics_host", "default") != "default")
+        security = settings_for(launch, SecuritySettings)
+        self._page_host = page_host(self._settings.metrics_host, launch.address, security.bind_host)
+        check_host(self._page_host, launch.origins.get("executor.metrics_host", "default") != "default")
         self._page = MetricsPage(
-            self._settings.metrics_host,
+            self._page_host,
             self._settings.metrics_port and self._settings.metrics_port + container,
             {
                 "/metrics": lambda: self._reports.metrics_text(),
                 "/health": lambda: self._reports.health_text(self._link.registered),
             },
+            ports_of(security.port_range),
         )
         await self._page.start()
         make_folders(launch.sockets_dir)
@@ -181,7 +195,7 @@ class Executor:
         self._link = MasterFollower(
             launch.topology,
             f"{self._name}:{self._place.epoch}".encode(),
-            lambda: self._reports.registration(self._page.port, self._door.endpoint),
+            lambda: self._reports.registration(self._page_host, self._page.port, self._door.endpoint),
             self._on_tmaster,
             self._on_registered,
         )
@@ -201,7 +215,7 @@ class Executor:
                 plan_file(launch.sockets_dir, container),
             )
             self._plan_watch.start()
-        log.info("%s runs; metrics on %s port %d", self._name, self._settings.metrics_host, self._page.port)
+        log.info("%s runs; metrics on %s port %d", self._name, self._page_host, self._page.port)
 
     async def _close(self) -> None:
         await self._jobs.close()
@@ -217,6 +231,8 @@ class Executor:
         await asyncio.to_thread(self._sinks.close)
         self._host.close()
         self._logs.close()
+        if self._echo is not None:
+            await asyncio.to_thread(self._echo.close)
         self._inbox.close()
         self._evidence.close()
         self._door.close()

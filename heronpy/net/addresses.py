@@ -17,6 +17,8 @@ from heronpy.common.errors import ConfigError
 
 _RANGE: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _PORT_MAX: Final = 65535
+#: Of heron.executor.metrics_host: the address at which other hosts reach this one.
+PAGE_ON_HOST: Final = "host"
 _HOST: Final = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.\-]{0,251}[0-9A-Za-z])?")
 
 
@@ -44,6 +46,24 @@ def ports_of(text: str) -> range | None:
             f" {_PORT_MAX}"
         )
     return range(first, last + 1)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only processes of the same host reach this address or name."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def page_host(wanted: str, address: str, bind_host: str) -> str:
+    """Where metrics pages listen with heron.executor.metrics_host `wanted`.
+
+    `address` is the one of this host for others, if it has one; `bind_host` that of a topology on one machine.
+    """
+    return (address or bind_host) if wanted == PAGE_ON_HOST else wanted
 
 
 def told_at(door_host: str, endpoints: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable
 
 from heronpy.common.folders import open_private
 from heronpy.common.log_files import rotate
@@ -31,9 +32,18 @@ _MARK_BYTES = 16
 
 
 class ChildLog:
-    """The log of one name, fed by one pipe per incarnation."""
+    """The log of one name, fed by one pipe per incarnation; `echo` gets each of its lines as well."""
 
-    def __init__(self, path: str, file_max_bytes: int, files_max: int, name: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        file_max_bytes: int,
+        files_max: int,
+        name: str,
+        echo: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        self._name = name
+        self._echo = echo
         self._log = RotatingLog(path, file_max_bytes, files_max, name)
         self._loop = asyncio.get_running_loop()
         self._pipes: dict[int, Separator] = {}
@@ -74,6 +84,8 @@ class ChildLog:
             raw = "".join([f"{line.text}\n" for line in lines if line.raw]).encode()
             self._capture += raw[: max(0, _CAPTURE_MAX_BYTES - len(self._capture))]
         self._log.write(data)
+        if self._echo is not None:
+            self._echo(self._name, data)
 
     def last_line(self) -> str:
         """The last non-empty line, after reading the rest of the pipe."""

@@ -322,10 +322,12 @@ class DoorRefusals(_message.Message):
     def __init__(self, strangers: _Optional[int] = ..., garbage: _Optional[int] = ..., unknown: _Optional[int] = ..., impostors: _Optional[int] = ..., replaced: _Optional[int] = ..., releases: _Optional[int] = ..., oversized: _Optional[int] = ..., busy: _Optional[int] = ..., not_theirs: _Optional[int] = ...) -> None: ...
 
 class DrainHost(_message.Message):
-    __slots__ = ["host"]
+    __slots__ = ["host", "wait_s"]
     HOST_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
     host: str
-    def __init__(self, host: _Optional[str] = ...) -> None: ...
+    wait_s: float
+    def __init__(self, host: _Optional[str] = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class DumpStacks(_message.Message):
     __slots__ = ["name"]
@@ -1223,11 +1225,12 @@ class RegisterAgain(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterExecutor(_message.Message):
-    __slots__ = ["container", "epoch", "files_door", "host", "metrics_port", "pid", "processes", "usage"]
+    __slots__ = ["container", "epoch", "files_door", "host", "metrics_host", "metrics_port", "pid", "processes", "usage"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FILES_DOOR_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
+    METRICS_HOST_FIELD_NUMBER: _ClassVar[int]
     METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
@@ -1236,11 +1239,12 @@ class RegisterExecutor(_message.Message):
     epoch: int
     files_door: str
     host: str
+    metrics_host: str
     metrics_port: int
     pid: int
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
     usage: HostUsage
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ..., metrics_host: _Optional[str] = ...) -> None: ...
 
 class RegisterInstance(_message.Message):
     __slots__ = ["component", "epoch", "instance_id", "pid", "task_id"]
@@ -1283,12 +1287,14 @@ class RegisterStmgrReply(_message.Message):
     def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., tmaster_epoch: _Optional[int] = ...) -> None: ...
 
 class RestartContainer(_message.Message):
-    __slots__ = ["container", "force"]
+    __slots__ = ["container", "force", "wait_s"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
     container: int
     force: bool
-    def __init__(self, container: _Optional[int] = ..., force: bool = ...) -> None: ...
+    wait_s: float
+    def __init__(self, container: _Optional[int] = ..., force: bool = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class RestartLedger(_message.Message):
     __slots__ = ["before", "executor_epoch", "latest", "name"]

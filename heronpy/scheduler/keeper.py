@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from google.protobuf.message import Message
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import ConfigError, DeadlineError, FencedError, HeronError, RetryableError, RpcError
+from heronpy.common.errors import ConfigError, FencedError, HeronError, RetryableError, RpcError
 from heronpy.common.setting_types import LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.contract import traits_of
@@ -51,26 +51,25 @@ from heronpy.scheduler.keeper_setup import (
 )
 from heronpy.scheduler.leases import Permit
 from heronpy.scheduler.ledger import LedgerStore
+from heronpy.scheduler.moving import Moves
 from heronpy.scheduler.outbox import Outbox
 from heronpy.scheduler.placement import TICK_S, Placement
 from heronpy.scheduler.placement_events import (
     AllGone,
     Effect,
     Event,
-    HostAvoided,
     KillAsked,
     Phase,
     PlanChanged,
-    RestartAsked,
     Tick,
 )
-from heronpy.scheduler.shown import record_of, standing
+from heronpy.scheduler.shown import record_of
 from heronpy.scheduler.teardown import remove_sockets, remove_state
 from heronpy.statemgr import open_state_of, paths
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: How long a restart or a drained container may take besides the time to leave, before the request is answered.
+#: How long a restart or a drain may take besides the time to leave, if the request does not say.
 RESTART_MAX_S = 30.0
 #: The reply must be sent before the socket is closed.
 REPLY_LINGER_S = 0.03
@@ -101,7 +100,6 @@ class EngineScheduler:
         self._looks = False
         #: Removes the topology, once all containers are gone or a user says that they are.
         self._removal: asyncio.Task[None] | None = None
-        self._drains: dict[str, asyncio.Task[str]] = {}
         #: The topology's state is being removed, and with it our own permit.
         self._removing = False
 
@@ -193,6 +191,7 @@ class EngineScheduler:
         self._placement = Placement(
             launch.topology_id, setup.limits, setup.terms.times, setup.terms.fencing, self._now(), ledger, alone
         )
+        self._moves = Moves(self._handle, self._placement.views, self._changed, setup.limits.leave_s + RESTART_MAX_S)
         self.admission.known = self._placement.submissions_of
         self.admission.entry_of = self._placement.entry_of
         self._desk = EngineDesk(
@@ -318,9 +317,9 @@ class EngineScheduler:
         if field in ("restart_container", "drain_host") and self._acting().is_killed:
             raise RpcError(f"topology {self._launch.topology!r} was killed, and its containers are being ended")
         if field == "restart_container":
-            return self._answer_restart(body.container, body.force)
+            return self._answer_restart(body.container, body.force, body.wait_s)
         if field == "drain_host":
-            return self._answer_drain(body.host)
+            return self._answer_drain(body.host, body.wait_s)
         raise RpcError(f"the scheduler does not know the request {field!r}")
 
     def _containers_reply(self) -> control_pb2.ContainersReply:
@@ -400,44 +399,17 @@ class EngineScheduler:
         await asyncio.to_thread(remove_state, self._state, launch.topology)
         remove_sockets(launch.sockets_dir)
 
-    async def _answer_restart(self, container: int, force: bool) -> control_pb2.Ok:
+    async def _answer_restart(self, container: int, force: bool, wait_s: float) -> control_pb2.Ok:
         known = [view.container for view in self._acting().views()]
         if container >= 0 and container not in known:
             raise RpcError(
                 f"topology {self._launch.topology!r} has no container {container};"
                 f" its containers are {', '.join(map(str, known))}"
             )
-        names = await self._restart(known if container < 0 else [container], "a user asked for it", force)
+        names = await self._moves.restart(known if container < 0 else [container], force, wait_s)
         return control_pb2.Ok(text=f"restarted {', '.join(names)}")
 
-    async def _restart(self, containers: list[int], why: str, force: bool = False) -> list[str]:
-        """Replace containers, and wait until their successors act."""
-        placement = self._acting()
-        before = {view.container: view.epoch for view in placement.views()}
-        self._handle(RestartAsked(tuple(containers), why, force))
-        limit_s = self._setup.limits.leave_s + RESTART_MAX_S
-        deadline = time.monotonic() + limit_s
-
-        def late() -> bool:
-            views = {view.container: view for view in placement.views()}
-            return any(
-                number in views and (views[number].epoch <= before[number] or views[number].phase is not Phase.RUNNING)
-                for number in containers
-            )
-
-        while late():
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._changed.wait()
-            except TimeoutError:
-                where = standing(placement.views(), containers)
-                raise DeadlineError(
-                    f"not restarted within {limit_s:g} s: {where or 'they are being replaced'}"
-                ) from None
-        return [f"executor-{number}" for number in containers]
-
-    async def _answer_drain(self, host: str) -> control_pb2.Ok:
+    async def _answer_drain(self, host: str, wait_s: float) -> control_pb2.Ok:
         if not host:
             raise RpcError("a host to drain has a name; give one that heron status shows")
         if not traits_of(self._setup.engine).avoids_hosts:
@@ -445,21 +417,6 @@ class EngineScheduler:
                 f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; take the host out"
                 " of its cluster, and they are replaced elsewhere"
             )
-        if host not in self._drains or self._drains[host].done():
-            self._drains[host] = asyncio.create_task(self._drain(host))
-        return control_pb2.Ok(text=await asyncio.shield(self._drains[host]))
-
-    async def _drain(self, host: str) -> str:
-        """Avoid a host and move the containers away from it, one at a time."""
-        self._handle(HostAvoided(host, "a user asked for it"))
-        moved: list[int] = []
-        while True:
-            left = [
-                view.container for view in self._acting().views() if view.host == host and view.container not in moved
-            ]
-            if not left:
-                break
-            await self._restart(left[:1], f"host {host} is drained")
-            moved += left[:1]
+        moved = await self._moves.drain(host, wait_s)
         what = f"moved {', '.join(f'container {number}' for number in moved)}" if moved else "no container was there"
-        return f"host {host} gets no container for {self._setup.settings.avoid_s:g} s; {what}"
+        return control_pb2.Ok(text=f"host {host} gets no container for {self._setup.settings.avoid_s:g} s; {what}")

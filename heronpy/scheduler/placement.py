@@ -40,6 +40,8 @@ from heronpy.scheduler.placement_events import (
     Leaving,
     Ledger,
     Listed,
+    MoveAsked,
+    MoveEnded,
     Note,
     Persist,
     Phase,
@@ -188,6 +190,7 @@ class Placement:
             container.restarts,
             container.exit_reason,
             tuple((one.number, one.phase) for _, one in sorted(container.submissions.items())),
+            container.unmoved,
         )
 
     # ---- events -----------------------------------------------------------------------------
@@ -225,9 +228,20 @@ class Placement:
                 leaver.leaving = True
                 return [Note(f"container {container} has to leave {leaver.host or 'its host'}: {why}")]
             case Refused():
-                return self._on_refused(event)
+                return self._on_refused(event, now)
             case HostAvoided(host, why):
                 return self._avoid(host, why, now)
+            case MoveAsked(container, host):
+                found = self._containers.get(container)
+                if found is None or found.spec is None:
+                    return []
+                found.move(host, now)
+                return [Note(f"container {container} is moved away from {host}")]
+            case MoveEnded(container):
+                found = self._containers.get(container)
+                if found is not None and found.moves_from:
+                    found.end_move("it took too long", now)
+                return []
             case RestartAsked():
                 return self._on_restart(event, now)
             case KillAsked(grace_s):
@@ -368,14 +382,14 @@ class Placement:
             return [*effects, Fence(container.number, number, "it was asked to end")]
         return [*effects, Grant(container.number, number)] if one.epoch else effects
 
-    def _on_refused(self, event: Refused) -> list[Effect]:
+    def _on_refused(self, event: Refused, now: float) -> list[Effect]:
         container = self._containers.get(event.container)
         if container is None or event.submission not in container.submissions:
             return []
         if not event.fatal:
             return [Note(f"container {event.container} could not be submitted: {event.why}", True)]
         container.forget(event.submission)
-        return self._fail(container, None, event.why)
+        return self._has_no_successor(container, event.why, now)
 
     def _on_restart(self, event: RestartAsked, now: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -419,7 +433,8 @@ class Placement:
             effects += self._cancel(container, one, now)
             if not needed and self._has_vanished(one, now):
                 container.submissions.pop(one.number)
-        if wanted and stays is None and keep is None and self._may_submit(container, now):
+        # Asked anew: it may have been decided just now that it is not moved.
+        if wanted and container.stays is None and keep is None and self._may_submit(container, now):
             effects += self._submit(container, now)
         target = stays if sure else keep
         return effects + (self._activate(container, target, heard, now) if target is not None else [])
@@ -449,7 +464,7 @@ class Placement:
         """Whether a submission that has not run yet will ever do so."""
         if one.hopeless_since is not None and now - one.hopeless_since >= HOPELESS_S:
             one.cancelled_at = now
-            return self._fail(container, None, one.words)
+            return self._has_no_successor(container, one.words, now)
         if one.phase is Phase.STARTING and now - (one.runs_since or now) >= self._limits.start_s:
             one.cancelled_at = now
             what = (
@@ -495,11 +510,12 @@ class Placement:
         number, spec = container.entry.submitted + 1, container.spec
         assert spec is not None
         self._write(container, submitted=number)
-        avoid = self._avoid_for(container, now)
-        container.submissions[number] = Submission(number, since=now, avoid=avoid)
+        avoid, barred = self._avoid_for(container, now), tuple(one for one in (container.moves_from,) if one)
+        container.submissions[number] = Submission(number, since=now, avoid=avoid, barred=barred)
         wish = Request(
-            self._topology_id, spec.container, number, spec.cpu, spec.ram_bytes, spec.disk_bytes, avoid, spec.apart_from
-        )
+            self._topology_id, spec.container, number, spec.cpu, spec.ram_bytes, spec.disk_bytes, avoid, barred,
+            spec.apart_from,
+        )  # fmt: skip
         return [Submit(wish)]
 
     def _activate(self, container: Container, one: Submission, heard: int, now: float) -> list[Effect]:
@@ -514,7 +530,7 @@ class Placement:
         if not self._grants.is_free(container.number, now):
             return []
         self._write(container, holder=one.number, epoch=entry.epoch + 1)
-        container.beside = False
+        container.beside, container.moves_from = False, ""
         self._grants.hold(container.number, now)
         return [Activate(container.number, one.number, container.entry.epoch)]
 
@@ -522,6 +538,13 @@ class Placement:
         entry = replace(container.entry, **changes)
         self._changed = self._changed or entry != container.entry
         container.entry = entry
+
+    def _has_no_successor(self, container: Container, why: str, now: float) -> list[Effect]:
+        """The engine refuses one for good. One that was to be moved only goes on where it is."""
+        if not container.moves_from:
+            return self._fail(container, None, why)
+        container.end_move(why, now)
+        return [Note(f"container {container.number} is not moved: {why}", True)]
 
     def _fail(self, container: Container, reason: ExitReason | None, detail: str) -> list[Effect]:
         container.failed = detail or (reason.value if reason else "it was refused")
@@ -535,7 +558,8 @@ class Placement:
 
     def _avoid_for(self, container: Container, now: float) -> tuple[str, ...]:
         apart = container.spec.apart_from if container.spec is not None and not container.beside else ()
-        return tuple(sorted(self._avoided.at(now) | self._hosts_of(apart)))
+        barred = {container.moves_from} - {""}
+        return tuple(sorted(self._avoided.at(now) | self._hosts_of(apart) | barred))
 
     def _hosts_of(self, containers: Iterable[int]) -> set[str]:
         found = [self._containers[number] for number in containers if number in self._containers]

@@ -135,6 +135,21 @@ class HostAvoided:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveAsked:
+    """Move a container away from this host: one that acts there goes on until its successor stands by elsewhere."""
+
+    container: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEnded:
+    """Nobody waits for the move of a container any more; one that was not asked to end yet stays where it is."""
+
+    container: int
+
+
+@dataclass(frozen=True, slots=True)
 class RestartAsked:
     """Replace these containers (all if empty); budgets begin anew.
 
@@ -166,7 +181,8 @@ class Tick:
 
 
 Event = (
-    PlanChanged | Listed | Heard | Leaving | Refused | HostAvoided | RestartAsked | KillAsked | EngineAway | Tick
+    PlanChanged | Listed | Heard | Leaving | Refused | HostAvoided | MoveAsked | MoveEnded | RestartAsked | KillAsked
+    | EngineAway | Tick
 )  # fmt: skip
 
 
@@ -269,3 +285,5 @@ class ContainerView:
     exit_reason: ExitReason | None = None
     #: All submissions that may exist: (number, phase).
     submissions: tuple[tuple[int, Phase], ...] = field(default=())
+    #: Why its last move was given up; empty: it was not.
+    unmoved: str = ""

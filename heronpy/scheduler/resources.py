@@ -19,6 +19,7 @@ from heronpy.common.setting_types import ExecutorSettings, SecuritySettings, Spa
 from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes
 from heronpy.connectors.spark.requirements import check_master, check_spark
+from heronpy.net.addresses import page_host
 from heronpy.net.transport import check_address
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.cgroups import memory_max_bytes, pids_left
@@ -134,8 +135,10 @@ def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
     check_asked(plan, limits)
     check(plan, limits)
     executor = settings_for(launch, ExecutorSettings)
-    check_ports(plan, executor.metrics_host, executor.metrics_port)
-    check_address(settings_for(launch, SecuritySettings))
+    security = settings_for(launch, SecuritySettings)
+    # Its value "host" is for several hosts; here it is the address on which everything listens.
+    check_ports(plan, page_host(executor.metrics_host, "", security.bind_host), executor.metrics_port)
+    check_address(security)
     if launch.needs_spark:
         spark = settings_for(launch, SparkSettings)
         check_spark(spark.master)

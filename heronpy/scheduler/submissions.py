@@ -41,6 +41,8 @@ class Submission:
     #: It is silent, or missing: its end is neither confirmed nor denied.
     lost: bool = False
     leaving: bool = False
+    #: A user wants it away from its host, and it may stay if nothing else has room.
+    moving: bool = False
     #: We asked for its end; when first and when last.
     cancelled_at: float | None = None
     cancel_said_at: float | None = None
@@ -50,13 +52,14 @@ class Submission:
     engine_id: str = ""
     host: str = ""
     avoid: tuple[str, ...] = ()
+    barred: tuple[str, ...] = ()
     words: str = ""
 
     @property
     def phase(self) -> Phase:
         if self.lost:
             return Phase.UNCONFIRMED
-        if self.leaving or self.cancelled_at is not None:
+        if self.leaving or self.moving or self.cancelled_at is not None:
             return Phase.LEAVING
         if self.epoch:
             return Phase.RUNNING
@@ -113,6 +116,9 @@ class Container:
     apart_since: float | None = None
     #: It has waited long enough for a host apart from theirs: one of them is better than none.
     beside: bool = False
+    #: The host from which it is moved away, and why its last move was given up.
+    moves_from: str = ""
+    unmoved: str = ""
     #: Why it has FAILED; empty: it has not.
     failed: str = ""
     #: It has done its work.
@@ -165,7 +171,7 @@ class Container:
     def stays(self) -> Submission | None:
         """The holder, if it is to go on."""
         holder = self.holder
-        leaves = holder is None or holder.lost or holder.leaving or holder.cancelled_at is not None
+        leaves = holder is None or holder.phase in (Phase.UNCONFIRMED, Phase.LEAVING)
         return None if leaves else holder
 
     def successors(self) -> list[Submission]:
@@ -173,6 +179,23 @@ class Container:
         ready = {Phase.STANDBY: 0, Phase.STARTING: 1, Phase.QUEUED: 2}
         found = [one for number, one in self.submissions.items() if number > self.entry.holder and one.phase in ready]
         return sorted(found, key=lambda one: (ready[one.phase], one.number))
+
+    def move(self, host: str, now: float) -> None:
+        """Away from a host; what only waits there is ended at once."""
+        self.moves_from, self.unmoved = host, ""
+        for number, one in self.submissions.items():
+            if one.host == host and not one.lost and number == self.entry.holder:
+                one.moving = one.cancelled_at is None
+            elif one.host == host and not one.lost and one.cancelled_at is None:
+                one.cancelled_at = now
+
+    def end_move(self, why: str, now: float) -> None:
+        """It stays, or its next submission may go anywhere."""
+        self.moves_from, self.unmoved = "", why
+        for one in self.submissions.values():
+            one.moving = False
+            if one.barred and one.phase is Phase.QUEUED:
+                one.cancelled_at = now
 
     def forget(self, number: int) -> None:
         """A submission has ended."""

@@ -153,14 +153,14 @@ def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) 
     assert (refused.code, "did you mean 'n1'?" in refused.err) == (exits.USAGE, True), refused.err
     placed.answers["drain_host"] = control_pb2.Ok(text="moved container 0")
     assert heron("drain", "local", "wordy", "--host", "n1").out == "Successfully drained: moved container 0\n"
-    assert placed.asked[-1] == ("drain_host", control_pb2.DrainHost(host="n1"))
+    assert placed.asked[-1] == ("drain_host", control_pb2.DrainHost(host="n1", wait_s=600))
 
 
 def test_a_container_whose_end_nobody_confirms_is_replaced_by_force(placed: FakeTopology, heron: Heron) -> None:
     placed.answers["restart_container"] = control_pb2.Ok(text="restarted executor-1")
     forced = heron("restart", "local", "wordy", "1", "--force")
     assert forced.out == "Successfully restarted topology 'wordy' (executor-1)\n", forced.err
-    assert placed.asked[-1] == ("restart_container", control_pb2.RestartContainer(container=1, force=True))
+    assert placed.asked[-1] == ("restart_container", control_pb2.RestartContainer(container=1, force=True, wait_s=90))
     refused = heron("restart", "local", "wordy", "--task", "1", "--force")
     assert refused.code == exits.USAGE and "name a container" in refused.err
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
+import pytest
 import yaml
 
+from heronpy.clusters.session import Session
 from heronpy.common.errors import RetryableRpcError
 from heronpy.metrics.alerts import ALERTS
 from heronpy.proto import control_pb2
@@ -31,6 +34,23 @@ def test_targets_are_the_pages_of_all_containers(heron: Heron, wordy: FakeTopolo
     assert heron("metrics", "targets", "--output", str(file)) == (0, "", "")
     assert json.loads(file.read_text()) == wanted
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_pages_on_loopback_of_other_hosts_are_named_and_left_out(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "engine_of", lambda *_: "slurm")
+    wordy.status.executors.add(container=0, host="n1", metrics_port=9470, metrics_host="127.0.0.1")
+    wordy.status.executors.add(container=1, host="n2", metrics_port=9471, metrics_host="10.1.0.7")
+    wordy.status.executors.add(container=2, host="n3", metrics_port=9472)
+    here = socket.gethostname()
+    wordy.status.executors.add(container=3, host=here, metrics_port=9473, metrics_host="127.0.0.1")
+    result = heron("metrics", "targets")
+    assert [one["targets"] for one in json.loads(result.out)] == [["10.1.0.7:9471", "127.0.0.1:9473"]]
+    assert result.err == (
+        "warning: topology 'wordy': the metrics pages of container 0 on n1, container 2 on n3 listen on loopback, so nobody"
+        " on another host reaches them; submit it with heron.executor.metrics_host=host\n"
+    )
 
 
 def test_a_topology_that_does_not_answer_is_left_out_with_a_warning(heron: Heron, wordy: FakeTopology) -> None:

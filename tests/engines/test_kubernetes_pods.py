@@ -21,8 +21,9 @@ from heronpy.engines.kubernetes.names import dns_of, label_of, pod_name
 from heronpy.engines.kubernetes.pods import PodOptions, budget, pod, secret
 from heronpy.engines.kubernetes.rights import NEEDED, rules
 from heronpy.engines.kubernetes.seen import OVERDUE_S, count_topologies, seen_of
-from heronpy.engines.open import template_of
+from heronpy.engines.open import scraped_port, template_of
 from heronpy.procs.exit_reason import ExitReason
+from tests.support.launch import launch_spec
 
 IMAGE = "registry.test/heronpy:1"
 NOW = 1_000_000_000.0  # 2001-09-09T01:46:40Z
@@ -96,12 +97,37 @@ def test_one_eviction_at_a_time() -> None:
     assert [budget("t", count, [])["spec"]["minAvailable"] for count in (1, 2, 5)] == [0, 1, 4]
 
 
+def test_prometheus_finds_pages_whose_port_is_known() -> None:
+    def annotations(port: int) -> dict[str, str]:
+        options = PodOptions(IMAGE, metrics_port=port)
+        found: dict[str, str] = pod(request(container=2), options, ["python3"], False)["metadata"]["annotations"]
+        return {name: value for name, value in found.items() if name.startswith("prometheus.io/")}
+
+    assert annotations(9470) == {
+        "prometheus.io/scrape": "true", "prometheus.io/port": "9472", "prometheus.io/path": "/metrics"
+    }  # fmt: skip
+    assert annotations(0) == {}
+
+
+@pytest.mark.parametrize(("host", "port", "scraped"), [("host", 9470, 9470), ("host", 0, 0), ("127.0.0.1", 9470, 0)])
+def test_pages_on_loopback_are_not_annotated(host: str, port: int, scraped: int) -> None:
+    launch = launch_spec(
+        "t", "t-1", Path("/nowhere"), settings={"executor": {"metrics_host": host, "metrics_port": port}}
+    )
+    assert scraped_port(launch) == scraped
+
+
 def test_hosts_are_excluded_for_sure_only_if_there_are_others() -> None:
     sure = made(avoid=("n1", "n2"))["spec"]["affinity"]["nodeAffinity"]
     [term] = sure["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert [one["values"] for one in term["matchFields"]] == [["n1"], ["n2"]]
     soft = made(avoid=("n1",), must_avoid=False)["spec"]["affinity"]["nodeAffinity"]
     assert list(soft) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+    both = made(avoid=("n1", "n2"), barred=("n2",), must_avoid=False)["spec"]["affinity"]["nodeAffinity"]
+    [term] = both["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [one["values"] for one in term["matchFields"]] == [["n2"]]
+    [wish] = both["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [one["values"] for one in wish["preference"]["matchFields"]] == [["n1"]]
     apart = made(apart_from=(0,))["spec"]["affinity"]["podAntiAffinity"]
     assert "preferredDuringSchedulingIgnoredDuringExecution" in apart
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, EnginePhase, Request, Seen
 from heronpy.engines.slurm.batch import SlurmOptions
 from heronpy.engines.slurm.engine import SlurmEngine
@@ -147,6 +148,26 @@ def test_what_waits_says_why_and_what_cannot_be_is_refused(cluster: SlurmCluster
     ids = hopeless.submit([ask(1, topology="never")])
     when(hopeless, lambda seen: seen[1, 1].hopeless, "the engine giving it no chance")
     hopeless.cancel(list(ids.values()), 1.0)
+
+
+def test_a_host_that_is_barred_gets_no_container_even_if_there_is_no_other(cluster: SlurmCluster) -> None:
+    engine = engine_of(cluster, "barred")
+    for barred in (tuple(cluster.nodes), (*cluster.nodes, "gone")):
+        with pytest.raises(EngineFatalError, match="configuration is not available"):
+            engine.submit([ask(1, topology="barred", avoid=barred, barred=barred)])
+    # What is only to be avoided is not missed, and a host that Slurm does not know needs no bar.
+    given = {"avoid": (*cluster.nodes, "gone"), "barred": (cluster.nodes[0], "gone")}
+    ids = engine.submit([ask(1, topology="barred", **given)])
+    when(engine, lambda seen: seen[1, 1].phase is EnginePhase.RUNNING, "it running")
+    assert seen_by(engine)[1, 1].host in cluster.nodes[1:]
+    engine.cancel(list(ids.values()), 1.0)
+
+
+@pytest.mark.parametrize("short", ["--requeu", "--part=batch", "--comm=x", "--job=other", "--no-r"])
+def test_options_that_slurm_completes_are_refused_as_the_whole_ones(cluster: SlurmCluster, short: str) -> None:
+    cluster.run("sbatch", "--test-only", short, "--wrap=true")
+    with pytest.raises(ConfigError, match="short for"):
+        SlurmOptions(extra=(short,))
 
 
 def test_check_and_reach(cluster: SlurmCluster) -> None:

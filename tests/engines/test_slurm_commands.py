@@ -115,6 +115,27 @@ def test_a_topology_is_submitted_shown_moved_and_killed(hpc: Hpc) -> None:
     assert "No topology runs" in hpc.run("list", "hpc")
 
 
+def test_a_drain_of_the_only_host_fails_and_moves_nothing(tmp_path: Path) -> None:
+    if why := missing():
+        pytest.skip(why)
+    with slurm_cluster(nodes=1, memory_mb=4000, cpus=6) as cluster:
+        hpc = Hpc(cluster, tmp_path)
+        hpc.init()
+        hpc.run("submit", "hpc", str(hpc.program))
+        try:
+            before = hpc.placed()
+            said = hpc.run("drain", "hpc", "fish", "--host", cluster.nodes[0], code=1)
+            assert f"container 0 cannot be moved away from host {cluster.nodes[0]}: " in said, said
+            assert "configuration is not available" in said and "container 1, container 2 stay there" in said
+            after = hpc.placed()
+            assert [(one["engine_id"], one["epoch"], one["phase"]) for one in after.values()] == [
+                (one["engine_id"], one["epoch"], "RUNNING") for one in before.values()
+            ]
+            assert len(hpc.jobs()) == len(before)
+        finally:
+            hpc.run("kill", "hpc", "fish")
+
+
 def test_a_scheduler_is_started_again_and_adopts(hpc: Hpc) -> None:
     hpc.init()
     submit = hpc.start("submit", "hpc", str(hpc.program), "--foreground")

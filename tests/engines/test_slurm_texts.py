@@ -232,7 +232,11 @@ def test_other_names_are_not_ours(name: str) -> None:
     [
         ({"extra": ("--partition=x",)}, "slurm.partition"),
         ({"extra": ("--requeue",)}, "remove it"),
+        ({"extra": ("--requeu",)}, "--requeu, short for --requeue, .* remove it"),
+        ({"extra": ("--part=x",)}, "slurm.partition"),
+        ({"extra": ("--clu=other",)}, "short for --clusters"),
         ({"extra": ("-p x",)}, "--name"),
+        ({"extra": ("--",)}, "--name"),
         ({"time_limit_s": 60}, "leave_s"),
         ({"prologue": ("a\nb",)}, "line break"),
     ],
@@ -240,6 +244,10 @@ def test_other_names_are_not_ours(name: str) -> None:
 def test_options_that_contradict_ours_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         SlurmOptions(**options)  # type: ignore[arg-type]
+
+
+def test_other_options_pass() -> None:
+    SlurmOptions(extra=("--constraint=ssd", "--exclusive", "--mem-bind=local", "--time-min=10", "--nice", "--no-kill"))
 
 
 # ---- commands that fail ---------------------------------------------------------------------

@@ -10,9 +10,12 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
+from heronpy.common.errors import ConfigError
 from heronpy.executor import metrics_page
 from heronpy.executor.metrics_page import ASK_S, CONNECTIONS_MAX, MetricsPage
+from heronpy.net.addresses import page_host
 from tests.support.waiting import eventually
+from tests.support.zookeeper import free_ports
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 #: More than the kernel takes for one connection that is not read.
@@ -134,3 +137,32 @@ def test_a_page_is_not_built_for_each_that_asks() -> None:
         await page.close()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_pages_take_a_port_of_the_range_and_say_when_all_are_taken() -> None:
+    """Of security.port_range, which a firewall lets through."""
+
+    async def story() -> None:
+        first, second = free_ports(2)
+        pages = {"/metrics": lambda: ("text/plain", "up 1\n")}
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", first))
+            taken.listen()
+            one = MetricsPage("127.0.0.1", 0, pages, range(first, first + 1))
+            with pytest.raises(ConfigError, match=f"all ports {first}-{first} of 127.0.0.1 are taken.*port_range"):
+                await one.start()
+            # A port that was set and is taken costs the page its port only, inside the range as well.
+            other = MetricsPage("127.0.0.1", first, pages, range(second, second + 1))
+            await other.start()
+            assert other.port == second and b"up 1" in await fetch(second)
+            await other.close()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "address", "at"),
+    [("host", "10.1.0.7", "10.1.0.7"), ("host", "", "127.0.0.1"), ("0.0.0.0", "10.1.0.7", "0.0.0.0")],
+)
+def test_the_address_of_a_page(wanted: str, address: str, at: str) -> None:
+    assert page_host(wanted, address, "127.0.0.1") == at

@@ -318,6 +318,57 @@ def test_drain_moves_the_containers_of_a_host_elsewhere(play: Callable[..., None
     play(story)
 
 
+def test_a_drain_that_finds_no_other_host_fails_and_all_go_on_where_they_are(play: Callable[..., None]) -> None:
+    """One that the engine refuses, and one that waits in its queue for longer than the user does."""
+
+    async def story(world: World) -> None:
+        world.engine.hosts = ["n1"]
+        async with world.scheduler() as scheduler:
+            before = await scheduler.all_run()
+            with pytest.raises(RpcError) as late:
+                await scheduler.ask(control_pb2.DrainHost(host="n1", wait_s=1.0), 30.0)
+            assert "container 0 cannot be moved away from host n1 within 1 s: its successor is QUEUED" in str(
+                late.value
+            )
+            assert "it and container 1, container 2 stay there" in str(late.value)
+            world.engine.refuses = "sbatch refuses: no such configuration"
+            with pytest.raises(
+                RpcError, match=r"container 0 cannot be moved .*: sbatch refuses: no such configuration;"
+            ):
+                await scheduler.ask(control_pb2.DrainHost(host="n1", wait_s=60.0), 30.0)
+            world.engine.refuses = ""
+            after = await scheduler.all_run()
+            key = [(one.name, one.engine_id, one.epoch, one.host) for one in before.values()]
+            assert [(one.name, one.engine_id, one.epoch, one.host) for one in after.values()] == key
+            await eventually(lambda: len(world.engine.alive()) == 3, what="what waited is gone")
+            assert [world.of(number).epochs for number in range(3)] == [[1], [1], [1]]
+
+    play(story)
+
+
+def test_a_drain_waits_for_the_queue_as_long_as_the_user_does(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far longer than a restart is given; those that wait act meanwhile."""
+    monkeypatch.setattr(keeper, "RESTART_MAX_S", -1e6)
+
+    async def story(world: World) -> None:
+        world.engine.hosts = ["n1"]
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            world.engine.hosts, world.engine.full = ["n1", "n2"], True
+            drain = asyncio.create_task(scheduler.ask(control_pb2.DrainHost(host="n1", wait_s=30.0), 40.0))
+            await scheduler.when(lambda found: found["executor-0"].phase == "QUEUED", "a successor in the queue")
+            granted = world.of(0).granted
+            await eventually(lambda: world.of(0).granted > granted + 2, what="the container acting on")
+            assert not drain.done() and world.of(0).epochs == [1]
+            world.engine.make_room()
+            assert "moved container 0, container 1, container 2" in (await drain).text
+            assert {one.host for one in (await scheduler.all_run()).values()} == {"n2"}
+
+    play(story)
+
+
 def test_an_engine_that_tells_no_container_to_end_and_avoids_no_host(play: Callable[..., None]) -> None:
     """Then the door tells it, at once, and a drain is refused."""
 

@@ -34,6 +34,8 @@ from heronpy.scheduler.placement_events import (
     KillAsked,
     Leaving,
     Listed,
+    MoveAsked,
+    MoveEnded,
     Persist,
     Phase,
     PlanChanged,
@@ -263,6 +265,49 @@ def test_leaving_hands_over_through_a_standby_and_is_not_counted() -> None:
         story.do(Heard(*key, number + 1))
         story.end(1, number, reason=ExitReason.PREEMPTED)
     assert story.phase() is Phase.RUNNING
+
+
+def test_a_move_hands_over_through_a_standby_elsewhere() -> None:
+    story = Story().run()
+    [submit] = of(story.do(MoveAsked(1, "a")), Submit)
+    assert (submit.request.submission, submit.request.avoid, submit.request.barred) == (2, ("a",), ("a",))
+    assert of(story.do(Heard(1, 1, 1)), Grant), "it runs on until its successor stands by"
+    assert [one.submission for one in of(story.start(1, 2, "b"), Cancel)] == [1]
+    assert of(story.do(Heard(1, 1, 0, stopped=1)), Activate) == [Activate(1, 2, 2)]
+    story.do(Heard(1, 2, 2))
+    story.end(1, 1)
+    [view] = story.machine.views()
+    assert (view.phase, view.host, view.restarts, view.unmoved) == (Phase.RUNNING, "b", 0, "")
+    story.end(1, 2)
+    [submit] = of(story.wait(2), Submit)
+    assert submit.request.barred == (), "a move bars its host once"
+
+
+@pytest.mark.parametrize("how", ["refused", "hopeless", "given up"])
+def test_a_move_without_another_host_ends_nothing(how: str) -> None:
+    story = Story().run()
+    story.do(MoveAsked(1, "a"))
+    if how == "refused":
+        effects = story.do(Refused(1, 2, "no such configuration", fatal=True))
+        del story.jobs[1, 2]
+    elif how == "hopeless":
+        story.jobs[1, 2] = replace(story.jobs[1, 2], hopeless=True, words="no such configuration")
+        effects = story.wait(35, Heard(1, 1, 1))
+    else:
+        effects = story.do(MoveEnded(1))
+    assert not of(effects, GiveUp) and {one.submission for one in of(effects, Cancel)} <= {2}
+    [view] = story.machine.views()
+    assert (view.phase, view.submission, view.host) == (Phase.RUNNING, 1, "a")
+    assert view.unmoved == ("it took too long" if how == "given up" else "no such configuration")
+    assert not of(story.wait(60, Heard(1, 1, 1)), Submit)
+
+
+def test_one_that_dies_while_it_is_moved_may_be_replaced_anywhere_once_the_move_is_given_up() -> None:
+    story = Story().run()
+    story.do(MoveAsked(1, "a"))
+    assert not of(story.end(1, 1), Submit), "its successor waits"
+    effects = story.do(MoveEnded(1)) + story.wait(1)
+    assert [one.request.barred for one in of(effects, Submit)] == [()]
 
 
 def test_preemptions_are_never_counted_and_crashes_are() -> None:
@@ -547,6 +592,8 @@ events = st.one_of(
     st.builds(Leaving, containers, numbers),
     st.builds(Refused, containers, numbers, st.just("no"), st.booleans()),
     st.builds(HostAvoided, st.sampled_from(("a", "b"))),
+    st.builds(MoveAsked, containers, st.sampled_from(("a", "b"))),
+    st.builds(MoveEnded, containers),
     st.builds(RestartAsked, st.lists(containers, max_size=2).map(tuple), force=st.booleans()),
     st.builds(EngineAway, st.just("no")),
     st.builds(KillAsked, st.just(3.0)),

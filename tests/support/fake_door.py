@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import zmq
 from google.protobuf.message import Message
@@ -150,6 +150,7 @@ def start_bootstrap(
     ticket: Ticket | None = None,
     start_s: float = 30.0,
     through: Sequence[str] = (),
+    stdout: IO[bytes] | None = None,
     **environ: str,
 ) -> subprocess.Popen[bytes]:
     """The first process of a container, with its own folder for temporary files.
@@ -168,6 +169,7 @@ def start_bootstrap(
     process = subprocess.Popen(
         [*through, sys.executable, "-Pm", module, "--start-s", str(start_s)],
         stdin=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         env=environment,
     )

@@ -83,6 +83,15 @@ class MemoryEngine:
                 self.started(engine_id, one, host)
         return ids
 
+    def make_room(self) -> None:
+        """What waits starts."""
+        self.full = False
+        for engine_id, one in list(self.objects.items()):
+            free = [host for host in self.hosts if host not in one.avoid]
+            if one.phase is EnginePhase.QUEUED and free:
+                self.objects[engine_id] = replace(one, phase=EnginePhase.RUNNING, host=free[0])
+                self.started(engine_id, self.requests[engine_id], free[0])
+
     def list(self) -> Sequence[Seen]:
         self._called("list")
         return list(self.objects.values())

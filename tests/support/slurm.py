@@ -74,14 +74,14 @@ def missing() -> str:
 class SlurmCluster:
     """A controller and its nodes; `env` is what commands need to reach them."""
 
-    def __init__(self, nodes: int = 3, purge_s: int = 300, memory_mb: int = 1000) -> None:
+    def __init__(self, nodes: int = 3, purge_s: int = 300, memory_mb: int = 1000, cpus: int = 2) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="heron-slurm-"))
         # Control groups have the names of nodes, and other tests may run beside these.
         self.nodes = [f"h{os.getpid()}n{number}" for number in range(1, nodes + 1)]
         ports = free_ports(nodes + 1)
         host = socket.gethostname().partition(".")[0]
         lines = [
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory={memory_mb} State=UNKNOWN"
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory_mb} State=UNKNOWN"
             for name, port in zip(self.nodes, ports[1:], strict=True)
         ]
         for name in ("state", "munge"):
@@ -211,9 +211,9 @@ def _removed(folder: str) -> bool:
 
 
 @contextmanager
-def slurm_cluster(nodes: int = 3, purge_s: int = 300, memory_mb: int = 1000) -> Iterator[SlurmCluster]:
+def slurm_cluster(nodes: int = 3, purge_s: int = 300, memory_mb: int = 1000, cpus: int = 2) -> Iterator[SlurmCluster]:
     """A cluster for the length of a block."""
-    cluster = SlurmCluster(nodes, purge_s, memory_mb)
+    cluster = SlurmCluster(nodes, purge_s, memory_mb, cpus)
     try:
         yield cluster
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heronpy.cli import exits
 from heronpy.cli.output import say
+from heronpy.clusters.restarting import ANSWER_S
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.nearest import suggestion
@@ -35,4 +36,6 @@ def drain(target: Target, topology: str, host: str, timeout_s: float, common: Co
         if host not in known:
             hint = suggestion(host, known, f"; its containers are on {', '.join(sorted(known)) or 'no host yet'}")
             raise exits.Failure(f"topology '{topology}' has no container on host '{host}'{hint}", exits.USAGE)
-        say(f"Successfully drained: {scheduler.call(control_pb2.DrainHost(host=host), timeout_s).text}")
+        # The scheduler keeps the time: its answer says why it was not enough.
+        answer = scheduler.call(control_pb2.DrainHost(host=host, wait_s=timeout_s), timeout_s + ANSWER_S)
+        say(f"Successfully drained: {answer.text}")

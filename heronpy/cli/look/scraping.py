@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +27,7 @@ from heronpy.common.setting_types import ExecutorSettings
 from heronpy.common.settings import settings_for
 from heronpy.metrics.alerts import rules
 from heronpy.metrics.dashboard import dashboard
+from heronpy.net.addresses import is_loopback
 from heronpy.proto import control_pb2, plan_pb2
 
 ASK_S = 2.0
@@ -85,23 +88,42 @@ def _of_clusters(targets: tuple[Target, ...], common: Common) -> Iterator[dict[s
         for record, pages in zip(records, answers, strict=True):
             if isinstance(pages, str):
                 warning(f"topology '{record.topology}' is left out: {pages}")
-            elif pages:
+                continue
+            if pages.hidden:
+                warning(
+                    f"topology '{record.topology}': the metrics pages of {', '.join(pages.hidden)} listen on loopback,"
+                    " so nobody on another host reaches them; submit it with heron.executor.metrics_host=host"
+                )
+            if pages.targets:
                 labels = {"cluster": record.cluster, "role": record.role, "environ": record.environ}
-                yield {"targets": pages, "labels": labels}
+                yield {"targets": pages.targets, "labels": labels}
 
 
-def _pages(session: Session, record: plan_pb2.ExecutionState) -> list[str] | str:
-    """Addresses of the metrics pages of a topology's executors, or why they are unknown."""
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    targets: list[str]
+    #: Containers whose pages are on loopback of another host.
+    hidden: list[str]
+
+
+def _pages(session: Session, record: plan_pb2.ExecutionState) -> _Pages | str:
+    """The metrics pages of a topology's executors, or why they are unknown."""
     try:
         listens = settings_for(session.settings_of(record), ExecutorSettings).metrics_host
+        elsewhere = bool(session.engine_of(record.topology))
         status = session.ask(record.topology, control_pb2.GetStatus(), ASK_S)
     except HeronError as error:
         return str(error)
-    return [
-        _address(listens if listens not in _EVERYWHERE else executor.host, executor.metrics_port)
-        for executor in sorted(status.executors, key=lambda one: one.container)
-        if executor.metrics_port
-    ]
+    found = _Pages([], [])
+    for executor in sorted(status.executors, key=lambda one: one.container):
+        # One of an earlier release does not say where it listens.
+        host = executor.metrics_host or listens
+        if elsewhere and is_loopback(host) and executor.host != socket.gethostname():
+            found.hidden.append(f"container {executor.container} on {executor.host}")
+        elif executor.metrics_port:
+            host = executor.host if host in _EVERYWHERE else host
+            found.targets.append(_address(host, executor.metrics_port))
+    return found
 
 
 def _address(host: str, port: int) -> str:

@@ -48,6 +48,8 @@ class PodOptions:
     template: Mapping[str, Any] = field(default_factory=dict)
     #: Where the template was read, for errors.
     template_file: str = ""
+    #: Of container 0's metrics page, for Prometheus; container c has this port plus c. 0: pages are not for others.
+    metrics_port: int = 0
 
     def __post_init__(self) -> None:
         if not self.image:
@@ -137,6 +139,9 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
     if affinity:
         spec["affinity"] = affinity
     annotations = {TOPOLOGY_ID: request.topology_id}
+    if options.metrics_port:
+        page = {"scrape": "true", "port": str(options.metrics_port + request.container), "path": "/metrics"}
+        annotations |= {f"prometheus.io/{name}": value for name, value in page.items()}
     if request.avoid:
         annotations[AVOIDS] = ",".join(request.avoid)
     return {
@@ -178,18 +183,24 @@ def _resources(request: Request) -> dict[str, Any]:
     return {"requests": {"cpu": f"{max(1, math.ceil(request.cpu * 1000))}m", **hard}, "limits": hard}
 
 
+def _others_than(hosts: Sequence[str]) -> dict[str, Any]:
+    """By the nodes' names, because a label may say something else."""
+    return {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [host]} for host in hosts]}
+
+
 def _affinity(request: Request, must_avoid: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if request.avoid:
-        # By the node's name, because a label may say something else.
-        term = {
-            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [host]} for host in request.avoid]
-        }
-        if must_avoid:
-            found["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        else:
-            soft = {"weight": 100, "preference": term}
-            found["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [soft]}
+        hard = request.avoid if must_avoid else request.barred
+        soft = [host for host in request.avoid if host not in hard]
+        affinity: dict[str, Any] = {}
+        found["nodeAffinity"] = affinity
+        if hard:
+            term = {"nodeSelectorTerms": [_others_than(hard)]}
+            affinity["requiredDuringSchedulingIgnoredDuringExecution"] = term
+        if soft:
+            wish = {"weight": 100, "preference": _others_than(soft)}
+            affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [wish]
     if request.apart_from:
         others = {"key": LABEL_CONTAINER, "operator": "In", "values": [str(one) for one in request.apart_from]}
         apart = {

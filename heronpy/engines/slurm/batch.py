@@ -24,7 +24,8 @@ OWNED = {
     "account": "account", "qos": "qos", "partition": "partition", "time": "time_limit_s", "signal": "leave_s",
     "output": "output_dir", "error": "output_dir", "array": "", "job-name": "", "nodes": "", "ntasks": "",
     "ntasks-per-node": "", "cpus-per-task": "", "mem": "", "mem-per-cpu": "", "tmp": "", "exclude": "", "nodelist": "",
-    "requeue": "", "no-requeue": "", "export": "", "export-file": "", "get-user-env": "", "comment": "", "wrap": "",
+    "nodefile": "", "requeue": "", "no-requeue": "", "mem-per-gpu": "", "clusters": "", "export": "", "export-file": "",
+    "get-user-env": "", "comment": "", "wrap": "",
     "wait": "", "parsable": "", "test-only": "", "chdir": "", "open-mode": "", "input": "",
 }  # fmt: skip
 
@@ -51,12 +52,15 @@ class SlurmOptions:
     def __post_init__(self) -> None:
         for option in self.extra:
             name, dashes = option.lstrip("-").partition("=")[0], option.startswith("--")
-            if not dashes:
+            if not dashes or not name:
                 raise ConfigError(f"slurm option {option!r} is not of the form --name or --name=value")
-            if name in OWNED:
-                setting = OWNED[name]
+            # Slurm takes any beginning of an option's name that no other one has.
+            meant = name if name in OWNED else next((full for full in OWNED if full.startswith(name)), "")
+            if meant:
+                setting = OWNED[meant]
                 fix = f"use the setting slurm.{setting}" if setting else "remove it: heronpy sets it itself"
-                raise ConfigError(f"slurm option --{name} is not allowed in extra options; {fix}")
+                short = f", short for --{meant}," if meant != name else ""
+                raise ConfigError(f"slurm option --{name}{short} is not allowed in extra options; {fix}")
         if self.time_limit_s and self.time_limit_s <= self.leave_s:
             raise ConfigError(
                 f"slurm.time_limit_s is {self.time_limit_s} but must be more than leave_s ({self.leave_s}),"
@@ -90,7 +94,16 @@ def batches(requests: Sequence[Request]) -> list[list[Request]]:
     """Requests that differ only in their container, together: one job array each."""
     found: dict[tuple[object, ...], list[Request]] = {}
     for one in requests:
-        alike = (one.topology_id, one.submission, one.cpu, one.ram_bytes, one.disk_bytes, one.avoid, one.ticket)
+        alike = (
+            one.topology_id,
+            one.submission,
+            one.cpu,
+            one.ram_bytes,
+            one.disk_bytes,
+            one.avoid,
+            one.barred,
+            one.ticket,
+        )
         found.setdefault(alike, []).append(one)
     return list(found.values())
 

@@ -85,20 +85,31 @@ class SlurmEngine:
         if any(one.disk_bytes for one in requests) and not self._counts_disk():
             requests = [replace(one, disk_bytes=0) for one in requests]
         for batch in batches(requests):
-            script = batch_script(batch[0], self._options, self._command)
-            try:
-                text = self._commands.run(sbatch_arguments(batch, self._options, batch[0].avoid), script)
-            except EngineFatalError:
-                if not batch[0].avoid:
-                    raise
-                # No other node is big enough, or Slurm does not know one of them any more: better there than nowhere.
-                text = self._commands.run(sbatch_arguments(batch, self._options, ()), script)
+            text = self._submit(batch)
             try:
                 job = parse_submitted(text)
             except ValueError as error:
                 raise EngineAwayError(str(error)) from None
             ids |= {(one.container, one.submission): f"{job}_{one.container}" for one in batch}
         return ids
+
+    def _submit(self, batch: Sequence[Request]) -> str:
+        """What sbatch prints for requests that are alike."""
+        first = batch[0]
+        script = batch_script(first, self._options, self._command)
+        try:
+            return self._commands.run(sbatch_arguments(batch, self._options, first.avoid), script)
+        except EngineFatalError:
+            # No other node is big enough, or Slurm does not know one of them any more: better there than nowhere.
+            # A node that it does not know needs no exclusion.
+            barred = [host for host in first.barred if host in self._node_names()]
+            if list(first.avoid) == barred:
+                raise
+            return self._commands.run(sbatch_arguments(batch, self._options, barred), script)
+
+    def _node_names(self) -> set[str]:
+        text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", "--format=%N"])
+        return set(text.split())
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
         """See `Engine.cancel`; the grace is KillWait of the cluster."""

@@ -1,0 +1,149 @@
+"""The logs of a container once more, on the standard output of its first process: `kubectl logs`, Slurm's job output.
+
+Each line begins with the name of its process. Invariants: whoever writes a log never waits for whoever reads that
+output: what waits is bounded, and what is left out is counted, and said in the output itself; an output that is a file
+ends at the size that all log files of a process may have; lines of two processes never mix.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+from collections import deque
+
+from heronpy.common.logs import LogFormatter
+
+log = logging.getLogger("heronpy.executor")
+
+MARK = b" | "
+#: Of lines that wait to be written.
+WAITING_MAX_BYTES = 1 << 20
+#: A write of no more than this is one piece to a pipe; a longer line is cut.
+PIECE_MAX_BYTES = 4096
+CLOSE_S = 1.0
+#: Where the executor finds the output of the first process.
+ECHO_FD = 4
+
+
+class Echo:
+    """Writes in a thread; takes over `fd`. `file_max_bytes`: of an output that is a file, which nobody rotates."""
+
+    def __init__(self, fd: int, name: str, file_max_bytes: int) -> None:
+        self._fd = fd
+        self._name = name
+        self._max_bytes = file_max_bytes if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        #: Lines that were left out, and those of them that the output does not tell of yet.
+        self.left_out = 0
+        self._untold = 0
+        self._full = self._over = False
+        self._wake = threading.Condition()
+        self._thread = threading.Thread(target=self._write_all, name="echo", daemon=True)
+        self._thread.start()
+
+    def put(self, name: str, lines: bytes) -> None:
+        """Whole lines of a process's log; never waits."""
+        pieces = [piece for line in lines.splitlines() for piece in _pieces(name.encode() + MARK, line)]
+        with self._wake:
+            for piece in pieces:
+                if self._full or self._over or self._waiting_bytes + len(piece) > WAITING_MAX_BYTES:
+                    self.left_out += 1
+                    self._untold += 1
+                    continue
+                self._waiting.append(piece)
+                self._waiting_bytes += len(piece)
+            self._wake.notify()
+
+    def handler(self, process: str) -> logging.Handler:
+        """For what this process itself logs."""
+        found = _Handler(self, process)
+        found.setFormatter(LogFormatter(process))
+        return found
+
+    def _write_all(self) -> None:
+        while True:
+            with self._wake:
+                while not self._waiting and not self._over:
+                    self._wake.wait()
+                if not self._waiting:
+                    return
+                text = b""
+                while self._waiting and len(text) + len(self._waiting[0]) <= PIECE_MAX_BYTES:
+                    text += self._waiting.popleft()
+                self._waiting_bytes -= len(text)
+                untold, self._untold = (self._untold, 0) if not self._waiting and not self._full else (0, self._untold)
+            if not self._write(text):
+                return
+            if untold and not self._say(f"{untold} lines were left out here: this output is read too slowly"):
+                return
+
+    def _say(self, text: str) -> bool:
+        return self._write(f"{self._name} | echo: {text}\n".encode())
+
+    def _write(self, text: bytes) -> bool:
+        """Whether there may be more."""
+        full = self._max_bytes is not None and os.fstat(self._fd).st_size + len(text) > self._max_bytes
+        if full and os.fstat(self._fd).st_size <= (self._max_bytes or 0):
+            said = "this file has its full size, so no more lines come here; the log files go on"
+            text = f"{self._name} | echo: {said}\n".encode()
+        elif full:
+            text = b""  # somebody has said it
+        try:
+            view = memoryview(text)
+            while view:
+                view = view[os.write(self._fd, view) :]
+            if not full:
+                return True
+        except OSError as error:  # nobody reads it, or the disk is full
+            log.warning("the standard output of the first process takes no more logs: %s", error.strerror)
+        with self._wake:
+            self._full = True
+            self.left_out += len(self._waiting)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+        return False
+
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """Write what waits, for so long; no further lines. Idempotent."""
+        with self._wake:
+            self._over = True
+            self._wake.notify()
+        self._thread.join(within_s)
+        if self._thread.is_alive():
+            with self._wake:
+                self.left_out += len(self._waiting)
+                self._waiting.clear()
+        elif self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class _Handler(logging.Handler):
+    def __init__(self, echo: Echo, process: str) -> None:
+        super().__init__()
+        self._echo, self._process = echo, process
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._echo.put(self._process, self.format(record).encode("utf-8", "backslashreplace"))
+        except Exception:  # a log never harms its caller
+            self.handleError(record)
+
+
+def _pieces(mark: bytes, line: bytes) -> list[bytes]:
+    """A line in pieces of one write each; each begins with the mark."""
+    most = PIECE_MAX_BYTES - len(mark) - 1
+    return [mark + line[at : at + most] + b"\n" for at in range(0, max(len(line), 1), most)]
+
+
+def open_echo(fd: int, name: str, file_max_bytes: int, files_max: int) -> Echo | None:
+    """The echo of a process that has been given an output; None without one."""
+    if fd < 0:
+        return None
+    os.set_inheritable(fd, False)
+    found = Echo(fd, name, file_max_bytes * files_max)
+    logging.getLogger().addHandler(found.handler(name))
+    return found
