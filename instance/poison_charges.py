@@ -7,6 +7,14 @@ content that was found guilty costs only a `term` of tuples before one is tried 
 each time that one fails again, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple
 that was charged wrongly costs one dead letter.
 
+Why an end is charged to a content, and not to (source task, number, attempt), although all three are known when the
+tuple is marked: nothing of them comes back. At least once, all that had reached a process that was killed fails; what
+spouts send again has new roots, above every root that had come, and so has what had not come yet, unless it was
+overtaken. So a number never shows that a tuple is the charged one, and hardly ever that it is not. Effectively
+once, numbers begin again with the attempt; the same spout tuples come, but in the order in which their sources happen
+to run, and a shuffle grouping may send them to other tasks. What is charged is therefore what the evidence is about:
+some ends in a row with this content in hand, and not one tuple of it that passed in between.
+
 An exception tells more than an end: which tuple it was. So it is charged for one tuple at a time, and the next one of
 that content has all its tries. At least once a tuple that is sent again has a higher root than any that had come
 when it failed, so one with a lower root is another tuple, and giving one up spends the charge. Effectively once the
