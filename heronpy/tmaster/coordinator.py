@@ -147,6 +147,8 @@ class Coordinator:
         self._requests: list[_Request] = []
         #: When the next periodic checkpoint is due, and the earliest time for any checkpoint.
         self._due = self._not_before = float("-inf")
+        #: One is due and cannot begin, until an event that leads to another call of `advance`.
+        self._stalled = False
         #: Whether checkpoints are taken without a request.
         self.periodic = True
         self.effects: list[Decision] = []
@@ -167,7 +169,7 @@ class Coordinator:
         """The latest time for the next call of `advance`, if nothing else happens."""
         if self.pending is not None:
             return self.expiry if self.pending.writing else min(self.expiry, self.pending.deadline)
-        return min(self.expiry, self._next_start())
+        return self.expiry if self._stalled else min(self.expiry, self._next_start())
 
     @property
     def expiry(self) -> float:
@@ -191,6 +193,7 @@ class Coordinator:
     def advance(self, now: float, roster: Roster) -> None:
         """Abort a checkpoint that takes too long, begin one that is due."""
         self._expire(now)
+        self._stalled = False
         pending = self.pending
         if pending is not None:
             if not pending.writing and now >= pending.deadline:
@@ -199,6 +202,7 @@ class Coordinator:
         if now < self._next_start():
             return
         members = roster()
+        self._stalled = members is None
         if members is not None:
             self._begin(members, now)
 

@@ -14,6 +14,7 @@ from typing import Any
 import heronpy.ckpt.snapshot
 import heronpy.net.rpc
 import heronpy.tmaster.archive
+import instance.async_spout
 import instance.checkpoints
 import instance.control
 import instance.lifecycle
@@ -58,6 +59,7 @@ from tests.sim.loop import VirtualLoop
 from tests.sim.modules import Executor, SimEvent, join_thread
 from tests.sim.network import Network
 from tests.sim.state import StateModel
+from tests.sim.task_loop import Asyncio, TaskSelector
 from tests.sim.workload import Program, Shape
 from tests.support.launch import launch_spec
 
@@ -114,6 +116,8 @@ def replacements() -> list[tuple[Any, str, Any]]:
             "join",
             lambda control, timeout=None: join_thread(control.sim_thread, timeout),
         ),
+        (instance.async_spout, "asyncio", Asyncio()),
+        (instance.async_spout, "WatchedSelector", TaskSelector),
         (instance.task, "Attempt", lambda component: Attempt(component, leave)),
         (instance.checkpoints, "Job", lambda *args, **options: Job(*args, ready=SimEvent(), **options)),  # type: ignore[arg-type]
         (instance.lifecycle, "setup", lambda *args: None),

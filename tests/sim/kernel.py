@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import random
 import traceback
+from asyncio import _get_running_loop, _set_running_loop
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -332,7 +333,7 @@ class Thread:
         self._waits = True
         if timeout_s is not None:
             self.process.later(max(timeout_s, 0.0) + self.process.step_s(), self._expire, self._token)
-        self.process.world.hub.switch()
+        self._give_way()
 
     def sleep(self, seconds: float) -> None:
         """Let time pass; nothing wakes it earlier."""
@@ -340,8 +341,17 @@ class Thread:
         self._token += 1
         self._waits = self._deaf = True
         self.process.later(seconds, self._expire, self._token)
-        self.process.world.hub.switch()
+        self._give_way()
         self._deaf = False
+
+    def _give_way(self) -> None:
+        """Let others run. The loop of asyncio that runs is one per thread, and they share a real one."""
+        loop = _get_running_loop()
+        _set_running_loop(None)
+        try:
+            self.process.world.hub.switch()
+        finally:
+            _set_running_loop(loop)
 
     def _check(self) -> None:
         if self.process.world.closed:

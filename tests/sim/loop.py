@@ -13,6 +13,9 @@ from typing import Any
 
 from tests.sim.kernel import Dead, Process, Thread
 
+#: Timers in a second that were due when they were set, beyond which a process goes round in circles.
+LATE_MAX = 2000
+
 
 class VirtualLoop(asyncio.AbstractEventLoop):
     """The loop of one simulated process."""
@@ -24,6 +27,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._turning = False
         self._readers: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
         self._tasks: list[asyncio.Task[Any]] = []
+        #: Timers that were due when they were set, in the second that is named first.
+        self._late = [0, 0]
 
     # ---- time and callbacks -------------------------------------------------------------------
 
@@ -55,9 +60,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if when <= self.time():
+            self._look(callback)
         late = max(when, self.time()) + self.process.step_s()
         self.process.world.at(late, self.process, self._run, handle)
         return handle
+
+    def _look(self, callback: Any) -> None:
+        """A timer is set that is due already: now and then is well, again and again is a process that spins."""
+        second = int(self.time())
+        self._late = [second, self._late[1] + 1 if self._late[0] == second else 1]
+        if self._late[1] > LATE_MAX and self.process.alive:
+            self.process.world.wrong(f"{self.process.name} spins: its timer for {callback} is due when it is set")
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers are passed over when their time comes."""

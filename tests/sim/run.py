@@ -13,7 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.sim.kernel import START_S, World
 from tests.sim.modules import installed
 from tests.sim.swarm import Faults, draw_settings, draw_shape
 from tests.sim.verbs import Verbs
+from tests.sim.ways import draw_batching, draw_users
 from tests.sim.workload import Program, Shape
 
 
@@ -132,8 +133,13 @@ def _folder() -> Iterator[Path]:
 
 
 def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, events_max: int = 3_000_000,
-             adapt: Callable[[Cluster], None] | None = None, asked: bool = True) -> Result:  # fmt: skip
-    """One run, inside `simulator()`; without `asked` nobody asks the topology master for anything."""
+             adapt: Callable[[Cluster], None] | None = None, asked: bool = True, ways: bool = True,
+             users: tuple[Any, ...] = ()) -> Result:  # fmt: skip
+    """One run, inside `simulator()`; without `asked` nobody asks the topology master for anything.
+
+    Without `ways` user code and batching are the plain ones, as they were in the days of some seeds; `users` are its
+    classes, if they are not to be drawn.
+    """
     began = time.process_time()
     world = World(seed, events_max)
     World.active = world
@@ -141,10 +147,16 @@ def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, ev
         world.trace.story = []
     rng = world.chance("swarm")
     shape = draw_shape(rng, mode)
+    chance, batching = world.chance("ways"), dict[str, Any]()
+    if ways:
+        shape = replace(shape, users=draw_users(chance))
+        batching = draw_batching(chance)
+    if users:
+        shape = replace(shape, users=users)
     stats: Counter[str] = Counter()
     cluster = None
     try:
-        cluster = Cluster(world, shape, folder, draw_settings(rng, world.chance("standby")))
+        cluster = Cluster(world, shape, folder, {**draw_settings(rng, world.chance("standby")), **batching})
         auditor = Auditor(cluster)
         stats = auditor.stats
         faults = Faults(cluster, auditor, rng)

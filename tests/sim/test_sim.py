@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heronpy.api import global_metrics
 from tests.sim.cluster import Cluster
 from tests.sim.run import run_seed, simulator
+from tests.sim.ways import COUNTS, RELAYS, SINKS, SOURCES, AsyncSource
 from tests.sim.workload import AT_LEAST, AT_MOST, EFFECTIVELY
 
 ROOT = Path(__file__).parents[2]
@@ -38,14 +40,33 @@ def test_each_mode_keeps_its_promise(mode: str) -> None:
 def test_a_cancellation_that_comes_with_a_reply_is_not_lost() -> None:
     """A stream manager that was asked to end went on without its heartbeats: before 3.12 asyncio.wait_for does that."""
     with simulator() as folder:
-        result = run_seed(2063, folder, mode=AT_LEAST)
+        result = run_seed(2063, folder, mode=AT_LEAST, ways=False)
         assert result.ok, result.report()
 
 
 @pytest.mark.parametrize(("seed", "asked"), FOUND.items())
 def test_seeds_that_found_a_bug_pass(seed: int, asked: bool) -> None:
     with simulator() as folder:
-        result = run_seed(seed, folder, mode=EFFECTIVELY, asked=asked)
+        result = run_seed(seed, folder, mode=EFFECTIVELY, asked=asked, ways=False)
+        assert result.ok, result.report()
+
+
+USERS = [
+    (source, RELAYS[place % 3], COUNTS[(place + 1) % 3], SINKS[(place + 2) % 3]) for place, source in enumerate(SOURCES)
+]
+
+
+@pytest.mark.parametrize("mode", [EFFECTIVELY, AT_LEAST, AT_MOST])
+@pytest.mark.parametrize(
+    "users", [pytest.param(users, marks=pytest.mark.heavy if users[0] is not AsyncSource else ()) for users in USERS]
+)
+def test_each_way_of_the_api_keeps_the_promise_of_each_mode(mode: str, users: tuple[Any, ...]) -> None:
+    """Spouts that wait, that have a descriptor, that are coroutines; acks of lists, and batches; under faults.
+
+    Of the three of a coroutine's mode one found a topology master that kept a core busy until it was found itself.
+    """
+    with simulator() as folder:
+        result = run_seed(3, folder, mode=mode, users=users)
         assert result.ok, result.report()
 
 

@@ -61,6 +61,8 @@ class Shape:
     burst: int = 1
     pace_s: float = 0.0
     max_pending: int = 20
+    #: Classes of source, relay, count and sink; (): those of this module. See ways.py.
+    users: tuple[Any, ...] = ()
 
     def outside(self) -> Outside:
         """What user code finds outside of its process."""
@@ -106,12 +108,13 @@ class Shape:
             }
         )
         key = Grouping.fields("key")
-        source = made.add_spout("source", Source, par=self.sources)
+        source_class, relay_class, count_class, sink_class = self.users or (Source, Relay, Count, Sink)
+        source = made.add_spout("source", source_class, par=self.sources)
         relay_inputs = {source: Grouping.SHUFFLE if self.shuffled else key}
-        relay = made.add_bolt("relay", Relay, par=self.relays, inputs=relay_inputs)
+        relay = made.add_bolt("relay", relay_class, par=self.relays, inputs=relay_inputs)
         inputs = {relay: key, source: key} if self.diamond else {relay: key}
-        count = made.add_bolt("count", Count, par=self.counts, inputs=inputs)
-        made.add_bolt("sink", Sink, par=self.sinks, inputs={count: key})
+        count = made.add_bolt("count", count_class, par=self.counts, inputs=inputs)
+        made.add_bolt("sink", sink_class, par=self.sinks, inputs={count: key})
         topology = made.build()
         topology.id = "sim-00000000"
         return topology
@@ -221,7 +224,7 @@ def _index(context: Any) -> int:
     return tasks.index(context.get_task_id())
 
 
-class _Costly:
+class Costly:
     """User code takes time, and sometimes much of it."""
 
     def take_time(self) -> None:
@@ -231,7 +234,9 @@ class _Costly:
             spend(process.rng.uniform(0.2, 2.0) * cost * (50 if process.rng.random() < 0.01 else 1))
 
 
-class Source(_Costly, Spout, StatefulComponent):
+class Records(Costly, StatefulComponent):
+    """A source's place in its input, and what is on its way."""
+
     outputs = FIELDS
     state: Any = None
 
@@ -259,28 +264,44 @@ class Source(_Costly, Spout, StatefulComponent):
         self.outside.cut("source", self.index, int(checkpoint_id))
         self.state["next"] = self.position
 
-    def next_tuple(self) -> None:
-        self.take_time()
+    @property
+    def over(self) -> bool:
+        """Everything was emitted, and nothing can be emitted again."""
+        return self.position >= self.shape.records and not self.again and not self.pending
+
+    def next_due(self) -> int | None:
+        """The record to emit now, if there is one."""
         if self.again:
-            self._emit(self.again.pop(0))
-        elif self.position < self.shape.records:
-            if self.shape.due(self.position) > active_world().now:
-                return
+            return self.again[0]
+        if self.position < self.shape.records and self.shape.due(self.position) <= active_world().now:
+            return self.position
+        return None
+
+    def wait_s(self) -> float:
+        """How long until the next record is due; a moment when all are on their way."""
+        if self.position >= self.shape.records:
+            return 0.05
+        return min(0.05, max(0.0, self.shape.due(self.position) - active_world().now))
+
+    def row(self, seq: int) -> list[Any]:
+        """The values of a record."""
+        return [key_of(self.index, seq, self.shape.keys), self.index, seq, 1, b"x" * self.shape.pad]
+
+    def id_of(self, seq: int) -> int | None:
+        """What is told of a record that is acked or failed."""
+        return seq if self.shape.mode == AT_LEAST else None
+
+    def went(self, seq: int) -> None:
+        """A record was emitted; nothing came in between."""
+        if self.again and self.again[0] == seq:
+            self.again.pop(0)
+        elif seq == self.position:
             self.position += 1
             self.outside.next[self.index] = max(self.outside.next.get(self.index, 0), self.position)
-            self._emit(self.position - 1)
-        elif not self.pending:
-            self.end_of_input()
-
-    def _emit(self, seq: int) -> None:
-        key = key_of(self.index, seq, self.shape.keys)
         for via in self.shape.vias:
             self.outside.emitted[(self.index, seq, via)] += 1
-        tup_id = None
         if self.shape.mode == AT_LEAST:
             self.pending.add(seq)
-            tup_id = seq
-        self.emit([key, self.index, seq, 1, b"x" * self.shape.pad], tup_id=tup_id)
 
     def ack(self, tup_id: Any) -> None:
         self.pending.discard(tup_id)
@@ -299,40 +320,67 @@ class Source(_Costly, Spout, StatefulComponent):
             self.again.append(tup_id)
 
 
-class Relay(_Costly, Bolt):
+class Source(Records, Spout):
+    def next_tuple(self) -> None:
+        self.take_time()
+        seq = self.next_due()
+        if seq is not None:
+            self.went(seq)
+            self.emit(self.row(seq), tup_id=self.id_of(seq))
+        elif self.over:
+            self.end_of_input()
+
+
+class One:
+    """A bolt that takes tuples one by one; `one` says what becomes of their values."""
+
+    def process(self, tup: Any) -> None:
+        made = self.one(tup.values)  # type: ignore[attr-defined]
+        if made is not None:
+            self.emit(made, anchors=[tup])  # type: ignore[attr-defined]
+        self.ack(tup)  # type: ignore[attr-defined]
+
+
+class Relaying(Costly, Bolt):
     outputs = FIELDS
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.shape = _outside().shape
         self.last: dict[int, int] = {}
 
-    def process(self, tup: Any) -> None:
+    def one(self, values: Any) -> list[Any]:
         self.take_time()
-        key, source, seq, _, pad = tup.values
+        key, source, seq, _, pad = values
         if self.shape.mode == AT_MOST and seq <= self.last.get(source, -1):
             active_world().wrong(f"record {seq} of source {source} came after {self.last[source]}")
         self.last[source] = seq
-        self.emit([key, source, seq, 0, pad], anchors=[tup])
-        self.ack(tup)
+        return [key, source, seq, 0, pad]
 
 
-class Count(_Costly, Bolt):
+class Relay(One, Relaying):
+    """See above."""
+
+
+class Counting(Costly, Bolt):
     outputs = FIELDS
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.shape = _outside().shape
         self.totals = context.keyed_state("totals")
 
-    def process(self, tup: Any) -> None:
+    def one(self, values: Any) -> list[Any]:
         self.take_time()
-        key, source, seq, via, pad = tup.values
+        key, source, seq, via, pad = values
         count, marks = self.totals.get(key, (0, 0))
         self.totals[key] = (count + 1, marks + mark_of((source, seq, via)))
-        self.emit([key, source, seq, via, pad], anchors=[tup])
-        self.ack(tup)
+        return [key, source, seq, via, pad]
 
 
-class Sink(_Costly, Bolt, TwoPhaseStatefulComponent):
+class Count(One, Counting):
+    """See above."""
+
+
+class Sinking(Costly, Bolt, TwoPhaseStatefulComponent):
     state: Any = None
 
     def init_state(self, state: Any) -> None:
@@ -354,9 +402,9 @@ class Sink(_Costly, Bolt, TwoPhaseStatefulComponent):
     def pre_restore(self, checkpoint_id: str) -> None:
         self.restored = int(checkpoint_id)
 
-    def process(self, tup: Any) -> None:
+    def one(self, values: Any) -> None:
         self.take_time()
-        _, source, seq, via, _ = tup.values
+        _, source, seq, via, _ = values
         record = (source, seq, via)
         if self.transactional:
             self.fresh.append(record)
@@ -364,7 +412,6 @@ class Sink(_Costly, Bolt, TwoPhaseStatefulComponent):
             self.state["seen"] = (count + 1, marks + mark_of(record))
         else:
             self.outside.delivered[record] += 1
-        self.ack(tup)
 
     def pre_save(self, checkpoint_id: str) -> None:
         self.outside.cut("sink", self.task, int(checkpoint_id))
@@ -374,3 +421,7 @@ class Sink(_Costly, Bolt, TwoPhaseStatefulComponent):
 
     def post_save(self, checkpoint_id: str) -> None:
         self.outside.commit(self.task, self.attempt, int(checkpoint_id))
+
+
+class Sink(One, Sinking):
+    """See above."""

@@ -297,3 +297,17 @@ def test_retention_keeps_the_newest_and_every_savepoint(savepoints: int) -> None
         m.complete()
     kinds = [r.kind for r in m.stored.complete]
     assert kinds.count(checkpoint_pb2.SAVEPOINT) == savepoints and kinds.count(checkpoint_pb2.CHECKPOINT) == 2
+
+
+def test_one_that_is_due_and_cannot_begin_asks_for_no_call_until_something_happens() -> None:
+    """Its deadline stayed in the past: a new topology master that nobody had found yet kept a core busy."""
+    model = Model(interval_s=1.0)
+    coordinator, model.running, model.now = model.coordinator, False, 5.0
+    coordinator.advance(model.now, model.roster)
+    assert coordinator.deadline == float("inf")
+    coordinator.request(1, False, model.now)
+    coordinator.advance(model.now, model.roster)
+    assert coordinator.deadline == coordinator.expiry > model.now
+    model.running = True
+    coordinator.advance(model.now, model.roster)
+    assert coordinator.pending is not None and coordinator.pending.tokens == [1]
