@@ -70,3 +70,14 @@ def redacted(value: object, name: str = "") -> object:
     if isinstance(value, Sequence):
         return [redacted(item) for item in value]
     return value
+
+
+def redacted_texts(value: object) -> object:
+    """A value of JSON whose names are the runtime's own and hide nothing: only its texts are looked at."""
+    if isinstance(value, str):
+        return redacted_text(value)
+    if isinstance(value, Mapping):
+        return {str(key): redacted_texts(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [redacted_texts(item) for item in value]
+    return value

@@ -34,6 +34,8 @@ HUNG_S = 10.0
 #: Target utilisation.
 AIM = 0.7
 SPARK_WAITING = 3
+#: A batch that has waited for so long is late, if it is more than two batches take.
+SPARK_LATE_S = 30.0
 #: A component that does this share less per busy second than before an update.
 WORSE = 0.3
 #: Spouts that have this share of their pending limit wait for acks.
@@ -418,11 +420,16 @@ def _checkpoints(signals: Signals) -> Iterator[Finding]:
 
 
 def _spark(signals: Signals) -> Iterator[Finding]:
-    if signals.spark_waiting < SPARK_WAITING or signals.spark_batch_s is None:
+    batch_s, lag_s = signals.spark_batch_s, signals.spark_lag_s
+    if not signals.spark_waiting:
         return
-    comes_s = trends.spark_comes_s(signals)
-    if comes_s is not None or signals.spark_lag_s > 2 * signals.spark_batch_s:
-        figures = {"waiting": signals.spark_waiting, "batch_s": signals.spark_batch_s, "lag_s": signals.spark_lag_s}
+    comes_s = trends.spark_comes_s(signals) if signals.spark_waiting >= SPARK_WAITING and batch_s is not None else None
+    # Two batches of a sink wait at most, and the next one grows: their number alone does not tell.
+    late = lag_s > 2 * (batch_s or 0.0) and (signals.spark_waiting >= SPARK_WAITING or lag_s >= SPARK_LATE_S)
+    if comes_s is not None or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
+        figures = {"waiting": signals.spark_waiting, "lag_s": lag_s, "window_s": signals.window_s}
+        if batch_s is not None:
+            figures["batch_s"] = batch_s
         if comes_s is not None:
             figures["comes_s"] = comes_s
         if any(host.spark and _has_no_cpu_left(host) for host in signals.hosts):

@@ -173,11 +173,14 @@ def _free_cpu(f: Finding, where: str) -> str:
 
 def _spark(f: Finding, topology: str) -> str:
     n = f.figures
-    takes = f"a batch takes {format_duration(n['batch_s'])}"
-    if "comes_s" in n:
+    if "batch_s" not in n:
+        takes = f"none was done in the last {format_duration(round(n['window_s']))}"
+    elif "comes_s" in n:
         takes = f"batches come every {format_duration(n['comes_s'])} and take {format_duration(n['batch_s'])} each"
-    waits = f"{n['waiting']:.0f} batches wait, the oldest for {format_duration(round(n['lag_s']))}"
-    return f"Spark is behind: {waits}; {takes}"
+    else:
+        takes = f"a batch takes {format_duration(n['batch_s'])}"
+    waits = "1 batch waits" if n["waiting"] == 1 else f"{n['waiting']:.0f} batches wait"
+    return f"Spark is behind: {waits}, the oldest for {format_duration(round(n['lag_s']))}; {takes}"
 
 
 def _over_provisioned(f: Finding, topology: str) -> str:

@@ -19,6 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*(/[A-Za-z0-9_][A-Za-z0-9_.@-]*)
 VENDOR = "vendor/"
 #: Lines that are nothing but a comment, in the two forms that our modules have.
 _COMMENT = re.compile(r"^ *(/\*\*(?:(?!\*/).)*\*/|//[^\n]*)$", re.MULTILINE | re.DOTALL)
+#: The type of an expression within a line.
+_CAST = re.compile(r"/\*\* @type \{[^}\n]*\} \*/ ")
 #: No text of a page depends on it: a browser takes all of it for one space.
 _INDENT = re.compile(r"^ +", re.MULTILINE)
 #: An import, and space in it that it does not need; no line break, so that errors name the lines of the file.
@@ -74,8 +76,8 @@ def _load(folder: Traversable, prefix: str, found: dict[str, Page]) -> None:
 
 
 def without_comments(text: str) -> str:
-    """A module whose lines of comments are empty, so that errors name the lines of the file."""
-    return _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
+    """A module whose lines of comments are empty, so that errors name the lines of the file, and without types."""
+    return _CAST.sub("", _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text))
 
 
 def _without_space(text: str) -> str:

@@ -212,6 +212,14 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), max_pending=1000, acking=True, pending=990),
         Verdict.UNDER_PROVISIONED, "count needs more tasks: about 2,000/s arrive; its 2 tasks handle 2,000/s",
     ),
+    "spark has done no batch": (
+        signals(*EVEN, spark_waiting=2, spark_lag_s=95.0), Verdict.SPARK,
+        "Spark is behind: 2 batches wait, the oldest for 1m35s; none was done in the last 1m00s",
+    ),
+    "spark takes long for batches that grow": (
+        signals(*EVEN, spark_waiting=1, spark_batch_s=15.0, spark_lag_s=34.0), Verdict.SPARK,
+        "Spark is behind: 1 batch waits, the oldest for 34s; a batch takes 15s",
+    ),
     "spark falls behind": (
         signals(*EVEN, spark_waiting=7, spark_batch_s=3.2, spark_lag_s=4.0,
                 history=history("", spark_waiting=[3.0, 4.0, 5.0, 6.0, 7.0], spark_done=[0.3] * 5)),
@@ -422,6 +430,12 @@ def test_an_update_is_undone_by_a_command() -> None:
 )
 def test_what_is_not_late(minutes: list[float | None]) -> None:
     assert first(signals(*EVEN, history=history(end_to_end_p99_s=minutes)))[0] is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize("waiting, batch_s, lag_s", [(2, 0.5, 20.0), (2, 20.0, 35.0), (0, None, 0.0), (4, None, 3.0)])
+def test_batches_that_are_only_under_way_are_healthy(waiting: int, batch_s: float | None, lag_s: float) -> None:
+    found = signals(*EVEN, spark_waiting=waiting, spark_batch_s=batch_s, spark_lag_s=lag_s)
+    assert first(found)[0] is Verdict.HEALTHY
 
 
 def test_what_explains_a_latency_is_said_instead() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -52,6 +53,59 @@ def test_from_the_list_to_a_log_by_keyboard(site: Site, tab: Tab) -> None:
     page.keyboard.press("g")
     page.keyboard.press("l")
     page.get_by_role("heading", name="Topologies").wait_for()
+
+
+#: The second key after g, and how its page is known: by the page's own words or heading.
+LEADS = {
+    "d": "doctor", "t": "tasks", "c": "checkpoints", "b": "batches", "e": "exceptions", "x": "letters", "r": "traces",
+    "o": "logs", "s": "config", "g": "",
+}  # fmt: skip
+
+
+def test_every_page_has_its_keys_and_the_help_names_them(site: Site, tab: Tab) -> None:
+    page = tab.page
+    page.goto(site.page())
+    page.locator("[data-node=count]").wait_for()
+    for key, name in LEADS.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        # The address has the page behind the name of the topology.
+        page.wait_for_function("end => location.hash.endsWith(end)", arg=f"/marked/{name}" if name else "/marked")
+        page.get_by_role("heading", name="marked").first.wait_for()
+    page.keyboard.press("?")
+    help_ = page.get_by_role("dialog", name="keys")
+    help_.wait_for()
+    told = "  ".join(help_.locator("kbd").all_text_contents()).split("  ")
+    assert {f"g {key}" for key in LEADS} <= set(told) and "g l" in told
+
+
+def test_marks_of_charts_name_who_it_was(site: Site, tab: Tab) -> None:
+    """In the chart's title while one points at it, and, without a mouse, in the list of events."""
+    now, subject = time.time(), "container_1_count_3"
+    said_text = f"the spouts were held because {subject} was too slow"
+    event = {
+        "number": 1, "at": now - 60, "first_at": now - 60, "times": 1, "kind": "backpressure", "subject": subject,
+        "reason": "", "text": said_text, "lasted_s": 40.0, "warning": False,
+        "detail": "",
+    }  # fmt: skip
+    said = {"events": [event], "last": 1, "forgotten": 0}
+    page = tab.page
+    page.route("**/events?*", lambda route: route.fulfill(json=said))
+    # The figures of the last minutes, whatever the topology has seen yet.
+    times = [now - 300 + 10 * number for number in range(31)]
+    series = [{"component": "count", "metric": "executed_per_s", "values": [1.0] * len(times)}]
+    line = {"times": times, "step_s": 10.0, "series": series, "kept_from": now - 300}
+    page.route("**/timeline?*", lambda route: route.fulfill(json=line))
+    page.goto(site.page())
+    page.locator(".chart canvas").first.wait_for()
+    page.get_by_label("events, the newest first").get_by_text(said_text).wait_for()
+    chart = page.locator(".chart").filter(has_text="rates").first
+    over = chart.locator(".u-over").bounding_box()
+    for share in (0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85):
+        page.mouse.move(over["x"] + share * over["width"], over["y"] + over["height"] / 2)
+        if chart.locator("figcaption", has_text=said_text).count():
+            return
+    raise AssertionError("no place of the chart says who held the spouts")
 
 
 def test_what_looks_like_html_stays_text(site: Site, tab: Tab) -> None:

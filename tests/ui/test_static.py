@@ -43,6 +43,7 @@ def test_comments_are_not_served_and_lines_keep_their_numbers() -> None:
         without_comments(text)
         == "/** 0 */ let z;\n\n\nconst a = '/** c */'; // d\n\n\nb `//`;\n/** g */ const h = 1;\n"
     )
+    assert without_comments("f(/** @type {A|null} */ (null));\n") == "f((null));\n"
     for name, page in load().items():
         written = (STATIC / name).read_bytes()
         if name.startswith("js/"):

@@ -20,7 +20,7 @@ from heronpy.cli import exits
 from heronpy.clusters.log_ends import End, log_ends
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
-from heronpy.common.redaction import redacted, redacted_text
+from heronpy.common.redaction import redacted, redacted_text, redacted_texts
 from heronpy.health import recording
 from heronpy.health.findings import Finding
 from heronpy.health.signals import Signals
@@ -85,8 +85,8 @@ class NewFile:
 
 
 def look_line(signals: Signals, at: float) -> str:
-    """One look, redacted."""
-    found = {"at": round(at, 1), "signals": redacted(recording.to_json(signals))}
+    """One look, redacted. `of_key` is no secret, nor is the limit of a component of that name: it stays a history."""
+    found = {"at": round(at, 1), "signals": redacted_texts(recording.to_json(signals))}
     return json.dumps(found, separators=(",", ":"))
 
 
@@ -95,22 +95,21 @@ def lines(session: Session, signals: Signals, findings: list[Finding], at: float
     name = signals.topology
     yield recording.head(name)
     yield look_line(signals, at)
+    said = [
+        {
+            "verdict": one.verdict.value,
+            "sentence": sentence(one, name),
+            "next": advice(one, session.target.cluster, name),
+            "figures": one.figures,
+        }
+        for one in findings
+    ]
+    yield json.dumps(redacted_texts({"findings": said}), separators=(",", ":"))
     for found in _parts(session, name, findings):
         yield json.dumps(redacted(found), separators=(",", ":"))
 
 
 def _parts(session: Session, name: str, findings: list[Finding]) -> Iterator[dict[str, Any]]:
-    yield {
-        "findings": [
-            {
-                "verdict": one.verdict.value,
-                "sentence": sentence(one, name),
-                "next": advice(one, session.target.cluster, name),
-                "figures": one.figures,
-            }
-            for one in findings
-        ]
-    }
     for key, body in (
         ("events", control_pb2.GetEvents(limit=EVENTS_MAX)),
         ("exceptions", control_pb2.GetExceptions()),

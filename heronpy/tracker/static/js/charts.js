@@ -1,6 +1,6 @@
 /** Charts over time, from the timeline: uPlot draws, a table beside it has the same figures. */
 
-import { bytes, count, day, duration, latency, rate, share, time } from './format.js';
+import { bytes, count, day, duration, latency, rate, share, taskName, time } from './format.js';
 import { Cell, html, rarely, useCell, useDark, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
 
 /** Whether uPlot is there: it is loaded last. */
@@ -108,8 +108,10 @@ const Chart = rarely(({ chart, timeline, events, spouts, dark }) => {
   if (!lines.length) return null;
   const last = timeline.times.length - 1;
   const position = at ?? last;
+  // No figure is nearer than the one before and the one after.
+  const pointed = at === null ? [] : marked(events, timeline.times[at - 1], timeline.times[at + 1] ?? Infinity);
   return html`<figure class="chart">
-    <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}</figcaption>
+    <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}<span class="quiet">${pointed.map((event) => ` ${MARKS[event.kind]}: ${event.text}`)}</span></figcaption>
     <div ref=${box} role="img" aria-label=${`${chart.title} over time; the table below has the figures`}></div>
     <table class="legend">
       <caption class="unseen">${chart.title}, least, most and value at ${time(timeline.times[position])}</caption>
@@ -179,26 +181,31 @@ function clock(at, span) {
   return span > 300 ? text.slice(0, 5) : text.slice(0, 8);
 }
 
-/** Episodes as bands, other warnings as lines, with a letter at the top. */
+/** Events that are marked, with their letters. @type {Record<string, string>} */
+const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', restore: 'Z', master: 'T' };
+const begin = (event) => event.at - (event.lasted_s ?? 0);
+
+/** The marked events that reach into a time. @param {any[]} events @param {number} from @param {number} to */
+const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to);
+
+/** Episodes as bands, other events as lines; at the top a letter, and who it was where there is room. */
 function drawMarks(plot, events, colour) {
   const { ctx, bbox } = plot;
-  const [from, to] = [plot.scales.x.min, plot.scales.x.max];
+  const position = (at) => plot.valToPos(at, 'x', true);
   ctx.save();
   ctx.beginPath();
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   ctx.font = `${10 * devicePixelRatio}px system-ui`;
-  for (const event of events) {
-    const begin = event.at - (event.lasted_s ?? 0);
-    const letter = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', restore: 'Z', master: 'T' }[event.kind];
-    if (letter === undefined || event.at < from || begin > to) continue;
-    const left = plot.valToPos(begin, 'x', true);
-    const right = Math.max(left + devicePixelRatio, plot.valToPos(event.at, 'x', true));
+  marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
+    const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = colour(event.kind === 'update' ? '--mark-calm' : '--mark');
-    ctx.fillRect(left, bbox.top, right - left, bbox.height);
+    ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, position(event.at) - left), bbox.height);
     ctx.fillStyle = colour('--quiet');
-    ctx.fillText(letter, left + 2, bbox.top + 10 * devicePixelRatio);
-  }
+    const text = `${MARKS[event.kind]} ${event.subject && taskName(event.subject)}`;
+    const end = number + 1 < all.length ? position(begin(all[number + 1])) : bbox.left + bbox.width;
+    ctx.fillText(ctx.measureText(text).width < end - left ? text : text[0], left + 2, bbox.top + 10 * devicePixelRatio);
+  });
   ctx.restore();
 }
 

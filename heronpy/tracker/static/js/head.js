@@ -2,10 +2,9 @@
 
 import { duration, latency, of, rate, share, taskName, text } from './format.js';
 import { Actions } from './actions.js';
-import { pathOf } from './api.js';
 import { Flow, Sentence, State, Trouble } from './parts.js';
 import { to } from './route.js';
-import { html, useGet } from './ui.js';
+import { html } from './ui.js';
 
 /** Pages of a topology: address, title, whether it has one. */
 export const PAGES = [
@@ -44,12 +43,6 @@ export function Leads({ place, finding: { verdict, task, component, host } }) {
   return links.length > 0 && html`<span class="next"><b>see</b> ${links.map((link, number) => html`${number ? ' · ' : ''}${link}`)}</span>`;
 }
 
-/** With the key, which the live stream does not name: it is a value, and not everybody may see those. @param {any} props */
-function KeyedSentence(props) {
-  const leading = useGet(pathOf(props.place, 'doctor'), {}, 30).data?.findings[0];
-  return html`<${Sentence} ...${props} more=${leading?.verdict === props.topology.verdict ? leading.sentence : null} />`;
-}
-
 /**
  * @param {{route: import('./route.js').Route, state: any, children: any}} props
  */
@@ -68,7 +61,7 @@ export function TopologyFrame({ route, state, children }) {
     </header>
     <${Flow} state=${state} />
     ${state.status === 'refused' && html`<${Trouble} problem=${state.problem} />`}
-    ${topology ? !topology.ended_at && html`<${topology.verdict === 'skew' ? KeyedSentence : Sentence} place=${place} topology=${topology} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
+    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
     <nav class="pages" aria-label="pages of the topology">${pages.map(([page, title]) => html`<a key=${page} href=${to(place, page)} aria-current=${route.page === page ? 'page' : undefined}>${title}</a>`)}</nav>
     ${children}
   </main>`;

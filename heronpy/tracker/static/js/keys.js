@@ -11,13 +11,9 @@ export const KEYS = [
   ['Esc', 'leave a field, or go one page up'],
   ['1 … 5', 'time span of the charts: 10 min to 14 days'],
   ['Space', 'freeze the page, and let it go on'],
-  ['g d', 'doctor'],
-  ['g g', 'graph'],
-  ['g t', 'tasks'],
-  ['g l', 'list of topologies'],
-  ['g c', 'checkpoints'],
-  ['g e', 'exceptions'],
-  ['g o', 'logs'],
+  ['g d  g g  g t  g l', 'doctor, graph, tasks, list'],
+  ['g c  g b  g e  g x', 'checkpoints, Spark batches, exceptions, dead letters'],
+  ['g r  g o  g s', 'traces, logs, config'],
   ['?', 'this help'],
 ];
 

@@ -34,7 +34,9 @@ const PAGES = {
   config: ConfigPage,
 };
 /** The second key after g, and the page it leads to. */
-const GO = { g: '', d: 'doctor', c: 'checkpoints', e: 'exceptions', o: 'logs', t: 'tasks', l: null };
+const GO = {
+  g: '', d: 'doctor', t: 'tasks', c: 'checkpoints', b: 'batches', e: 'exceptions', x: 'letters', r: 'traces', o: 'logs', s: 'config', l: null,
+};
 
 const route = new Cell(parsed(location.hash));
 const helping = new Cell(false);

@@ -27,9 +27,9 @@ export function State({ state }) {
   return html`<span class=${`state ${style}`}>${state}</span>`;
 }
 
-/** The doctor's sentence; `more` stands in for it, and `below` is shown under what to do next. @param {{topology: any, more?: string|null, below?: any, children?: any}} props */
-export function Sentence({ topology, more, below, children }) {
-  const said = more ?? topology.sentence ?? (topology.cause || unsaid(topology));
+/** The doctor's sentence; `below` is shown under what to do next. @param {{topology: any, below?: any, children?: any}} props */
+export function Sentence({ topology, below, children }) {
+  const said = topology.sentence ?? (topology.cause || unsaid(topology));
   return html`<div class="sentence">
     <${Rank} rank=${topology.rank} />
     <p><strong>${said}</strong>${topology.next && html`<span class="next"><b>next</b> ${topology.next}</span>`}${below}</p>
