@@ -1,0 +1,195 @@
+"""S12 and S17 at the tracker: tokens, limits and the audit; secrets in no answer and no file."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from heronpy.common.errors import ConfigError
+from heronpy.proto import control_pb2, topology_pb2
+from heronpy.statemgr import paths
+from heronpy.tracker import tokens as tokens_module
+from heronpy.tracker.calls import Route
+from heronpy.tracker.guard import GRANTS
+from heronpy.tracker.options import Options
+from heronpy.tracker.rates import Rates
+from heronpy.tracker.serve import check
+from heronpy.tracker.tokens import Tokens
+from tests.security.tracker_house import CANARY, CHANGE, ROUTES, Asker, House, house, named, path_of
+from tests.tracker.conftest import WORDY, asking, busy, home, wordy
+
+__all__ = ["asking", "busy", "home", "house", "wordy"]
+
+
+# ---- S12: transport, tokens, limits, audit -----------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "192.168.1.5"])
+def test_s12_off_loopback_it_listens_with_tls_and_a_token_only(host: str, tmp_path: Path) -> None:
+    assert Options().host == "127.0.0.1", "by default nobody else reaches it"
+    tokens = Tokens(tmp_path / "tracker")
+    with pytest.raises(ConfigError, match="in the clear; give --tls CERT KEY"):
+        check(Options(host=host), tokens)
+    with pytest.raises(ConfigError, match="there is none; make one"):
+        check(Options(host=host, tls=("c", "k")), tokens)
+    with pytest.raises(ConfigError, match="there is none; make one"):
+        check(Options(behind_proxy="heron.example.org"), tokens)
+    tokens.create("t", ["view"], "", 60.0, time.time())
+    check(Options(host=host, tls=("c", "k")), tokens)
+
+
+def test_s12_a_token_is_hashed_at_rest_and_compared_in_constant_time(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = Tokens(house.asking.folder)
+    secret = tokens.create("t", ["view"], "", 60.0, time.time())
+    kept = tokens.path.read_text()
+    assert secret not in kept and hashlib.sha256(secret.encode()).hexdigest() in kept
+    assert len(secret) >= 43, "256 bits"
+    assert stat.S_IMODE(tokens.path.stat().st_mode) == 0o600
+    compared: list[object] = []
+    real = hmac.compare_digest
+
+    def spy(first: str, second: str) -> bool:
+        compared.append((first, second))
+        return real(first, second)
+
+    monkeypatch.setattr(tokens_module.hmac, "compare_digest", spy)
+    assert tokens.holder(secret, time.time()) is not None and compared
+    count = len(compared)
+    assert tokens.holder("x", time.time()) is None and len(compared) > count, "a wrong one takes the same way"
+
+
+def test_s12_a_token_in_the_address_is_no_token_and_is_written_nowhere(
+    house: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = Tokens(house.asking.folder).create("t", ["admin"], "", 60.0, time.time())
+    monkeypatch.setattr("heronpy.tracker.peer.uid_of", lambda client, server: None)
+
+    async def ask(asker: Asker) -> None:
+        for name in ("token", "access_token", "authorization"):
+            assert (await asker.send("GET", "/api/v1/me", f"{name}={secret}")).status == 401
+        assert (await asker.send("GET", "/api/v1/me", headers={"Cookie": f"token={secret}"})).status == 401
+        assert (await asker.send("GET", "/api/v1/me", headers={"Authorization": f"Bearer {secret}"})).status == 200
+        assert (await asker.send("GET", "/api/v1/nothing", headers={"Authorization": f"Bearer {secret}"})).status == 404
+
+    house.within(ask)
+    assert secret not in caplog.text
+    for path in house.asking.folder.rglob("*"):
+        if path.is_file():
+            assert secret.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+def test_s12_each_scope_opens_what_it_names_and_no_more(route: Route, house: House) -> None:
+    tokens, now = Tokens(house.asking.folder), time.time()
+    secrets = {scope: tokens.create(scope, [scope], "local/nobody", 60.0, now) for scope in GRANTS}
+
+    async def ask(asker: Asker) -> None:
+        for scope, secret in secrets.items():
+            headers = {**CHANGE, "Authorization": f"Bearer {secret}"}
+            query = "topology=local/me/default/wordy" if route.path.endswith("/live") else ""
+            answer = await asker.send(route.method, path_of(route), query, headers=headers, body=b"{}")
+            assert (answer.status == 403) is (route.scope not in GRANTS[scope]), (scope, answer.status)
+            # The topology is not within what the token may see: it is as if it were not there.
+            assert b"container_1" not in answer.body and b"wordy-1" not in answer.body, answer.body
+
+    house.within(ask)
+
+
+def test_s12_requests_are_limited_by_asker(house: House) -> None:
+    async def ask(asker: Asker) -> None:
+        asker.tracker.rates = Rates(1.0, 2.0)
+        answers = [await asker.send("GET", "/api/v1/me") for _ in range(4)]
+        assert [one.status for one in answers] == [200, 200, 429, 429] and "retry-after" in answers[3].headers
+        secret = asker.tracker.tokens.create("t", ["view"], "", 60.0, time.time())
+        other = await asker.send("GET", "/api/v1/me", headers={"Authorization": f"Bearer {secret}"})
+        assert other.status == 200, "another asker is not held up"
+
+    house.within(ask)
+
+
+def test_s12_the_audit_says_who_changed_what_and_what_it_was(house: House) -> None:
+    house.topology.answers["set_state"] = control_pb2.Ok(text="done")
+
+    async def ask(asker: Asker) -> None:
+        await asker.send("POST", f"{WORDY}/actions/deactivate", headers=CHANGE, body=b"{}")
+        await asker.send("POST", f"{WORDY}/actions/kill", headers={**CHANGE, "Authorization": "Bearer no"}, body=b"{}")
+
+    house.within(ask)
+    path = house.asking.folder / "audit.jsonl"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(one["what"], one["who"]) for one in entries] == [
+        ("deactivate", entries[0]["who"]), ("refused", "unknown"),
+    ]  # fmt: skip
+    assert entries[0]["who"].startswith("uid ") and entries[0]["topology"] and entries[0]["at"] > 1e9
+    assert entries[1]["path"].endswith("/actions/kill") and "no" not in entries[1]["why"].split()
+
+
+# ---- S17: secrets ------------------------------------------------------------------------------
+
+
+def test_s17_no_answer_and_no_file_of_the_tracker_has_a_secret(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Under names that say so: in settings, in configurations, in addresses; in all routes that may be asked for."""
+    topology = house.topology
+    for definition in (topology.status.plan.topology, _definition(house)):
+        kvs = definition.topology_config.kvs
+        kvs.add(key="db.password", value=CANARY)
+        kvs.add(key="api_token", value=CANARY)
+        kvs.add(key="broker", value=f"amqp://me:{CANARY}@host/x")
+        for one in definition.spouts:
+            one.comp.config.kvs.add(key="spout.secret", value=CANARY)
+        for one in definition.bolts:
+            one.comp.config.kvs.add(key="aws_secret_access_key", value=CANARY)
+        topology.state.set(paths.topology("wordy"), definition.SerializeToString())
+    topology.state.set(paths.physical_plan("wordy"), topology.status.plan.SerializeToString())
+    reply = topology.answers["get_load"]
+    assert isinstance(reply, control_pb2.LoadReply)
+    reply.plan.topology.CopyFrom(topology.status.plan.topology)
+    settings = {
+        **topology.launch.settings,
+        "logging": {**topology.launch.settings["logging"], "archive": f"s3://k:{CANARY}@b"},
+    }
+    submitted = replace(topology.launch.submitted, settings=settings)
+    topology.state.set(paths.launch("wordy"), submitted.to_bytes())
+    # What was raised and logged may quote anything; what follows such a name is hidden there as well.
+    seen = 0
+
+    async def ask(asker: Asker) -> None:
+        nonlocal seen
+        for route in ROUTES:
+            if route.method == "GET" and not route.path.endswith("/live"):
+                query = ""
+                if any(param.name == "environ" and param.required for param in route.params):
+                    wanted = {param.name: "1" for param in route.params if param.required}
+                    wanted |= {"cluster": "local", "environ": "default", "topology": "wordy"}
+                    wanted |= {"component": "count"} if "component" in wanted else {}
+                    wanted |= (
+                        {"query": "TS(count,*,busy)", "starttime": "0", "endtime": "60"} if "query" in wanted else {}
+                    )
+                    query = "&".join(f"{name}={value}" for name, value in wanted.items())
+                answer = await asker.send("GET", path_of(route), query)
+                seen += answer.status == 200
+                if "/logs" not in route.path:
+                    assert CANARY.encode() not in answer.body, (route.path, answer.body)
+
+    house.within(ask)
+    assert seen > 30, "most of them answer"
+    assert CANARY not in caplog.text
+    for path in house.asking.folder.rglob("*"):
+        if path.is_file():
+            assert CANARY.encode() not in path.read_bytes(), path
+
+
+def _definition(house: House) -> topology_pb2.Topology:
+
+    found = house.topology.state.get(paths.topology("wordy"))
+    return topology_pb2.Topology.FromString(found[0])
