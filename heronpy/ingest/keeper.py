@@ -100,10 +100,10 @@ class LogKeeper(Spout):
         self.wait(wait_s)
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Leaves the pipeline."""
         if self._dispatcher is not None:
             self._dispatcher.close()
-        self._asking.close()
+        self._asking.leave()
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:

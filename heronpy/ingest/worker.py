@@ -86,6 +86,8 @@ class LogWorker(Spout):
         self._traceback = ""
         self._request: Request[Any] | None = None
         self._ended = False
+        #: It ends in the middle of an attempt, which is a try: the successor says so.
+        self._breaks = False
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
@@ -106,15 +108,12 @@ class LogWorker(Spout):
         self._take(request, answer)
 
     def close(self) -> None:
-        """Gives back what it holds, so that others need not wait."""
-        if self._attempt is not None:
-            self._attempt.discard()
-            self._attempt = None
-            try:
-                self._asking.ask(GiveBack(counts=False, error="", own=True))
-            except HeronError as error:
-                self.log(f"the unit stays leased until its time is over: {error}", "warn")
-        self._asking.close()
+        """Gives back what it holds, so that nobody need wait; but not a unit that has broken this process."""
+        self._discard()
+        if self._breaks:
+            self._asking.close()
+        else:
+            self._asking.leave()
 
     def _farewell(self, after: str) -> GiveBack:
         """What the predecessor held, and whether its unit may have killed it."""
@@ -242,6 +241,10 @@ class LogWorker(Spout):
             self._discard()
             self.report_error(error)
             self._give_back(str(error), DISK_S)
+        except MemoryError:
+            # Only a new process has its memory again.
+            self._breaks = True
+            raise
 
     def _discard(self) -> None:
         if self._attempt is not None:

@@ -283,7 +283,7 @@ class PartitionedLedger:
         )
 
     # ---- users ------------------------------------------------------------------------------
-    def _alive(self, request: requests.ShowAlive | requests.Pause) -> requests.Alive:
+    def _alive(self, request: requests.ShowAlive | requests.Leave | requests.Pause) -> requests.Alive:
         answers, away = [], None
         for ledger in self._ledgers.values():
             try:
@@ -405,6 +405,7 @@ _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.DispatchFailed: PartitionedLedger._of_dispatch,
     requests.Collect: PartitionedLedger._collect,
     requests.ShowAlive: PartitionedLedger._alive,
+    requests.Leave: PartitionedLedger._alive,
     requests.Pause: PartitionedLedger._alive,
     requests.SetSite: PartitionedLedger._set_site,
     requests.ForgetSite: PartitionedLedger._forget_site,
