@@ -363,6 +363,8 @@ def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
         sites_down=tuple(sorted({*one.sites_down, *other.sites_down})),
         sites=_sites_added((*one.sites, *other.sites)),
         units_held=one.units_held + other.units_held,
+        rows_to=one.rows_to,
+        place=one.place,
     )
 
 
