@@ -9,10 +9,10 @@ import uuid
 from typing import TypeVar
 
 from heronpy.api.topology_context import TopologyContext
-from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.common.errors import HeronError, LedgerAwayError, LedgerError
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import Request, ShowAlive, Who
+from heronpy.ingest.ledger.requests import Leave, Request, ShowAlive, Who
 from heronpy.ingest.ledger.types import Kind
 from heronpy.ingest.options import UnitOptions
 
@@ -22,6 +22,8 @@ A = TypeVar("A")
 
 #: How soon a ledger that is away is asked again: doubled each time.
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
+#: How long the end waits for the thread that shows that the process lives.
+BEAT_END_S = 2.0
 
 
 class Asking:
@@ -37,6 +39,7 @@ class Asking:
         self._pause_s = AGAIN_S
         self._away_since: float | None = None
         self._closed = threading.Event()
+        self._beating: threading.Thread | None = None
 
     def ask(self, request: Request[A]) -> A:
         """The answer. LedgerAwayError: ask the same again after `wait_s`."""
@@ -63,7 +66,8 @@ class Asking:
     def show_alive(self, silent_s: float) -> None:
         """From now on the ledger sees several times in `silent_s` that this process lives, whatever user code does."""
         every_s = silent_s / policy.SHOWN_IN_SILENCE
-        threading.Thread(target=self._beat, args=(every_s,), name="ledger-alive", daemon=True).start()
+        self._beating = threading.Thread(target=self._beat, args=(every_s,), name="ledger-alive", daemon=True)
+        self._beating.start()
 
     def _beat(self, every_s: float) -> None:
         ledger = Reached(self._text, self._pipeline, self.who)
@@ -75,6 +79,22 @@ class Asking:
             except LedgerError as error:
                 log.warning("cannot show that this task lives: %s", error)
         ledger.close()
+
+    def leave(self) -> None:
+        """End in order: give back what this process holds, so that nobody waits for it, and close."""
+        self._stop_beating()
+        try:
+            if self._ledger is not None:
+                self._ledger.ask(Leave())
+        except HeronError as error:
+            log.warning("the ledger does not hear that this task ends, so others wait until it is silent: %s", error)
+        self.close()
+
+    def _stop_beating(self) -> None:
+        self._closed.set()
+        if self._beating is not None:
+            # What it still says would bring the process back.
+            self._beating.join(BEAT_END_S)
 
     def close(self) -> None:
         """Idempotent."""

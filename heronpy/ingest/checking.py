@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,9 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
                     f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it"
                 ) from None
             highest = max((stages.highest(), *(one.generation for one in lineages)))
-            answer = reached.ask(Rebuild(about.config, files, highest + 1))
+            # The table may have been moved.
+            config = replace(about.config, place=str(stages.home.parent))
+            answer = reached.ask(Rebuild(config, files, highest + 1))
             stages.begin(answer.generation)
             # What older generations have staged can no longer be published.
             stages.drop_older(answer.generation)

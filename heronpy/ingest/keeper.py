@@ -41,6 +41,7 @@ from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
 from heronpy.ingest.outputs.stages import About
 from heronpy.ingest.publishing import Publisher
+from heronpy.ingest.tries import Tries
 from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
@@ -70,6 +71,7 @@ class LogKeeper(Spout):
         self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))
         self._stages = self._options.stages()
         self._publisher = Publisher(self._make_visible, self.report_error)
+        self._tries = Tries(self._stages.home)
         self._asking = Asking(self._options, Kind.KEEPER, context)
         self._watch: Watch | None = None
         self._generation = 0
@@ -100,10 +102,10 @@ class LogKeeper(Spout):
         self.wait(wait_s)
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Leaves the pipeline."""
         if self._dispatcher is not None:
             self._dispatcher.close()
-        self._asking.close()
+        self._asking.leave()
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:
@@ -117,6 +119,8 @@ class LogKeeper(Spout):
             self._clean()
             if self._watch is not None:
                 self._complete_records(self._watch)
+                kept = self._asking.ask(WhichLive(self._tries.units(self._generation))).units
+                self._tries.forget(self._generation, kept)
             self._clean_at = now + CLEAN_S
         if now >= self._show_at:
             self._show()
@@ -243,8 +247,9 @@ class LogKeeper(Spout):
         path, head = watch.place_of(one.key, one.generation)
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
         data, known = dead_bytes(self._options.pattern.root, chunk, found)
-        answer = Bad(span.unit, span.tries, (found,), span.error)
-        self._stages.write_bad(*bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, ""))
+        answer, trace = Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
+        name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
+        self._stages.write_bad(name, text)
 
     def _show(self) -> None:
         figures = self._asking.ask(Show())

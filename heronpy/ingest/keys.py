@@ -27,3 +27,9 @@ REPLICAS_KEY: Final = "ingest.replicas"
 def has_units(topology: topology_pb2.Topology) -> bool:
     """Whether a pipeline of work units is part of a topology."""
     return any(LEDGER_KEY in config_of(part) for part in components_of(topology).values())
+
+
+def pipelines_of(topology: topology_pb2.Topology) -> tuple[str, ...]:
+    """The names of the pipelines of work units in a topology, sorted."""
+    configs = (config_of(part) for part in components_of(topology).values())
+    return tuple(sorted({str(config[PIPELINE_KEY]) for config in configs if PIPELINE_KEY in config}))

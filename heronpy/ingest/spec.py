@@ -183,6 +183,7 @@ class LogUnits:
             bytes_per_s=float(_bytes(name, "bytes_per_s", bytes_per_s, 0)),
             on_bad=on_bad,
             rows_to="table" if output is not None else "bolts",
+            place=output.table if output is not None else home or default_home(name),
             after=after,
             after_all=after_all,
             **given,

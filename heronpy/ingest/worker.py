@@ -46,6 +46,7 @@ from heronpy.ingest.ledger.requests import (
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
 from heronpy.ingest.options import Rows, options_here
 from heronpy.ingest.page import SuspectPage
+from heronpy.ingest.tries import Tries
 from heronpy.ingest.unit import MovedError, middle
 
 #: How long it works before it looks whether anybody wants something of its task.
@@ -76,6 +77,7 @@ class LogWorker(Spout):
         task = f"{context.get_component_id()}-{context.get_task_id()}"
         # Sites share the table, and their tasks have equal names.
         site = f"{self._options.site}." if self._options.site else ""
+        self._tries = Tries(self._stages.home)
         self._page = SuspectPage(self._stages.home / "pages", site + task)
         self._greetings: list[Request[Any]] = [self._farewell(after), Open(self._options.config)]
         self._counters = Counters(context, self._options.pipeline, WORK)
@@ -83,9 +85,10 @@ class LogWorker(Spout):
         self._attempt: Attempt | EmittedAttempt | None = None
         self._work: Work | Halve | None = None
         self._error = ""
-        self._traceback = ""
         self._request: Request[Any] | None = None
         self._ended = False
+        #: It ends in the middle of an attempt, which is a try: the successor says so.
+        self._breaks = False
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
@@ -106,15 +109,12 @@ class LogWorker(Spout):
         self._take(request, answer)
 
     def close(self) -> None:
-        """Gives back what it holds, so that others need not wait."""
-        if self._attempt is not None:
-            self._attempt.discard()
-            self._attempt = None
-            try:
-                self._asking.ask(GiveBack(counts=False, error="", own=True))
-            except HeronError as error:
-                self.log(f"the unit stays leased until its time is over: {error}", "warn")
-        self._asking.close()
+        """Gives back what it holds, so that nobody need wait; but not a unit that has broken this process."""
+        self._discard()
+        if self._breaks:
+            self._asking.close()
+        else:
+            self._asking.leave()
 
     def _farewell(self, after: str) -> GiveBack:
         """What the predecessor held, and whether its unit may have killed it."""
@@ -203,9 +203,8 @@ class LogWorker(Spout):
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
             data, known = dead_bytes(self._options.pattern.root, chunk, found)
-            name, text = bad_record(
-                self._options.pipeline, generation, answer, chunk, found, data, known, self._traceback
-            )
+            trace = self._tries.of(generation, found)
+            name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
             self._stages.write_bad(name, text)
             self.report_error(
                 BadBytesError(
@@ -233,7 +232,8 @@ class LogWorker(Spout):
         except RowError as error:
             cause = error.__cause__ or error
             self._error = f"{type(cause).__name__}: {cause}"[:TEXT_MAX]
-            self._traceback = "".join(traceback.format_exception(cause))
+            trace = "".join(traceback.format_exception(cause))
+            self._tries.write(work.generation, work.unit, work.chunks, trace)
             self._discard()
             self.report_error(UserCodeError(f"unit {work.unit}, try {work.tries + 1}: {self._error}"))
             self._counters.add(TRIES_FAILED)
@@ -242,6 +242,10 @@ class LogWorker(Spout):
             self._discard()
             self.report_error(error)
             self._give_back(str(error), DISK_S)
+        except MemoryError:
+            # Only a new process has its memory again.
+            self._breaks = True
+            raise
 
     def _discard(self) -> None:
         if self._attempt is not None:

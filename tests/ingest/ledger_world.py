@@ -25,6 +25,7 @@ from heronpy.ingest.ledger.requests import (
     GoneFile,
     Halve,
     Lease,
+    Leave,
     Line,
     ListFinished,
     MakeDispatch,
@@ -323,6 +324,11 @@ class World:
             if (a + len(process.task) + ord(process.task[-1])) % 5:
                 self.ask(process, ShowAlive())
 
+    def leave(self, a: int, b: int) -> None:
+        """A process ends in order; what it had in hand may still come."""
+        everybody = (*self.workers, *self.keepers)
+        self.ask(everybody[a % len(everybody)], Leave())
+
     def retry(self, a: int, b: int) -> None:
         if b % 2:
             self.poison.clear()
@@ -407,5 +413,5 @@ def run(stores: Sequence[Store], pipeline: str, seed: int, steps: int = 120) -> 
 STEPS = (
     *("grow", "grow", "scan", "cut", "cut", "lease", "lease", "lease", "lease", "finish", "finish", "finish"),
     *("publish", "wait", "wait", "poisoned", "poisoned", "die", "repeat", "dispatch", "retry", "collect", "site"),
-    *("pause", "vanish", "repeat_published", "lose"),
+    *("pause", "vanish", "repeat_published", "lose", "leave"),
 )

@@ -29,6 +29,7 @@ from heronpy.ingest.ledger.requests import (
     Halve,
     Idle,
     Lease,
+    Leave,
     Line,
     ListBad,
     ListDispatches,
@@ -621,3 +622,21 @@ def test_ranges() -> None:
     assert ranges.split([(1, 0, 10), (2, 5, 9)], 2, 5) == ([(1, 0, 10)], [(2, 5, 9)])
     assert ranges.split([(1, 0, 10)], 1, 0) is None
     assert ranges.cut_out([(1, 0, 10)], 1, 8, 30) == ([(1, 0, 8)], (1, 8, 10), [])
+
+
+def test_a_process_that_leaves_holds_nothing_and_is_not_counted() -> None:
+    world = _world()
+    _see(world, "a", 100)
+    world.ask(world.keepers[0], Cut())
+    unit = _lease(world).unit
+    assert world.ask(world.user, Show()).workers > 0
+    for process in (*world.workers, *world.keepers):
+        world.ask(process, ShowAlive())
+        world.ask(process, Leave())
+    figures = world.ask(world.user, Show())
+    assert (figures.workers, figures.keepers) == (0, 0)
+    assert [one.state for one in _units(world)] == ["ready"]
+    assert world.ask(world.user, Rebuild(SMALL, ())).generation == 2
+    world.ask(world.workers[0], Leave())  # repeated
+    assert world.ask(world.user, Show()).workers == 0
+    assert isinstance(_lease(world, 1), Idle) and unit == 1

@@ -17,11 +17,11 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TaskProcess
 from heronpy.cli.exits import Failure
 from heronpy.cli.look.units import list_pipelines, set_site, show_pipeline
-from heronpy.common.errors import GaveUpError
-from heronpy.ingest import LineFiles, LogUnits
+from heronpy.common.errors import GaveUpError, LedgerError
+from heronpy.ingest import LineFiles, LogUnit, LogUnits
 from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger.requests import Figures, ListUnits, Show
+from heronpy.ingest.ledger.requests import Figures, ListUnits, Show, UnitView
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.options import SITE_KEY
 from heronpy.ingest.worker import LogWorker
@@ -58,9 +58,9 @@ class Delegate:
 class Context:
     """The context of one task."""
 
-    def __init__(self, component: str, task: int) -> None:
+    def __init__(self, component: str, task: int, after: str = "") -> None:
         self._component, self._task = component, task
-        self.process = TaskProcess(container=1)
+        self.process = TaskProcess(container=1, after=after)
 
     def get_topology_name(self) -> str:
         return "lines"
@@ -84,7 +84,7 @@ class Context:
 class Running:
     """The worker and the keeper of a pipeline on a site."""
 
-    def __init__(self, site: str, name: str = "lines", **options: Any) -> None:
+    def __init__(self, site: str, name: str = "lines", ended: str = "", **options: Any) -> None:
         self.delegate = Delegate()
         self.tasks: dict[type, Spout] = {}
         numbers = {"rows": lambda unit: unit.lines(), "unit_bytes": 400, "unit_wait_s": 0.0}
@@ -92,12 +92,18 @@ class Running:
         for number, (kind, spec) in enumerate(zip((LogWorker, LogKeeper), specs, strict=True)):
             task = kind(self.delegate)
             config = {**(spec.custom_config or {}), SITE_KEY: site}
-            task.initialize(config, Context(str(spec.name), number))  # type: ignore[arg-type]
+            task.initialize(config, Context(str(spec.name), number, ended))  # type: ignore[arg-type]
             self.tasks[kind] = task
 
     def drive(self, *kinds: type) -> None:
         for kind in kinds or (LogWorker, LogKeeper):
             self.tasks[kind].next_tuple()
+
+    def end(self) -> None:
+        """In order."""
+        for task in self.tasks.values():
+            task.close()
+        self.tasks.clear()
 
     def die(self) -> None:
         """Without a word to the ledger."""
@@ -279,3 +285,47 @@ def test_a_new_ledger_beside_a_table_with_units_is_refused_until_it_is_rebuilt(
     settle(run("east", **options), options["ledger"], size)
     assert sorted(path.name for path in (tmp_path / "table").glob("unit=*")) == before
     assert not check(options["ledger"], "lines", str(tmp_path / "table")).problems
+
+
+def test_what_ends_in_order_does_not_keep_the_ledger_from_being_rebuilt(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    ledger, table = options["ledger"], str(tmp_path / "table")
+    write(tmp_path, 0, 100, "east")
+    site = run("east", **options)
+    settle(site, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
+    with pytest.raises(LedgerError, match=r"2 workers and keepers were seen .* kill the topology, then rebuild"):
+        rebuild(ledger, "lines", table)
+    write(tmp_path, 100, 100, "east")
+    wait_for(lambda: site.drive() or shown(ledger).units.get("leased"), PATIENCE_S, "a unit in work")
+    site.end()
+    figures = shown(ledger)
+    assert (figures.workers, figures.keepers) == (0, 0) and "leased" not in figures.units
+    assert rebuild(ledger, "lines", table).generation == 2
+    again = run("east", **options)
+    settle(again, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
+    assert numbers(tmp_path / "table") == Counter(range(200))
+
+
+def test_a_unit_that_takes_all_memory_has_been_tried(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    """The worker ends in order, but with a unit that has broken it."""
+    write(tmp_path, 0, 10, "east")
+
+    def rows(unit: LogUnit) -> list[str]:
+        raise MemoryError
+
+    site = run("east", rows=rows, **options)
+    with pytest.raises(MemoryError):
+        wait_for(site.drive, PATIENCE_S, "an end")
+    site.end()
+    successor = run("east", ended="oom", rows=rows, **options)
+    successor.drive(LogWorker), successor.drive(LogWorker)
+    [unit] = ready_units(options["ledger"])
+    assert unit.tries == 1 and "oom" in unit.error
+
+
+def ready_units(ledger: str) -> tuple[UnitView, ...]:
+    with closing(command_of(ledger, "lines")) as reached:
+        return reached.ask(ListUnits(UnitState.READY)).units

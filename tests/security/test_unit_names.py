@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.cli.look.units import check_pipeline, list_pipelines, show_bad, show_pipeline
+from heronpy.cli.look.bad_ranges import show_bad
+from heronpy.cli.look.units import check_pipeline, list_pipelines, show_pipeline
 from heronpy.common.errors import LedgerError
 from heronpy.growing.below import UnfitFileError, open_below
 from heronpy.growing.identity import digest
@@ -153,7 +154,7 @@ def test_what_the_verbs_show_acts_on_no_terminal(tmp_path: Path, capsys: pytest.
     list_pipelines(url, as_json=False)
     show_pipeline("p", url, as_json=False)
     with suppress(SystemExit):
-        show_bad("p", url, retry=False, as_json=False)
+        show_bad("p", None, url, retry=False, whole=True, as_json=False)
     with suppress(SystemExit, LedgerError):
         check_pipeline("p", str(table), url, as_json=False)
     said = capsys.readouterr().out

@@ -12,11 +12,13 @@ import click
 
 from heronpy.cli.output import clean, clean_block, moment, print_json, say, warning
 from heronpy.clusters.doors import doors_of
+from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.letters import Letters, when
 from heronpy.clusters.log_folders import log_dir
 from heronpy.clusters.masters import Master
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.ingest.keys import pipelines_of
 from heronpy.proto import plan_pb2
 
 FOLLOW_POLL_S = 0.5
@@ -62,6 +64,8 @@ async def _show(
             warning(f"not all dead letters of container {container} were read: {why}")
         if not (found or follow or as_json or letters.unreachable):
             say(f"No tuple of '{clean(topology)}' was given up")
+        if record is not None and not as_json:
+            _point_to_units(session, topology)
         while follow:
             await asyncio.sleep(FOLLOW_POLL_S)
             for letter in await letters.new():
@@ -69,6 +73,16 @@ async def _show(
     finally:
         if master is not None:
             master.close()
+
+
+def _point_to_units(session: Session, topology: str) -> None:
+    """Bytes of logs that never became a tuple have records of their own."""
+    try:
+        pipelines = pipelines_of(session.topology(topology))
+    except ClusterError:
+        return  # its plan is not there, or damaged: other verbs say so
+    for pipeline in pipelines:
+        say(f"Lines of logs that could not be processed are listed by: heron units bad {clean(pipeline)}")
 
 
 def _print(letter: dict[str, Any], as_json: bool) -> None:

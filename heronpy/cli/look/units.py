@@ -19,11 +19,9 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of
 from heronpy.ingest.ledger.requests import (
-    BadRange,
     DispatchView,
     Figures,
     ForgetSite,
-    ListBad,
     ListDispatches,
     ListUnits,
     RetryBad,
@@ -42,7 +40,7 @@ _LIVE = (UnitState.FAILED, UnitState.LEASED, UnitState.READY, UnitState.COMMITTE
 
 
 @contextmanager
-def _opened(url: str, pipeline: str) -> Iterator[Reached]:
+def opened(url: str, pipeline: str) -> Iterator[Reached]:
     with _named_errors(), closing(command_of(_ledger(url), pipeline)) as reached:
         yield reached
 
@@ -68,7 +66,7 @@ def list_pipelines(url: str, as_json: bool) -> None:
         names = pipelines_of(where)
     found: dict[str, Figures] = {}
     for name in names:
-        with _opened(where, name) as ledger:
+        with opened(where, name) as ledger:
             found[name] = ledger.ask(Show())
     if as_json:
         print_json({"ledger": where, "pipelines": {name: _figures(one) for name, one in found.items()}})
@@ -80,7 +78,7 @@ def list_pipelines(url: str, as_json: bool) -> None:
 
 def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
     """Print the figures of a pipeline and its live units."""
-    with _opened(url, pipeline) as ledger:
+    with opened(url, pipeline) as ledger:
         figures = ledger.ask(Show())
         units = [unit for state in _LIVE for unit in ledger.ask(ListUnits(state)).units]
         dispatches = ledger.ask(ListDispatches()).dispatches
@@ -107,7 +105,7 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
 
 def set_site(pipeline: str, site: str, state: str, url: str, as_json: bool) -> None:
     """Take a site down, or up again, or forget it."""
-    with _opened(url, pipeline) as ledger:
+    with opened(url, pipeline) as ledger:
         known = [one.name for one in ledger.ask(Show()).sites]
         if site not in known:
             has = f"its sites are {', '.join(known)}" if known else "it has no sites"
@@ -138,36 +136,10 @@ def _print_dispatches(dispatches: Sequence[DispatchView]) -> None:
     print_table(heads, rows, right=("dispatch", "units", "rows", "bytes"))
 
 
-def show_bad(pipeline: str, url: str, retry: bool, as_json: bool) -> None:
-    """Print the bad ranges, or have them tried again."""
-    with _opened(url, pipeline) as ledger:
-        if retry:
-            _say_retried(*_all_units(ledger, RetryBad()), as_json)
-            return
-        ranges: list[BadRange] = []
-        more = True
-        while more:
-            last = ranges[-1].span if ranges else None
-            page = ledger.ask(ListBad(last.file, last.begin) if last is not None else ListBad())
-            ranges += page.ranges
-            more = page.more
-    if as_json:
-        print_json({"pipeline": pipeline, "bad": msgspec.to_builtins(ranges)})
-    elif not ranges:
-        say(f"No bad range in pipeline '{pipeline}'")
-    for one in ranges if not as_json else ():
-        span = one.span
-        tries = "1 try" if span.tries == 1 else f"{span.tries} tries"
-        what = f"u{span.unit}, {tries}"
-        say(f"{clean(one.key)} {span.begin}-{span.end}  {what}  {clean(span.error)}")
-    if ranges:
-        raise SystemExit(1)
-
-
 def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> None:
     """Have failed units and dispatches tried again."""
-    with _opened(url, pipeline) as ledger:
-        _say_retried(*_all_units(ledger, RetryFailed(unit)), as_json)
+    with opened(url, pipeline) as ledger:
+        say_retried(*all_units(ledger, RetryFailed(unit)), as_json)
 
 
 def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
@@ -204,7 +176,7 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 
 # ---- parts ----------------------------------------------------------------------------------
-def _all_units(ledger: Reached, request: RetryBad | RetryFailed) -> tuple[list[int], list[int]]:
+def all_units(ledger: Reached, request: RetryBad | RetryFailed) -> tuple[list[int], list[int]]:
     """Units and dispatches."""
     units: list[int] = []
     dispatches: list[int] = []
@@ -216,7 +188,7 @@ def _all_units(ledger: Reached, request: RetryBad | RetryFailed) -> tuple[list[i
             return units, dispatches
 
 
-def _say_retried(units: list[int], dispatches: list[int], as_json: bool) -> None:
+def say_retried(units: list[int], dispatches: list[int], as_json: bool) -> None:
     if as_json:
         print_json({"units": units, "dispatches": dispatches})
         return

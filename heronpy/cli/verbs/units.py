@@ -52,15 +52,18 @@ def show_command(**flags: Any) -> None:
 
 @units_command.command("bad")
 @_pipeline
+@click.argument("unit", type=click.IntRange(min=1), required=False)
 @_ledger
 @click.option("--retry", is_flag=True, help="Make units of them: after a fix.")
+@click.option("--traceback", "whole", is_flag=True, help="Print all of each traceback; without, its end.")
 @json_flag
 def bad_command(**flags: Any) -> None:
-    """List the ranges of bytes that could not be processed, with the error of the last try.
+    """List the ranges of bytes that could not be processed, with bytes, error and traceback of the last try.
 
-    Exit code 1 when there are some. Their bytes and tracebacks are in the table's folder _units/bad.
+    With the number of a UNIT only what was found in that one. Exit code 1 when there are some. Each has a record in the
+    folder _units/bad of the table. Tuples that bolts have given up are listed by: heron dead-letters.
     """
-    from heronpy.cli.look.units import show_bad
+    from heronpy.cli.look.bad_ranges import show_bad
 
     show_bad(**flags)
 

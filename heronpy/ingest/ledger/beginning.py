@@ -97,7 +97,8 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
     busy = draft.view.seen(Kind.WORKER, now - silent_s) + draft.view.seen(Kind.KEEPER, now - silent_s)
     if busy:
         raise LedgerError(
-            f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild"
+            f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild; when it"
+            " is gone, wait so long, as they did not end in order"
         )
     generation = max(found.generation + 1 if found is not None else 1, request.at_least)
     text = msgspec.json.encode(config).decode()

@@ -10,6 +10,7 @@ from heronpy.ingest.ledger import failing, policy, sites, waits
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.finishing import units_held
 from heronpy.ingest.ledger.requests import (
+    Alive,
     Bad,
     Brake,
     Buried,
@@ -18,11 +19,15 @@ from heronpy.ingest.ledger.requests import (
     Halve,
     Idle,
     Lease,
+    Leave,
     Returned,
     Who,
     Work,
 )
-from heronpy.ingest.ledger.types import Answer, Unit, UnitState
+from heronpy.ingest.ledger.types import PART, Answer, Client, Unit, UnitState
+
+#: A process that has left was last seen so much longer ago than one that is silent.
+LEFT_S = 1.0
 
 
 def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
@@ -144,3 +149,14 @@ def give_back(draft: Draft, request: GiveBack, who: Who) -> Returned:
             if answer is not None:
                 draft.drop(answer)
     return Returned(tuple(returned), tuple(failed), tuple(buried))
+
+
+def leave(draft: Draft, request: Leave, who: Who) -> Alive:
+    """See `Leave`. Its row stays, as one that falls silent: so its site keeps its units for a while."""
+    give_back(draft, GiveBack(counts=False, error="", own=True), who)
+    known = draft.get(Client, who.name)
+    if known is not None:
+        silent_s = draft.config.silent_s
+        draft.put(replace(known, seen=min(known.seen, draft.now - silent_s - LEFT_S)))
+    pipeline = draft.pipeline
+    return Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART)

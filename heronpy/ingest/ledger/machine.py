@@ -32,6 +32,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Draft, Any, Who], Any]] = {
     requests.Collect: tracking.collect,
     requests.Lease: leasing.lease,
     requests.GiveBack: leasing.give_back,
+    requests.Leave: leasing.leave,
     requests.Commit: finishing.commit,
     requests.TryFailed: failing.try_failed,
     requests.SplitAt: failing.split_at,
@@ -84,7 +85,8 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
     if isinstance(request, READS):
         return Changes(), answer
     changed = not draft.is_empty
-    _note(draft, request, who, changed)
+    if not isinstance(request, requests.Leave):
+        _note(draft, request, who, changed)
     if number and changed:
         draft.put(Answer(who.name, number, _encoded(answer)))
     return draft.changes(), answer

@@ -283,7 +283,7 @@ class PartitionedLedger:
         )
 
     # ---- users ------------------------------------------------------------------------------
-    def _alive(self, request: requests.ShowAlive | requests.Pause) -> requests.Alive:
+    def _alive(self, request: requests.ShowAlive | requests.Leave | requests.Pause) -> requests.Alive:
         answers, away = [], None
         for ledger in self._ledgers.values():
             try:
@@ -363,6 +363,8 @@ def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
         sites_down=tuple(sorted({*one.sites_down, *other.sites_down})),
         sites=_sites_added((*one.sites, *other.sites)),
         units_held=one.units_held + other.units_held,
+        rows_to=one.rows_to,
+        place=one.place,
     )
 
 
@@ -405,6 +407,7 @@ _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.DispatchFailed: PartitionedLedger._of_dispatch,
     requests.Collect: PartitionedLedger._collect,
     requests.ShowAlive: PartitionedLedger._alive,
+    requests.Leave: PartitionedLedger._alive,
     requests.Pause: PartitionedLedger._alive,
     requests.SetSite: PartitionedLedger._set_site,
     requests.ForgetSite: PartitionedLedger._forget_site,

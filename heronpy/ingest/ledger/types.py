@@ -104,6 +104,8 @@ class Config:
     after: tuple[str, ...] = ()
     #: Pipelines of this ledger that must first have published all that was there when both had begun.
     after_all: tuple[str, ...] = ()
+    #: The folder of the table, or the one that stands in for it: there are the records of bad bytes.
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

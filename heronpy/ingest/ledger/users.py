@@ -48,7 +48,8 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
     view, now, pipeline = draft.view, draft.now, draft.pipeline
     sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
     paces = [pace.pace for pace in view.paces()]
-    since = now - draft.config.silent_s
+    config = draft.config
+    since = now - config.silent_s
     oldest = view.oldest_open(view.name)
     return Figures(
         generation=pipeline.generation,
@@ -70,6 +71,8 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         sites=tuple(_sites(draft)),
         units_held=units_held(draft),
         after=tuple(waits.Others(draft).views()),
+        rows_to=config.rows_to,
+        place=config.place,
     )
 
 

@@ -20,7 +20,7 @@ from heronpy.ingest.ledger.requests.files import (
     ReportScan,
     SeenFile,
 )
-from heronpy.ingest.ledger.requests.joining import Alive, Open, Opened, ShowAlive
+from heronpy.ingest.ledger.requests.joining import Alive, Leave, Open, Opened, ShowAlive
 from heronpy.ingest.ledger.requests.publication import (
     Chunk,
     Collect,
@@ -126,6 +126,7 @@ __all__ = [
     "KnownFile",
     "KnownFiles",
     "Lease",
+    "Leave",
     "Line",
     "ListBad",
     "ListDispatches",
@@ -190,6 +191,7 @@ UNNUMBERED: tuple[type[Request[object]], ...] = (
     Dispatched,
     DispatchFailed,
     Collect,
+    Leave,
 )
 #: Requests that a cut of the power may undo, together with all processes of the host: each is asked again by whoever
 #: comes next, and nothing outside the ledger is done because of it before a later request, which is on the disk with

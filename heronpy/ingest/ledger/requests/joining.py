@@ -47,3 +47,9 @@ class Alive:
 @dataclass(frozen=True, slots=True)
 class ShowAlive(Request[Alive]):
     """To be asked each 5 s: a process that was not seen for 15 s loses its leases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(Request[Alive]):
+    """The last request of a process that ends in order: what it holds is ready again, and from now on it counts as one
+    that was not seen for long."""

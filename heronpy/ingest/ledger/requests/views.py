@@ -67,6 +67,9 @@ class Figures:
     units_held: int = 0
     #: The pipelines that go ahead of this one.
     after: tuple[AfterView, ...] = ()
+    #: See `Config`.
+    rows_to: str = "table"
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

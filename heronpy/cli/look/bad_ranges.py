@@ -1,0 +1,97 @@
+"""`heron units bad`: what of the logs could not be processed, with its bytes and tracebacks."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from heronpy.cli import exits
+from heronpy.cli.look.units import all_units, opened, say_retried
+from heronpy.cli.output import clean, print_json, say
+from heronpy.ingest.bad import BadRecord, BadRecords
+from heronpy.ingest.ledger.reaching import Reached
+from heronpy.ingest.ledger.requests import BadRange, ListBad, RetryBad, Show
+
+#: Of the bytes, and of the traceback unless all of it is wanted.
+SHOWN_CHARS, SHOWN_LINES = 200, 6
+
+
+def show_bad(pipeline: str, unit: int | None, url: str, retry: bool, whole: bool, as_json: bool) -> None:
+    """Print the bad ranges, or those of one unit, or have them tried again."""
+    with opened(url, pipeline) as ledger:
+        if retry:
+            say_retried(*all_units(ledger, RetryBad(unit)), as_json)
+            return
+        figures = ledger.ask(Show())
+        ranges = [one for one in _ranges(ledger) if unit in (None, one.span.unit)]
+    records = BadRecords(figures.place)
+    if as_json:
+        print_json({"pipeline": pipeline, "bad": [_as_json(one, records.of(one)) for one in ranges]})
+    elif unit is not None and not ranges:
+        raise exits.Failure(f"no bad range of pipeline '{pipeline}' is of unit {unit}", exits.NOT_FOUND)
+    elif not ranges:
+        say(f"No bad range in pipeline '{pipeline}'")
+    for one in ranges if not as_json else ():
+        _print(one, records.of(one), whole or unit is not None)
+    if ranges and not as_json and figures.rows_to == "bolts":
+        say("Rows that bolts have given up are listed by: heron dead-letters")
+    if ranges:
+        raise SystemExit(1)
+
+
+def _ranges(ledger: Reached) -> Iterator[BadRange]:
+    more, after = True, ListBad()
+    while more:
+        page = ledger.ask(after)
+        yield from page.ranges
+        more = page.more
+        if more:
+            last = page.ranges[-1].span
+            after = ListBad(last.file, last.begin)
+
+
+def _as_json(one: BadRange, record: BadRecord | None) -> dict[str, Any]:
+    data = record.data if record is not None else None
+    return {
+        **msgspec.to_builtins(one),
+        "length": one.span.end - one.span.begin,
+        "record": record.path if record is not None else None,
+        "traceback": record.traceback if record is not None else None,
+        "bytes": base64.b64encode(data).decode() if data is not None else None,
+        "text": _text(data) if data is not None else None,
+        "cut": record.cut if record is not None else False,
+    }
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
+
+
+def _print(one: BadRange, record: BadRecord | None, whole: bool) -> None:
+    span = one.span
+    tries = "1 try" if span.tries == 1 else f"{span.tries} tries"
+    say(f"{clean(one.key)} {span.begin}-{span.end}  u{span.unit}, {tries}  {clean(span.error)}")
+    size = f"{span.end - span.begin:,} bytes"
+    if record is None:
+        say(f"  {size}; no record of them is on this host")
+        return
+    say(f"  {size}: {_shown(record)}")
+    say(f"  record: {clean(record.path)}")
+    lines = record.traceback.rstrip().splitlines()
+    if len(lines) > SHOWN_LINES and not whole:
+        say("  traceback, its end (all of it: --traceback):")
+        lines = lines[-SHOWN_LINES:]
+    for line in lines:
+        say(f"  {clean(line)}")
+
+
+def _shown(record: BadRecord) -> str:
+    if record.data is None:
+        return "they could not be read any more"
+    text = clean(_text(record.data.removesuffix(b"\n")))
+    if len(text) <= SHOWN_CHARS and not record.cut:
+        return text
+    return f"{text[:SHOWN_CHARS]}... (more with --json)"
