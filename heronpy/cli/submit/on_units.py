@@ -1,4 +1,7 @@
-"""What a submit settles and refuses of work units: site and ledger of a topology, and circles of `after`."""
+"""What a submit settles and refuses of work units: site and ledger of a topology, and circles of `after`.
+
+What is wrong with a ledger of this host is said here, before anything starts.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import Any
 from heronpy.cli import output
 from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, TopologyError
 from heronpy.common.ingest_settings import IngestSettings
+from heronpy.common.setting_types import EngineSettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.connectors.spark.requirements import DISPATCH_KEY
 from heronpy.ingest.keys import AFTER_KEY, DEFAULT_KEY, LEDGER_KEY, LOGS_KEY, PIPELINE_KEY, SITE_KEY
-from heronpy.ingest.ledger.reaching import afters_of, text_of
+from heronpy.ingest.ledger.reaching import afters_of, refuse, text_of
 from heronpy.ingest.options import SITE_MARK, site_problem
 from heronpy.plan.component_config import config_of, set_key
 from heronpy.proto import components_of, topology_pb2
@@ -40,7 +44,11 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
             set_key(part.comp.config, SITE_KEY, given)
         if ledger and config.get(DEFAULT_KEY):
             set_key(part.comp.config, LEDGER_KEY, ledger)
-    problems += _circles(config_of(part) for part in parts.values())
+    configs = [config_of(part) for part in parts.values()]
+    if not settings_for(resolved, EngineSettings).kind:
+        problems += _unusable(configs)
+    if not problems:
+        problems += _circles(configs)
     if problems:
         raise TopologyError("\n".join(dict.fromkeys(problems)))
 
@@ -64,6 +72,14 @@ def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[st
             f"pipeline '{pipeline}' reads {logs}, and nothing says which site this is; submit it with"
             " --config-property heron.ingest.site=NAME"
         )
+
+
+def _unusable(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for config in configs:
+        try:
+            refuse(str(config[LEDGER_KEY]), str(config[PIPELINE_KEY]), str(config[LOGS_KEY]))
+        except LedgerError as error:
+            yield f"pipeline '{config[PIPELINE_KEY]}': {error}"
 
 
 def _circles(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:

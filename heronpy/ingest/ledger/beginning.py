@@ -19,6 +19,14 @@ PARTS_MAX = 1 << 20
 SCANNED_S = 3_600.0
 
 
+def other_files(known: str, given: str) -> str:
+    """Why a pipeline that reads the files of one pattern cannot go on with those of another."""
+    return (
+        f"the ledger has this pipeline with the files {known!r}, and these are {given!r}; give the pipeline another"
+        " name, or use another ledger"
+    )
+
+
 def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
     """See `Open`."""
     config = _checked(request.config)
@@ -27,10 +35,7 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
     if found is None:
         found = _new(draft.now, text, request.generation, request.part)
     elif draft.config.pattern != config.pattern:
-        raise LedgerError(
-            f"the ledger has this pipeline with the files {draft.config.pattern!r}, and these are {config.pattern!r};"
-            " give the pipeline another name, or use another ledger"
-        )
+        raise LedgerError(other_files(draft.config.pattern, config.pattern))
     if ahead := (*config.after, *config.after_all):
         others = {name: looking.waited_for(one) for name, one in draft.view.configs().items()}
         _refuse_circle(ahead, others, draft.view.name)

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
+import msgspec
+
 from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger.beginning import other_files
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.looking import waited_for
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.partitioned import Entry, PartitionedLedger, entries_of
 from heronpy.ingest.ledger.requests import Request, Who
+from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.store import Changes, Store
-from heronpy.ingest.ledger.types import Row
+from heronpy.ingest.ledger.types import Config, Row
 
 A = TypeVar("A")
 
@@ -121,6 +125,19 @@ def afters_of(text: str) -> dict[str, tuple[str, ...]]:
                 configs = store.transact(names[0], lambda view, now: (Changes(), view.configs()))
                 found |= {name: waited_for(one) for name, one in configs.items()}
     return found
+
+
+def refuse(text: str, pipeline: str, pattern: str) -> None:
+    """LedgerError when this pipeline cannot use a ledger of this host, before anything starts; nothing is changed.
+
+    A ledger on another host says it itself, to workers and keepers.
+    """
+    for url in urls_of(text):
+        with closing(open_store(url)) as store:
+            if isinstance(store, SqliteStore) and (found := store.look().get(pipeline)):
+                known = msgspec.json.decode(found, type=Config).pattern
+                if known != pattern:
+                    raise LedgerError(other_files(known, pattern))
 
 
 def _existing(text: str) -> Iterable[tuple[str, Store]]:

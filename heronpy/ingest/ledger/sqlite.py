@@ -82,6 +82,24 @@ class SqliteStore:
         with self._turn:
             self._close()
 
+    def look(self) -> dict[str, str]:
+        """The pipelines of a ledger and their configuration, if it is there and not away; nothing is made or changed.
+
+        LedgerError when nobody could use it: on a file system of several hosts, of a later release, no ledger.
+        """
+        self._check_place()
+        if not self._path.exists():
+            return {}
+        try:
+            with contextlib.closing(sqlite3.connect(f"{self._path.as_uri()}?mode=rw", timeout=1.0, uri=True)) as found:
+                if self._is_current(found):
+                    return dict(found.execute("SELECT pipeline, config FROM pipelines").fetchall())
+        except sqlite3.OperationalError:
+            pass  # it is away, or made at this moment
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(error) from None
+        return {}
+
     # ---- transactions -----------------------------------------------------------------------
     @contextlib.contextmanager
     def _transaction(self, begin: str, lasting: bool = True) -> Iterator[sqlite3.Connection]:
@@ -106,9 +124,7 @@ class SqliteStore:
             ) from None
         except sqlite3.DatabaseError as error:
             self._close()
-            raise LedgerError(
-                f"the ledger {self._path} is damaged ({error}); move it away and run: heron units rebuild"
-            ) from None
+            raise self._damaged(error) from None
 
     def _begin(self, connection: sqlite3.Connection, begin: str) -> None:
         """Wait for one's turn in short pauses: those of SQLite grow to 100 ms, and who comes later is often first."""
@@ -168,18 +184,24 @@ class SqliteStore:
         try:
             make_folders(folder)
             check_root(folder, "the folder of the ledger")
-            kind = file_system_of(folder)
-            if kind not in OF_ONE_HOST:
-                raise LedgerError(
-                    f"the ledger {self._path} is on a file system of type {kind or 'unknown'}, where locks of SQLite"
-                    " may not hold; use a folder on a disk of this host, or PostgreSQL"
-                )
+            self._check_place()
             self._make_file()
         except ConfigError as error:
             raise LedgerError(str(error)) from None
         except OSError as error:
             fix = "; free space on its disk" if error.errno == errno.ENOSPC else ""
             raise LedgerError(f"the ledger {self._path} cannot be opened: {error.strerror}{fix}") from None
+
+    def _check_place(self) -> None:
+        kind = file_system_of(self._path.parent)
+        if kind not in OF_ONE_HOST:
+            raise LedgerError(
+                f"the ledger {self._path} is on a file system of type {kind or 'unknown'}, where locks of SQLite"
+                " may not hold; use a folder on a disk of this host, or PostgreSQL"
+            )
+
+    def _damaged(self, error: sqlite3.DatabaseError) -> LedgerError:
+        return LedgerError(f"the ledger {self._path} is damaged ({error}); move it away and run: heron units rebuild")
 
     def _make_file(self) -> None:
         """A new file of mode 0600; SQLite gives the files beside it the same.
@@ -197,23 +219,29 @@ class SqliteStore:
             if status.st_uid != os.geteuid() or status.st_mode & 0o022:
                 raise LedgerError(f"others may write the ledger {self._path}; run: chmod 600 {self._path}") from None
 
-    def _make_tables(self, connection: sqlite3.Connection) -> None:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
-        if application == APPLICATION and version == VERSION:
-            return
+    def _is_current(self, connection: sqlite3.Connection) -> bool:
+        """Whether it is a ledger of this release; LedgerError when it is one of a later release, or none."""
+        version, application = _marks(connection)
         if application == APPLICATION and version > VERSION:
             raise LedgerError(
                 f"the ledger {self._path} was written by a later release (its version is {version}, this one knows"
                 f" {VERSION}); use that release"
             )
         if application == APPLICATION and version:
+            return version == VERSION
+        if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise LedgerError(f"{self._path} is a database and not a ledger; give another path")
+        return False
+
+    def _make_tables(self, connection: sqlite3.Connection) -> None:
+        if self._is_current(connection):
+            return
+        version, _ = _marks(connection)
+        if version:
             for statement in sql.upgrades(version, DIALECT):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
             return
-        if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise LedgerError(f"{self._path} is a database and not a ledger; give another path")
         for statement in sql.statements(DIALECT):
             connection.execute(statement)
         connection.execute("CREATE TABLE boots (boot TEXT NOT NULL, offset_s DOUBLE PRECISION NOT NULL)")
@@ -237,6 +265,12 @@ class SqliteStore:
             " WHERE state = 'leased'"
         )
         return offset
+
+
+def _marks(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Version and application of a file."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version, connection.execute("PRAGMA application_id").fetchone()[0]
 
 
 def _execute(connection: sqlite3.Connection) -> sql.Execute:
