@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
+from heronpy.api.batch import Batch
 from heronpy.api.state.state import HashMapState
 from heronpy.common.errors import FencedError, StateError
 
@@ -45,7 +46,9 @@ class Delegate:
 
     def ack(self, tup: Any) -> None:
         self.on_ack()
-        self.acked.append(tup.id)
+        # The first ack or fail of a tuple wins.
+        tuples = tup if isinstance(tup, Batch) else [tup]
+        self.acked += [one.id for one in tuples if one.id not in self.failed]
 
     def fail(self, tup: Any) -> None:
         self.failed.append(tup.id)
@@ -140,6 +143,11 @@ class Harness:
         self.seed, self.rows, self.row, self.between = seed, rows, row, between
         folder.mkdir(exist_ok=True)
 
+    def feed(self, sink: Any, positions: range) -> None:
+        """Give the sink the rows at these positions of the source."""
+        for position in positions:
+            sink.process(Tup(position, self.row(position)))
+
     def run_until_done(self, point: str, crashes: int = 2) -> int:
         """How many times the task crashed at the point; it is there only so many times."""
         chance = random.Random(f"{self.seed}-{point}")
@@ -194,9 +202,9 @@ class Harness:
         checkpoint, state, position = self._last_complete()
         sink = start(self.sink_class, self.config, attempt, state, checkpoint)
         while position < self.rows or not self._is_complete(position):
-            for _ in range(min(chance.randint(0, 9), self.rows - position)):
-                sink.process(Tup(position, self.row(position)))
-                position += 1
+            count = min(chance.randint(0, 9), self.rows - position)
+            self.feed(sink, range(position, position + count))
+            position += count
             if position == self.rows and hasattr(sink, "finish"):
                 sink.finish()
             self.between()

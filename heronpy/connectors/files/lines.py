@@ -12,9 +12,6 @@ import msgspec
 
 JSON = "jsonl"
 TEXT = "text"
-FORMATS = (JSON, TEXT)
-#: File name suffixes.
-SUFFIXES = {JSON: "jsonl", TEXT: "txt"}
 
 
 class UnfitError(ValueError):

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.api_constants import TOPOLOGY_TICK_TUPLE_FREQ_MS
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.files.lines import FORMATS, JSON
+from heronpy.connectors.files.columns import ARROW, PARQUET, common_schema, format_problem
+from heronpy.connectors.files.lines import JSON, TEXT
+from heronpy.wire.arrow_values import schema_of, schema_to_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FOLDER = "file.sink.folder"
 FORMAT = "file.sink.format"
 FIELDS = "file.sink.fields"
+SCHEMA = "file.sink.schema"
 ROLL_BYTES = "file.sink.roll_bytes"
 ROLL_INTERVAL_S = "file.sink.roll_interval_s"
 _TICK_MIN_MS, _TICK_MAX_MS = 20, 500
+FORMATS = (JSON, TEXT, ARROW, PARQUET)
+#: Those that need a schema.
+COLUMNS = (ARROW, PARQUET)
+#: File name suffixes.
+SUFFIXES = {JSON: "jsonl", TEXT: "txt", ARROW: "arrow", PARQUET: "parquet"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -27,6 +39,8 @@ class FileOptions:
     format: str = JSON
     #: Names of the values; none: lines are arrays.
     fields: tuple[str, ...] = ()
+    #: Of the rows, for the formats of columns.
+    schema: pa.Schema | None = None
     roll_bytes: int = 64 * 1024 * 1024
     roll_interval_s: float = 5.0
 
@@ -36,11 +50,36 @@ class FileOptions:
             raise ConfigError(f"folder {self.folder!r} of a FileSink must be an absolute path")
         if self.format not in FORMATS:
             raise ConfigError(f"format {self.format!r} of a FileSink must be one of {', '.join(FORMATS)}")
+        self._validate_schema()
         if len(set(self.fields)) != len(self.fields):
             raise ConfigError(f"fields of a FileSink must differ, but they are {list(self.fields)}")
         for name, value in (("roll_bytes", self.roll_bytes), ("roll_interval_s", self.roll_interval_s)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
                 raise ConfigError(f"{name} of a FileSink must be a number above zero, not {value!r}")
+
+    def _validate_schema(self) -> None:
+        if self.format not in COLUMNS:
+            if self.schema is not None:
+                raise ConfigError(
+                    f"schema of a FileSink is for the formats {' and '.join(COLUMNS)}, not for {self.format}; drop it,"
+                    " or give one of these"
+                )
+            return
+        if self.schema is None:
+            raise ConfigError(f"format {self.format!r} of a FileSink needs an Arrow schema; give schema=")
+        wrong = format_problem(self.format, self.schema)
+        if wrong:
+            raise ConfigError(f"a FileSink cannot write this schema with format={self.format!r}: {wrong}")
+        if self.fields and list(self.fields) != list(self.schema.names):
+            raise ConfigError(
+                f"fields of a FileSink are {list(self.fields)} and those of its schema {self.schema.names}; drop them"
+            )
+
+    def with_schema_of(self, declared: list[pa.Schema | None]) -> FileOptions:
+        """The same with the schema that the streams of its inputs declare, where the format needs one."""
+        if self.format not in COLUMNS:
+            return self
+        return replace(self, schema=common_schema(f"format={self.format!r} of a FileSink", self.schema, declared))
 
     def to_config(self) -> dict[str, Any]:
         """The component configuration that carries these options."""
@@ -49,6 +88,7 @@ class FileOptions:
             FOLDER: self.folder,
             FORMAT: self.format,
             FIELDS: list(self.fields),
+            **({} if self.schema is None else {SCHEMA: base64.b64encode(schema_to_bytes(self.schema)).decode()}),
             ROLL_BYTES: self.roll_bytes,
             ROLL_INTERVAL_S: self.roll_interval_s,
             # The age of a file is checked on ticks.
@@ -66,6 +106,8 @@ class FileOptions:
         if "fields" in given:
             fields = given["fields"]
             given["fields"] = tuple(fields.split(",") if isinstance(fields, str) else fields)
+        if SCHEMA in config:
+            given["schema"] = schema_of(base64.b64decode(config[SCHEMA]))
         options = cls(**given)
         options.validate()
         return options

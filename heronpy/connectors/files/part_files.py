@@ -57,12 +57,16 @@ class PartFiles:
 
     def append(self, line: bytes) -> None:
         """Add a line to the open file; makes one if there is none."""
+        self.stream().write(line)
+        self.bytes += len(line)
+
+    def stream(self) -> BinaryIO:
+        """The open file; makes one if there is none. Who writes to it sets `bytes`, and leaves it open."""
         if self._file is None:
             self._file = open(self._open_path, "wb", buffering=_BUFFER_BYTES)
             # Locked until the file is closed: shows a successor that its writer is alive.
             fcntl.flock(self._file, fcntl.LOCK_EX)
-        self._file.write(line)
-        self.bytes += len(line)
+        return self._file
 
     def prepare(self, number: int) -> str | None:
         """Make what was written durable under its number; returns its base name, or None when there is nothing."""

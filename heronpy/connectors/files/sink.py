@@ -1,4 +1,4 @@
-"""FileSink: a bolt that writes tuples as lines to files, which appear atomically.
+"""FileSink: a bolt that writes tuples as lines or columns to files, which appear atomically.
 
 Owns the rows between their arrival and the publication of their file. Invariants: a published file never
 changes; under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete;
@@ -10,25 +10,31 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from heronpy.api.batch import Batch
+from heronpy.api.bolt.bolt import or_batches
 from heronpy.api.component.component_spec import HeronComponentSpec, Inputs
 from heronpy.api.topology_context import TopologyContext
-from heronpy.connectors.files.lines import SUFFIXES, UnfitError, line_writer
-from heronpy.connectors.files.options import FileOptions
+from heronpy.connectors.files.columns import ColumnWriter
+from heronpy.connectors.files.lines import UnfitError, line_writer
+from heronpy.connectors.files.options import SUFFIXES, FileOptions
 from heronpy.connectors.files.part_files import PartFiles
 from heronpy.connectors.two_phase_sink import TwoPhaseSink
 
 
 class FileSink(TwoPhaseSink):
-    """Writes each tuple as a line to files below a folder.
+    """Writes each tuple as a line, or a row of columns, to files below a folder.
 
         sink = FileSink.spec("store", {counts: Grouping.SHUFFLE}, folder="/data/words", fields=["word", "count"])
 
     Published files are named `part-<component>-<index>-<number>-<run>.<attempt>.jsonl` and never change;
     names that begin with a dot are unfinished, and readers skip them. `fields` makes each line a JSON
-    object; without it a line is an array; `format="text"` joins the values by tabs.
+    object; without it a line is an array; `format="text"` joins the values by tabs. `format="parquet"` and
+    `format="arrow"` (Arrow's file format, also known as Feather) write columns of the Arrow schema that the inputs'
+    streams declare, or that of `schema=`: what came as Arrow is written as it came, values otherwise are made of it.
 
     **EFFECTIVELY_ONCE**: a file per checkpoint. It is prepared (flushed, synced, renamed to a hidden name)
     when the checkpoint is taken, and published when the checkpoint is complete; after a failure, what the
@@ -36,8 +42,8 @@ class FileSink(TwoPhaseSink):
     The number of tasks of this component cannot be changed while it runs.
     **ATLEAST_ONCE**: a file is published when it has `roll_bytes` or its first row is `roll_interval_s` old;
     then its tuples are acked. Rows of replayed tuples are repeated.
-    **ATMOST_ONCE**: the same, without acks; rows that a dead process had written are published by its
-    successor.
+    **ATMOST_ONCE**: the same, without acks; lines that a dead process had written are published by its
+    successor, its unfinished file of columns is removed, because it has no end.
     """
 
     metric = "file-sink"
@@ -58,10 +64,11 @@ class FileSink(TwoPhaseSink):
         """Specify a sink.
 
         folder: where the files go; made absolute here, where the topology is submitted.
-        format: jsonl or text. fields: names of the values. roll_bytes, roll_interval_s: see the class.
+        format: jsonl, text, parquet or arrow. fields: names of the values. schema: a pyarrow.Schema, for parquet and
+        arrow where the streams declare none. roll_bytes, roll_interval_s: see the class.
         """
         if folder is not None:
-            made = FileOptions(os.path.abspath(os.path.expanduser(folder)), **options)
+            made = FileOptions(os.path.abspath(os.path.expanduser(folder)), **options).with_schema_of(_schemas(inputs))
             config = {**made.to_config(), **(config or {})}
         return super().spec(name=name, inputs=inputs, par=par, config=config)
 
@@ -69,45 +76,65 @@ class FileSink(TwoPhaseSink):
         """Finds the folder; without checkpoints, also publishes or removes what a predecessor left there."""
         who = self.who
         options = FileOptions.from_config(config, who.component)
-        self._line_of = line_writer(options.format, options.fields)
         self._roll_bytes, self._roll_interval_s = options.roll_bytes, options.roll_interval_s
         # Without checkpoints there is no attempt number; a random one distinguishes processes.
         attempt = str(who.attempt) if who.is_checkpointed else f"x{uuid.uuid4().hex[:8]}"
         self._files = PartFiles(
             Path(options.folder), who.component, who.index, who.run, attempt, SUFFIXES[options.format]
         )
+        self._writer: LineWriter | ColumnWriter
+        if options.schema is not None:
+            self._writer = ColumnWriter(self._files, options.format, options.schema)
+        else:
+            self._writer = LineWriter(self._files, line_writer(options.format, options.fields))
         self._prepared: list[str] = []
+        #: Tuples and batches to ack when their file is published.
         self._waiting: list[Any] = []
         self._opened_at = 0.0
         self._number = 0
         if who.is_checkpointed:
             return
-        kept, removed = self._files.settle_leftovers(keep=not who.is_acked)
+        kept, removed = self._files.settle_leftovers(keep=not who.is_acked and options.schema is None)
         if kept or removed:
             self.log(f"files of an earlier process: {kept} published, {removed} removed")
 
+    @or_batches
     def process(self, tup: Any) -> None:
-        """Writes a line; files are published by checkpoints, or by size and age."""
+        """Writes a row; files are published by checkpoints, or by size and age."""
         self.check_whole()
+        began = not self._writer.bytes
         try:
-            line = self._line_of(tup.values)
+            self._writer.row(tup.values)
         except UnfitError as error:
             self.reject(tup, str(error))
-            return
-        if not self._files.bytes:
-            self._opened_at = time.monotonic()
-        self._files.append(line)
-        if not self.who.is_acked:
-            self.ack(tup)
         else:
-            self._waiting.append(tup)
-        if not self.who.is_checkpointed and self._files.bytes >= self._roll_bytes:
+            self._took(tup, began)
+
+    def process_batch(self, batch: Batch) -> None:
+        """Writes the rows of a batch; those that do not fit are rejected, the others are not affected."""
+        self.check_whole()
+        began = not self._writer.bytes
+        unfit = self._writer.batch(batch)
+        for place, reason in unfit.items():
+            self.reject(batch[place], reason)
+        if len(unfit) < len(batch):
+            self._took(batch, began)
+
+    def _took(self, written: Any, began: bool) -> None:
+        """A tuple, or a batch, was written, and began a file or not."""
+        if began:
+            self._opened_at = time.monotonic()
+        if not self.who.is_acked:
+            self.ack(written)
+        else:
+            self._waiting.append(written)
+        if not self.who.is_checkpointed and self._writer.bytes >= self._roll_bytes:
             self._roll()
 
     def process_tick(self, tup: Any) -> None:
         """Publishes a file that is old enough."""
         self.check_whole()
-        if self.who.is_checkpointed or not self._files.bytes:
+        if self.who.is_checkpointed or not self._writer.bytes:
             return
         if time.monotonic() - self._opened_at >= self._roll_interval_s:
             self._roll()
@@ -126,6 +153,7 @@ class FileSink(TwoPhaseSink):
 
     def prepare(self, checkpoint: int) -> list[str]:
         """The rows since the last checkpoint become a file: complete and on disk, not visible."""
+        self._writer.close()
         base = self._files.prepare(checkpoint)
         if base is not None:
             self._prepared.append(base)
@@ -158,6 +186,7 @@ class FileSink(TwoPhaseSink):
     # -- without checkpoints ------------------------------------------------------------------
 
     def _roll(self) -> None:
+        self._writer.close()
         if self._files.roll(self._number + 1) is None:
             return
         self._number += 1
@@ -165,6 +194,45 @@ class FileSink(TwoPhaseSink):
         waiting, self._waiting = self._waiting, []
         for tup in waiting:
             self.ack(tup)
+
+
+class LineWriter:
+    """Rows as lines to the open file of a task."""
+
+    def __init__(self, files: PartFiles, line_of: Callable[[Sequence[Any]], bytes]) -> None:
+        self._files, self._line_of = files, line_of
+
+    @property
+    def bytes(self) -> int:
+        """Of the open file."""
+        return self._files.bytes
+
+    def row(self, values: Sequence[Any]) -> None:
+        """Write a tuple; UnfitError when it cannot be one line."""
+        self._files.append(self._line_of(values))
+
+    def batch(self, batch: Batch) -> dict[int, str]:
+        """Write the tuples of a batch; returns the places of those that cannot be a line, each with the reason."""
+        unfit = {}
+        for place, values in enumerate(batch.rows()):
+            try:
+                self.row(values)
+            except UnfitError as error:
+                unfit[place] = str(error)
+        return unfit
+
+    def close(self) -> None:
+        """Lines need no end."""
+
+
+def _schemas(inputs: Inputs | None) -> list[Any]:
+    """The Arrow schemas that the streams of these inputs declare; None for one that declares none, or is not known."""
+    return [
+        stream.schema
+        if isinstance(source, HeronComponentSpec) and (stream := source.output_streams().get("default")) is not None
+        else None
+        for source in inputs or ()
+    ]
 
 
 def _number_of(base: str) -> int:

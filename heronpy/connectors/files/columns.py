@@ -1,0 +1,157 @@
+"""Files of columns: Arrow or Parquet, from record batches as they came, or made of values.
+
+Small batches are gathered up to `GATHERED_BYTES`, so that a file has few large groups of rows; what is gathered is
+written before the file is closed. Nothing of a file can be read before that: its end says where everything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from heronpy.api.batch import Batch
+from heronpy.api.errors import MissingLibraryError
+from heronpy.common.errors import ConfigError
+from heronpy.connectors.files.lines import UnfitError
+from heronpy.connectors.files.part_files import PartFiles
+from heronpy.wire.arrow_values import arrow, batch_problem, schema_problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ARROW, PARQUET = "arrow", "parquet"
+#: Gathered before they are written, in memory; rows of one group in a Parquet file.
+GATHERED_BYTES, GROUP_ROWS = 8 << 20, 1 << 20
+
+
+def format_problem(format_name: str, schema: pa.Schema) -> str | None:
+    """Why rows of this schema cannot be written in this format, or None: "field 'x' ..." for a sentence."""
+    wrong = schema_problem(schema)
+    if wrong or format_name == ARROW:
+        return wrong
+    pa = arrow()
+    for field in schema:
+        alone = pa.schema([field])
+        try:
+            with _parquet().ParquetWriter(pa.BufferOutputStream(), alone) as writer:
+                writer.write_table(alone.empty_table())
+        except (pa.ArrowException, ValueError):
+            return (
+                f"field {field.name!r} is {field.type}, which this pyarrow cannot write as Parquet; use format='arrow'"
+            )
+    return None
+
+
+def _parquet() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingLibraryError("format='parquet' of a FileSink needs pyarrow with Parquet: add pyarrow") from None
+    return pyarrow.parquet
+
+
+class ColumnWriter:
+    """Rows to the open file of a task."""
+
+    def __init__(self, files: PartFiles, format_name: str, schema: pa.Schema) -> None:
+        self._files, self._format, self._schema = files, format_name, schema
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_bytes = 0
+        self._writer: Any = None
+
+    @property
+    def bytes(self) -> int:
+        """Of the open file, and in front of it."""
+        return self._files.bytes + self._gathered_bytes
+
+    def row(self, values: Sequence[Any]) -> None:
+        """Add a tuple; UnfitError when it is not of the schema."""
+        self._add(self._made([[value] for value in values]))
+
+    def batch(self, batch: Batch) -> dict[int, str]:
+        """Add the tuples of a batch; returns the places of those that are not of the schema, each with the reason."""
+        came = batch.record_batch
+        if came is not None and came.schema.equals(self._schema):
+            self._add(came)
+            return {}
+        try:
+            self._add(self._made(list(batch.columns.values())))
+        except UnfitError:
+            unfit = {}
+            for place, values in enumerate(batch.rows()):
+                try:
+                    self.row(values)
+                except UnfitError as error:
+                    unfit[place] = str(error)
+            return unfit
+        return {}
+
+    def close(self) -> None:
+        """Write what is gathered, and the end of the file; it stays open, for its owner to name and close it."""
+        self._write()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def _made(self, columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        pa, schema = arrow(), self._schema
+        if len(columns) != len(schema):
+            raise UnfitError(f"it has {len(columns)} values and the schema has {len(schema)} fields")
+        arrays = []
+        for column, field in zip(columns, schema, strict=True):
+            try:
+                arrays.append(pa.array(column, field.type))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise UnfitError(f"its value of {field.name!r} is not {field.type} ({error})") from None
+        made = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        wrong = batch_problem(made)
+        if wrong:
+            raise UnfitError(f"it {wrong}")
+        return made
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        self._gathered.append(batch)
+        self._gathered_bytes += batch.nbytes
+        if self._gathered_bytes >= GATHERED_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if not gathered:
+            return
+        pa, file = arrow(), self._files.stream()
+        if self._writer is None:
+            self._writer = (
+                pa.ipc.new_file(file, self._schema)
+                if self._format == ARROW
+                else _parquet().ParquetWriter(file, self._schema)
+            )
+        table = pa.Table.from_batches(gathered, self._schema).combine_chunks()
+        if self._format == ARROW:
+            self._writer.write_table(table)
+        else:
+            self._writer.write_table(table, row_group_size=GROUP_ROWS)
+        self._files.bytes = file.tell()
+
+
+def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa.Schema | None]) -> pa.Schema:
+    """The schema of a sink's rows; ConfigError when nothing says what it is, or several things do.
+
+    `given` is that of the sink; `declared` are those of the streams that it reads, None where one declares none or it
+    is not known here.
+    """
+    found = [schema for schema in (given, *declared) if schema is not None]
+    if not found or (given is None and None in declared):
+        raise ConfigError(
+            f"{component} writes columns, and not all streams that it reads declare an Arrow schema here; declare one"
+            " with Stream(schema=...), or give schema=, a pyarrow.Schema"
+        )
+    pa = arrow()
+    if not all(isinstance(schema, pa.Schema) for schema in found):
+        raise ConfigError(f"schema of {component} must be a pyarrow.Schema, not {type(given).__name__}")
+    if any(not schema.equals(found[0]) for schema in found[1:]):
+        raise ConfigError(
+            f"{component} writes one schema to its files, and those of its inputs and of schema= differ; give each"
+            " schema a sink of its own, or cast before it"
+        )
+    return found[0]
