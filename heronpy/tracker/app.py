@@ -27,7 +27,17 @@ from heronpy.common.errors import (
     RpcError,
     TopologyError,
 )
-from heronpy.tracker import acting, exporting, heron, history_routes, reading, reading_files, streaming, taking
+from heronpy.tracker import (
+    acting,
+    exporting,
+    heron,
+    heron_shell,
+    history_routes,
+    reading,
+    reading_files,
+    streaming,
+    taking,
+)
 from heronpy.tracker.calls import Call, Route, Text
 from heronpy.tracker.front import facts_of, open_answer, path_of, problem_response, send_with_headers
 from heronpy.tracker.guard import SAFE, Asker, Refusal, Scope, bearer, decide
@@ -70,6 +80,7 @@ def routes() -> list[Route]:
         *acting.table.routes,
         *taking.table.routes,
         *heron.table.routes,
+        *heron_shell.table.routes,
         *exporting.table.routes,
     ]
     places = [(route.method, route.path) for route in found]

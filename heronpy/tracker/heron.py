@@ -1,7 +1,7 @@
 """Addresses and JSON of Apache Heron's tracker, for programs that were written for it.
 
-Of Heron's list those are missing whose figures heronpy keeps in another form (minutes per instance; the query language
-works on those per component) and those that were proxied to a heron-shell (files, pid, jstack, jmap): see `/api/v1`.
+Minutes are kept by component, so timelines and the query language have one series `*` for all instances. What Heron
+passed on to a heron-shell is in `heron_shell`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _CLUSTERS, _ENVIRONS = (
 )
 _ROLE = Param("role", "only this role")
 _FILTERS = (_CLUSTERS, _ENVIRONS, _ROLE)
-_NAMED = (
+NAMED = (
     Param("cluster", "its cluster", required=True),
     Param("environ", "its environ", required=True),
     Param("topology", "its name", required=True),
     _ROLE,
 )
-_COMPONENT = Param("component", "the component", required=True)
-_INSTANCES = Param("instance", "only this instance; may be repeated", list)
+COMPONENT = Param("component", "the component", required=True)
+INSTANCES = Param("instance", "only this instance; may be repeated", list)
 
 
 async def _chosen(call: Call) -> list[Watched]:
@@ -57,7 +57,7 @@ async def _chosen(call: Call) -> list[Watched]:
     ]
 
 
-async def _named(call: Call) -> Watched:
+async def named(call: Call) -> Watched:
     """The topology that the query names."""
     wanted = call.query
     source = await call.tracker.cluster(wanted["cluster"], call.asker)
@@ -82,7 +82,7 @@ def _read(session: Session, watched: Watched) -> Parts:
 
 
 async def _parts(call: Call) -> Parts:
-    watched = await _named(call)
+    watched = await named(call)
     return await asyncio.to_thread(_read, watched.session, watched)
 
 
@@ -125,13 +125,13 @@ async def machines(call: Call) -> Json:
     return found
 
 
-@table.route("GET", "/topologies/info", Scope.DATA, *_NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/info", Scope.DATA, *NAMED, returns=dict[str, Any])
 async def info(call: Call) -> Json:
     """Everything that is known of a topology, in one document."""
     return heron_info.info(await _parts(call))
 
 
-@table.route("GET", "/topologies/config", Scope.DATA, *_NAMED, returns=dict[str, str])
+@table.route("GET", "/topologies/config", Scope.DATA, *NAMED, returns=dict[str, str])
 async def config(call: Call) -> Json:
     """The configuration of a topology; values that may be secrets are hidden."""
     parts = await _parts(call)
@@ -139,47 +139,47 @@ async def config(call: Call) -> Json:
     return found
 
 
-@table.route("GET", "/topologies/packingplan", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/packingplan", Scope.VIEW, *NAMED, returns=dict[str, Any])
 async def packing_plan(call: Call) -> Json:
     """Which task runs in which container."""
     return heron_info.packing_plan((await _parts(call)).packing)
 
 
-@table.route("GET", "/topologies/physicalplan", Scope.DATA, *_NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/physicalplan", Scope.DATA, *NAMED, returns=dict[str, Any])
 async def physical_plan(call: Call) -> Json:
     """Where each task is now, with the configuration."""
     parts = await _parts(call)
     return heron_info.physical_plan(parts.physical, parts.record.working_dir)
 
 
-@table.route("GET", "/topologies/logicalplan", Scope.DATA, *_NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/logicalplan", Scope.DATA, *NAMED, returns=dict[str, Any])
 async def logical_plan(call: Call) -> Json:
     """Spouts, bolts and streams, with the configuration."""
     return heron_info.logical_plan((await _parts(call)).definition)
 
 
-@table.route("GET", "/topologies/executionstate", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/executionstate", Scope.VIEW, *NAMED, returns=dict[str, Any])
 async def execution_state(call: Call) -> Json:
     """Who submitted a topology, when, and its status."""
     return heron_info.execution_state(await _parts(call))
 
 
-@table.route("GET", "/topologies/metadata", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/metadata", Scope.VIEW, *NAMED, returns=dict[str, Any])
 async def metadata(call: Call) -> Json:
     """Who submitted a topology, and when."""
     return heron_info.metadata(await _parts(call))
 
 
-@table.route("GET", "/topologies/schedulerlocation", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/schedulerlocation", Scope.VIEW, *NAMED, returns=dict[str, Any])
 async def scheduler_location(call: Call) -> Json:
     """Where the scheduler of a topology listens."""
     return heron_info.scheduler_location((await _parts(call)).scheduler)
 
 
-@table.route("GET", "/topologies/runtimestate", Scope.VIEW, *_NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/runtimestate", Scope.VIEW, *NAMED, returns=dict[str, Any])
 async def runtime_state(call: Call) -> Json:
     """Which stream managers have registered."""
-    watched = await _named(call)
+    watched = await named(call)
     parts = await asyncio.to_thread(_read, watched.session, watched)
     status = await watched.master.ask(control_pb2.GetStatus())
     known = {stmgr.stmgr_id for stmgr in status.stmgrs}
@@ -188,14 +188,14 @@ async def runtime_state(call: Call) -> Json:
 
 
 @table.route(
-    "GET", "/topologies/metrics", Scope.VIEW, *_NAMED, _COMPONENT, _INSTANCES,
+    "GET", "/topologies/metrics", Scope.VIEW, *NAMED, COMPONENT, INSTANCES,
     Param("metricname", "only this metric; may be repeated", list),
     Param("interval", "seconds that counters are over; -1: since the start", int, -1, low=-1, high=86400),
     returns=dict[str, Any],
 )  # fmt: skip
 async def metrics(call: Call) -> Json:
     """Metrics of a component by instance."""
-    watched, wanted = await _named(call), call.query
+    watched, wanted = await named(call), call.query
     request = control_pb2.GetMetrics(
         component=wanted["component"], names=wanted["metricname"], instances=wanted["instance"],
         interval_s=max(0, wanted["interval"]),
@@ -207,11 +207,17 @@ _OF_TOPOLOGY = ("held", "plan_version", "spark_waiting", "spark_lag_s", "spark_d
 #: Heron's counters: a series of the topology master, which is a rate, and what makes it the count of a minute.
 _COUNTS = {"__emit-count": "emitted", "__execute-count": "executed", "__ack-count": "acked", "__fail-count": "failed"}
 _QUERY = (
-    *_NAMED,
+    *NAMED,
     Param("query", "as SUM(TS(count, *, __execute-count))", required=True),
     Param("starttime", "seconds since 1970", int, required=True, low=0, high=1 << 40),
     Param("endtime", "seconds since 1970", int, required=True, low=0, high=1 << 40),
 )
+
+
+_TIMELINE = (
+    *NAMED, COMPONENT, INSTANCES, *_QUERY[-2:],
+    Param("metricname", "as __execute-count or busy; may be repeated; without it Heron's counters", list),
+)  # fmt: skip
 
 
 @table.route("GET", "/topologies/metrics/query", Scope.VIEW, *_QUERY, returns=dict[str, Any])
@@ -226,25 +232,57 @@ async def metrics_query(call: Call) -> Json:
     return await _queried(call)
 
 
+@table.route("GET", "/topologies/metricstimeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
+async def metrics_timeline_of_0_20_5(call: Call) -> Json:
+    """The same as `/topologies/metrics/timeline`, at its older address."""
+    return await _timeline(call)
+
+
+@table.route("GET", "/topologies/metrics/timeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
+async def metrics_timeline(call: Call) -> Json:
+    """The minutes of a component, all instances together."""
+    return await _timeline(call)
+
+
+async def _timeline(call: Call) -> Json:
+    wanted = call.query
+    component, start, end = wanted["component"], wanted["starttime"], wanted["endtime"]
+    if any(one != "*" for one in wanted["instance"]):
+        raise Problem(400, "bad-request", "minutes are kept by component, not by instance", "leave out instance")
+    timeline: Json = {}
+    for name in dict.fromkeys(wanted["metricname"] or _COUNTS):
+        if any(mark in name for mark in "(),"):
+            raise Problem(400, "bad-request", f"no minutes are kept of the metric {name[:100]!r}")
+        data = await _evaluated(call, f"TS({component}, *, {name})", start, end)
+        timeline[name] = {"*": data} if data else {}
+    return {"component": component, "starttime": start, "endtime": end, "timeline": timeline}
+
+
 async def _queried(call: Call) -> Json:
     wanted = call.query
     start, end = wanted["starttime"], wanted["endtime"]
+    data = await _evaluated(call, wanted["query"], start, end)
+    return {"starttime": start, "endtime": end, "timeline": [{"instance": None, "data": data}]}
+
+
+async def _evaluated(call: Call, text: str, start: int, end: int) -> dict[str, str]:
+    """What a query gives: the begin of a minute to its value."""
     if start > end:
         raise Problem(400, "bad-request", f"starttime is {start}, after endtime, which is {end}")
     if end - start > language.MINUTES_MAX * MINUTE_S:
-        text = f"the query is over {(end - start) // 60} minutes; at most {language.MINUTES_MAX}"
-        raise Problem(400, "bad-request", text, "ask for less, or GET /api/v1/.../timeline, which sums minutes up")
+        told = f"the query is over {(end - start) // 60} minutes; at most {language.MINUTES_MAX}"
+        raise Problem(400, "bad-request", told, "ask for less, or GET /api/v1/.../timeline, which sums minutes up")
     try:
-        query = language.parsed(wanted["query"])
+        query = language.parsed(text)
         needed = {one: _series_name(one) for one in language.series(query)}
     except language.QueryError as error:
         raise Problem(400, "bad-request", str(error)) from None
-    watched = await _named(call)
+    watched = await named(call)
     known = [node.name for node in (await watched.plan()).nodes]
     for one in needed:
         if one.component not in known:
-            text = f"topology '{watched.name}' has no component {one.component[:100]!r}"
-            raise Problem(404, "not-found", text, f"it has {', '.join(known)[:500]}", nearest(one.component, known))
+            told = f"topology '{watched.name}' has no component {one.component[:100]!r}"
+            raise Problem(404, "not-found", told, f"it has {', '.join(known)[:500]}", nearest(one.component, known))
     span = language.Span(start, end)
     # A minute more before the first: a change needs it; the end of a request is that of its last minute.
     request = control_pb2.GetTimeline(
@@ -261,8 +299,7 @@ async def _queried(call: Call) -> Json:
         return {at: value * factor for at, value in zip(starts, values) if value is not None}
 
     found = language.evaluated(query, source, span)
-    data = {str(at): str(value) for at, value in sorted(found.items())}
-    return {"starttime": start, "endtime": end, "timeline": [{"instance": None, "data": data}]}
+    return {str(at): str(value) for at, value in sorted(found.items())}
 
 
 def _series_name(one: language.Wanted) -> str:
@@ -279,12 +316,12 @@ def _series_name(one: language.Wanted) -> str:
 
 
 async def _exceptions(call: Call) -> tuple[Watched, list[control_pb2.ExceptionReport]]:
-    watched, wanted = await _named(call), call.query
+    watched, wanted = await named(call), call.query
     reply = await watched.master.ask(control_pb2.GetExceptions(component=wanted["component"]))
     return watched, [one for one in reply.exceptions if not wanted["instance"] or one.instance_id in wanted["instance"]]
 
 
-@table.route("GET", "/topologies/exceptions", Scope.DATA, *_NAMED, _COMPONENT, _INSTANCES, returns=list[dict[str, str]])
+@table.route("GET", "/topologies/exceptions", Scope.DATA, *NAMED, COMPONENT, INSTANCES, returns=list[dict[str, str]])
 async def exceptions(call: Call) -> list[Json]:
     """The exceptions of a component's tasks, with their stack traces."""
     watched, found = await _exceptions(call)
@@ -293,7 +330,7 @@ async def exceptions(call: Call) -> list[Json]:
 
 
 @table.route(
-    "GET", "/topologies/exceptionsummary", Scope.DATA, *_NAMED, _COMPONENT, _INSTANCES, returns=list[dict[str, Any]]
+    "GET", "/topologies/exceptionsummary", Scope.DATA, *NAMED, COMPONENT, INSTANCES, returns=list[dict[str, Any]]
 )
 async def exception_summary(call: Call) -> list[Json]:
     """How often each class of exception was raised by a component."""

@@ -290,7 +290,9 @@ def _found_of(watched: Watched) -> list[Found]:
 async def checkpoint(call: Call) -> CheckpointDetail:
     """One checkpoint of this run: which task took how long, and how much it wrote."""
     watched, text = call.watched, call.path["number"]
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Problem(404, "not-found", f"'{watched.name}' has no checkpoint {text[:40]}", "checkpoints are numbers")
+    number = int(text)
     found = await asyncio.to_thread(_found_of, watched)
     mine = [one for one in found if one.folder.name == watched.record.topology_id]
     chosen = next((one for one in mine if one.checkpoint == number), None)

@@ -1,4 +1,4 @@
-"""Whatever becomes of the tracker, or is done to it, topologies run on as if it were not there (real processes)."""
+"""Whatever becomes of the tracker, or is done to it, no rate of a topology changes (real processes)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import contextlib
 import os
 import signal
 import socket
+import statistics
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +25,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 #: Connections that are open at once; 10,000 in all.
 CLIENTS, STORMS = 500, 20
+KILLS = 8
 
 
 def started(heron: Heron) -> tuple[psutil.Process, tuple[str, int]]:
@@ -56,28 +60,63 @@ def storm(address: tuple[str, int]) -> None:
         client.close()
 
 
-def test_a_tracker_killed_hung_or_stormed_changes_nothing(heron: Heron, out: Path) -> None:
+class Flow:
+    """Counts what the sink has stored in each interval, in a thread, while something is done to the tracker.
+
+    The spout pauses a millisecond after each tuple, so the rate is its own, and no matter of how fast the machine is.
+    """
+
+    INTERVAL_S = 3.0
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._over = threading.Event()
+        self.counts: list[int] = []
+        self._thread = threading.Thread(target=self._count, daemon=True)
+
+    def _count(self) -> None:
+        before = len(stored(self._out))
+        while not self._over.wait(self.INTERVAL_S):
+            now = len(stored(self._out))
+            self.counts.append(now - before)
+            before = now
+
+    def __enter__(self) -> Flow:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(30)
+
+    def when_more(self, intervals: int) -> None:
+        """Wait for so many further intervals."""
+        wanted = len(self.counts) + intervals
+        wait_for(lambda: len(self.counts) >= wanted, 60.0 + 3 * intervals * self.INTERVAL_S, f"{intervals} intervals")
+
+    def since(self, first: int) -> list[int]:
+        """The counts from the interval of this number on."""
+        return self.counts[first:]
+
+
+def check(calm: list[int], troubled: list[int], what: str) -> None:
+    """In every interval tuples went on, and about as many as before. Both share the machine with others."""
+    assert len(calm) >= 3 and len(troubled) >= 3, (calm, troubled)
+    assert min(troubled) > 0, f"nothing was stored in an interval while the tracker was {what}: {troubled}"
+    assert statistics.median(troubled) >= 0.5 * statistics.median(calm), f"{what}: {calm} before, {troubled} then"
+
+
+@pytest.fixture
+def calm(heron: Heron, out: Path) -> Iterator[tuple[Flow, list[int]]]:
+    """A topology whose flow is counted, and its counts without a tracker; afterwards, that it lost nothing."""
     heron.submit(PROGRAM, "calm", "--out", out)
     when_stored(out, 100)
-    before = {name: heron.pid("calm", name) for name in ("tmaster", "stmgr-1", "executor-1", "container_1_store_2")}
+    names = ("tmaster", "stmgr-1", "executor-1", "container_1_store_2")
+    before = {name: heron.pid("calm", name) for name in names}
     try:
-        for _ in range(3):
-            tracker, address = started(heron)
-            wait_for(lambda where=address: asks(where), 30.0, "an answer of the tracker")
-            tracker.kill()
-            wait_for(lambda gone=tracker: not gone.is_running(), 10.0, "the end of the tracker")
-            when_stored(out, 50)
-        tracker, address = started(heron)
-        wait_for(lambda: asks(address), 30.0, "an answer of the tracker")
-        tracker.send_signal(signal.SIGSTOP)
-        when_stored(out, 500)
-        assert heron.status("calm")["lifecycle"] == "RUNNING"
-        tracker.send_signal(signal.SIGCONT)
-        for _ in range(STORMS):
-            storm(address)
-            when_stored(out, 10)
-        wait_for(lambda: asks(address), 30.0, "an answer after the storm")
-        wait_for(lambda: tracker.num_fds() < 300, 30.0, "descriptors to be given back")
+        with Flow(out) as flow:
+            flow.when_more(5)
+            yield flow, list(flow.counts)
     finally:
         heron("ui", "stop")
     assert {name: heron.pid("calm", name) for name in before} == before, "something was restarted"
@@ -85,3 +124,48 @@ def test_a_tracker_killed_hung_or_stormed_changes_nothing(heron: Heron, out: Pat
     status = heron.when_state("calm", "FINISHED")
     assert component(status, "store")["executed"] == len(stored(out)) == status["totals"]["acked"]
     assert status["totals"]["failed"] == 0
+
+
+def test_a_tracker_killed_in_a_loop_changes_no_rate(heron: Heron, calm: tuple[Flow, list[int]]) -> None:
+    flow, before = calm
+    first = len(flow.counts)
+    for _ in range(KILLS):
+        tracker, address = started(heron)
+        wait_for(lambda where=address: asks(where), 30.0, "an answer of the tracker")
+        tracker.kill()
+        wait_for(lambda gone=tracker: not gone.is_running(), 10.0, "the end of the tracker")
+    flow.when_more(3)
+    check(before, flow.since(first), "killed in a loop")
+
+
+def test_a_tracker_that_hangs_changes_no_rate(heron: Heron, calm: tuple[Flow, list[int]]) -> None:
+    """It is stopped while it holds connections to the topology master, a live stream of a viewer among them."""
+    flow, before = calm
+    tracker, address = started(heron)
+    wait_for(lambda: asks(address), 30.0, "an answer of the tracker")
+    with socket.create_connection(address, 20) as viewer:
+        request = f"GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1:{address[1]}\r\n\r\n"
+        viewer.sendall(request.encode())
+        assert viewer.recv(15).startswith(b"HTTP/1.1 200")
+        tracker.send_signal(signal.SIGSTOP)
+        try:
+            first = len(flow.counts)
+            flow.when_more(12)
+            assert heron.status("calm")["lifecycle"] == "RUNNING"
+            check(before, flow.since(first), "stopped")
+        finally:
+            tracker.send_signal(signal.SIGCONT)
+    wait_for(lambda: asks(address), 30.0, "an answer after it has gone on")
+
+
+def test_thousands_of_clients_that_say_nothing_change_no_rate(heron: Heron, calm: tuple[Flow, list[int]]) -> None:
+    flow, before = calm
+    tracker, address = started(heron)
+    wait_for(lambda: asks(address), 30.0, "an answer of the tracker")
+    first = len(flow.counts)
+    for _ in range(STORMS):
+        storm(address)
+    flow.when_more(3)
+    check(before, flow.since(first), "stormed")
+    wait_for(lambda: asks(address), 30.0, "an answer after the storm")
+    wait_for(lambda: tracker.num_fds() < 300, 30.0, "descriptors to be given back")
