@@ -10,11 +10,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import Lock
 
-from heronpy.clusters.errors import ClusterError
-from heronpy.common.errors import StateAwayError, StateError
+from heronpy.clusters.errors import ClusterError, DoorAwayError
+from heronpy.common.errors import StateError
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net import access
 from heronpy.net.access import DoorPlace
+from heronpy.net.curve import Pair
 from heronpy.net.door_state import DoorStateManager
 from heronpy.net.member import Membership
 from heronpy.statemgr.base import Watch
@@ -27,7 +28,7 @@ _MEMBER = Membership(0, 0, b"")
 class AccessState:
     """`reach` finds the address of a door, or raises a ClusterError."""
 
-    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, DoorPlace], str]) -> None:
+    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, DoorPlace, Pair], str]) -> None:
         self._cluster = cluster
         self._settings = settings
         self._reach = reach
@@ -39,7 +40,7 @@ class AccessState:
         self._must(path).create(path, data, ephemeral)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node; StateAwayError when its door does not answer."""
+        """Data and version of a node; DoorAwayError when its door does not answer."""
         door = self._at(path)
         return door.get(path) if door is not None else None
 
@@ -72,6 +73,13 @@ class AccessState:
         """Hold the lock of a topology's commands."""
         return self._must(path).lock(path, timeout_s)
 
+    def gone(self, topology: str) -> None:
+        """The topology was removed, and its door ends: what is held there is over, and nothing is asked any more."""
+        with self._mutex:
+            door = self._doors.pop(topology, None)
+        if door is not None:
+            door.abandon()
+
     def close(self) -> None:
         """End all sessions."""
         with self._mutex:
@@ -101,9 +109,9 @@ class AccessState:
                     " access'"
                 )
             try:
-                address = self._reach(name, place)
+                address = self._reach(name, place, client)
             except ClusterError as error:
-                raise StateAwayError(str(error)) from None
+                raise DoorAwayError(str(error)) from None
             ticket = DoorPlace(place.topology_id, (address,), place.server).ticket(client)
             self._doors[name] = DoorStateManager.of(ticket, _MEMBER, self._settings)
             return self._doors[name]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import HeronError, StateAwayError
 
 
 class ClusterError(HeronError):
     """What was asked for cannot be done, as things are now."""
+
+
+class DoorAwayError(StateAwayError):
+    """The door of one topology's scheduler, by which its state is read from here, does not answer."""
 
 
 class RequestError(ClusterError):

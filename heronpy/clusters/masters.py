@@ -7,7 +7,6 @@ the authenticated topology master, never from who asks.
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any, overload
 
 from google.protobuf.message import Message
@@ -123,7 +122,7 @@ class Master:
         return self._launch
 
     async def _by_door(self) -> Way | None:
-        if os.path.exists(self.record.launch_file) and not self.session.elsewhere(self.record):
+        if self.session.is_here(self.record):
             return None  # without a thread: most are of this host
         return await asyncio.to_thread(self.session.by_door, self.record)
 

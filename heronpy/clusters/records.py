@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from heronpy.clusters import reach
 from heronpy.clusters.client_config import ClientConfig
-from heronpy.clusters.errors import ClusterError, NotThereError, RequestError
+from heronpy.clusters.errors import ClusterError, DoorAwayError, NotThereError, RequestError
 from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
@@ -27,7 +27,7 @@ from heronpy.common.folders import check_root
 from heronpy.common.home import heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.nearest import suggestion
-from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
+from heronpy.common.setting_types import CheckpointSettings, EngineSettings, StatemgrSettings
 from heronpy.common.settings import HasSettings, Resolved
 from heronpy.net.access_place import has_key, origin_of
 from heronpy.plan.here import checkpoints_dir, local_state_root
@@ -41,6 +41,7 @@ from heronpy.storage.objects.url import place_of
 
 if TYPE_CHECKING:
     from heronpy.net.access import DoorPlace
+    from heronpy.net.curve import Pair
 
 M = TypeVar("M", bound=Message)
 
@@ -216,17 +217,31 @@ class Records:
 
         return AccessState(self.target.cluster, room, self.address_of)
 
-    def address_of(self, topology: str, place: DoorPlace) -> str:
+    def address_of(self, topology: str, place: DoorPlace, client: Pair) -> str:
         """The address at which this host reaches a door; ClusterError when there is none."""
-        return reach.address_of(topology, place)
+
+        def forwarded(port: int) -> str:
+            from heronpy.engines.open import way_in  # needed for few clusters
+
+            resolved = self.resolve()
+            kind = settings.settings_for(resolved, EngineSettings).kind
+            return way_in(kind, resolved, self.target.cluster, port)
+
+        return reach.address_of(topology, place, client, forwarded)
 
     def names(self) -> list[str]:
         """Names of the topologies of the cluster (of the role and environ, when given)."""
         return [record.topology for record in self.topologies()]
 
     def topologies(self) -> list[plan_pb2.ExecutionState]:
+        """Those of the cluster; of another host's those whose doors answer, and `warn` is told of the others."""
         folder = paths.execution_state("x").rsplit("/", 1)[0]
-        records = [self.record(name) for name in sorted(self.state.children(folder))]
+        records = []
+        for name in sorted(self.state.children(folder)):
+            try:
+                records.append(self.record(name))
+            except DoorAwayError as error:
+                self._tell([f"left out: {error}"])
         return [record for record in records if record is not None and self._mine(record)]
 
     def record(self, topology: str) -> plan_pb2.ExecutionState | None:

@@ -19,6 +19,7 @@ from heronpy.clusters.records import Records
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import settings_for
+from heronpy.net.access_place import origin_of
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 
@@ -152,12 +153,16 @@ class Session(Records):
             return way.client(To("executor", container), peer)
         return RpcClient(endpoint, peer=peer, keys=self.keys(name))
 
+    def is_here(self, record: plan_pb2.ExecutionState) -> bool:
+        """Whether the processes and files that a record names are of this host, so that they are asked directly."""
+        return not self.elsewhere(record) and os.path.exists(record.launch_file) and not origin_of(self.target.cluster)
+
     def by_door(self, record: plan_pb2.ExecutionState | None) -> Way | None:
         """How the processes of an engine's topology that was submitted elsewhere are asked; None for any other.
 
         ClusterError when this host has no access, or the scheduler cannot be reached.
         """
-        if record is None or (not self.elsewhere(record) and os.path.exists(record.launch_file)):
+        if record is None or self.is_here(record):
             return None
         known = self._ways.get(record.topology_id)
         if known is not None or not self.engine_of(record.topology):
@@ -183,8 +188,17 @@ class Session(Records):
                 f"the scheduler of '{name}' does not run, and other hosts reach a topology by its scheduler alone;"
                 f" start it where it was submitted: heron scheduler start {self.target} {name}"
             )
-        self._ways[record.topology_id] = Way(self.address_of(name, place), place.keys(client))
+        self._ways[record.topology_id] = Way(self.address_of(name, place, client), place.keys(client))
         return self._ways[record.topology_id]
+
+    def forget(self, record: plan_pb2.ExecutionState) -> None:
+        """The topology was removed by way of its scheduler's door, which is gone."""
+        from heronpy.clusters.access_state import AccessState
+        from heronpy.net.access import forget_door
+
+        forget_door(self.target.cluster, record.topology, record.topology_id)
+        if isinstance(self.state, AccessState):
+            self.state.gone(record.topology)
 
     def _no_master(self, name: str) -> str:
         if self.scheduler_location(name) is None:

@@ -18,9 +18,10 @@ from itertools import pairwise
 import psutil
 
 from heronpy.clusters.engines import end_all, engine_of, lease_times
+from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.takedown_outcome import RECORD, Outcome, away_text, some
-from heronpy.common.errors import DeadlineError, HeronError
+from heronpy.common.errors import DeadlineError, HeronError, StateAwayError
 from heronpy.net import curve
 from heronpy.net.access import forget_door
 from heronpy.net.rpc import RpcClient
@@ -145,9 +146,15 @@ def _kill_by_door(
     if scheduler is None:
         return
     with scheduler:
-        _ask_until_gone(session, record, scheduler, time.monotonic() + timeout_s, force, waits, outcome)
+        try:
+            _ask_until_gone(session, record, scheduler, time.monotonic() + timeout_s, force, waits, outcome)
+        except StateAwayError as error:
+            raise ClusterError(
+                f"the scheduler of '{record.topology}' was asked to kill it, and its door does not answer any more, as"
+                f" when that is done; see 'heron list {session.target}' where it was submitted ({error})"
+            ) from None
     if outcome.by_scheduler:
-        forget_door(session.target.cluster, record.topology, record.topology_id)
+        session.forget(record)
     elif not outcome.remains:
         outcome.remains = [f"the scheduler on host {session.elsewhere(record) or 'of the topology'}"]
 

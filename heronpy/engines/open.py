@@ -47,6 +47,20 @@ def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Seq
     return opener(settings, topology_id, command)
 
 
+def way_in(kind: str, settings: HasSettings, cluster: str, port: int) -> str:
+    """An address of this host that leads to a port of the scheduler of an engine's cluster; "" if the engine has none.
+
+    EngineError when that fails.
+    """
+    if kind != "kubernetes":
+        return ""
+    from heronpy.engines.kubernetes.client import Api
+    from heronpy.engines.kubernetes.forwarding import forwarded
+
+    room = settings_for(settings, KubernetesSettings)
+    return forwarded(Api(room.context, room.namespace), cluster, port)
+
+
 def kinds() -> list[str]:
     """The kinds of engines that there are."""
     return sorted({*OWN, *_offered()})

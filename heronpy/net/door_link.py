@@ -203,6 +203,10 @@ class DoorLink:
         if self._ready.is_set() and self._connected:
             with contextlib.suppress(StateError):
                 self.start(door_pb2.StateCall(close=door_pb2.StateClose())).done.wait(_CLOSE_S)
+        self.close_silently()
+
+    def close_silently(self) -> None:
+        """The same without a word to the door."""
         with self._mutex:
             self._refusal = "this state manager is closed"
             self._stopping = True

@@ -82,6 +82,7 @@ class DoorStateManager:
         return manager
 
     def _open(self, ticket: Ticket, member: Membership, settings: StatemgrSettings | None) -> None:
+        self._abandoned = False
         self._mutex = Lock()
         #: Ephemerals of this manager, as last written.
         self._mine: dict[str, bytes] = {}
@@ -237,6 +238,13 @@ class DoorStateManager:
         self._watches.close()
         self._link.close()
 
+    def abandon(self) -> None:
+        """Close, but without a word to the door, which is gone for good, and its locks and ephemerals with it."""
+        self._abandoned = True
+        atexit.unregister(self._at_exit)
+        self._watches.close()
+        self._link.close_silently()
+
     def close_in_child(self) -> None:
         """After a fork: the session belongs to the parent."""
         self._link.close_in_child()
@@ -272,6 +280,8 @@ class DoorStateManager:
                 self._link.start(door_pb2.StateCall(unlock=path), numbered=True, lasting=_ignore, given_up=True)
 
     def _unlock(self, path: str, session: int) -> None:
+        if self._abandoned:
+            return
         if session != self._link.session:
             log.warning("lock %r was lost while it was held: the session at the scheduler's door had ended", path)
             return

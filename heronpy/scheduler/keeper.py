@@ -73,6 +73,11 @@ log = logging.getLogger("heronpy.scheduler")
 RESTART_MAX_S = 30.0
 #: The reply must be sent before the socket is closed.
 REPLY_LINGER_S = 0.03
+#: The same for one that the door passes on: what carries it, such as a port-forward, may lose what comes just before
+#: the end of a connection.
+RELAYED_LINGER_S = 1.0
+#: Who asks by the relay, where others have the name of their connection.
+RELAYED = b"relay"
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 PROVE_S = 5.0
@@ -215,7 +220,7 @@ class EngineScheduler:
         self._plan_watch.start()
         self.admission.permit = self._permit
         self._opened.callback(ControlServer([endpoint], self._on_request).close, LAST_ANSWERS_MS)
-        self.door.relay = relay_of(setup, self._state, lambda envelope: self._on_request(b"", envelope))
+        self.door.relay = relay_of(setup, self._state, lambda envelope: self._on_request(RELAYED, envelope))
         self._opened.callback(self.door.relay.close)
         tell_clients(setup, self.door.endpoints)
         log.info(
@@ -308,12 +313,12 @@ class EngineScheduler:
         self._gone.set()
 
     # ---- commands ---------------------------------------------------------------------------
-    def _on_request(self, _: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message]:
+    def _on_request(self, who: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message]:
         field, body = body_of(envelope)
         if field == "get_containers":
             return self._containers_reply()
         if field == "kill_topology":
-            return self._answer_kill(body)
+            return self._answer_kill(body, RELAYED_LINGER_S if who == RELAYED else REPLY_LINGER_S)
         if field in ("restart_container", "drain_host") and self._acting().is_killed:
             raise RpcError(f"topology {self._launch.topology!r} was killed, and its containers are being ended")
         if field == "restart_container":
@@ -360,7 +365,7 @@ class EngineScheduler:
         assert self._placement is not None, "requests are taken once there is a placement"
         return self._placement
 
-    async def _answer_kill(self, asked: control_pb2.KillTopology) -> Message:
+    async def _answer_kill(self, asked: control_pb2.KillTopology, linger_s: float) -> Message:
         """End all containers and remove the topology, or say after `wait_s` what is left; the ending goes on.
 
         The name stays taken until a request finds that nothing is left: only its sender learns that it is free.
@@ -380,7 +385,7 @@ class EngineScheduler:
                 log.warning("nobody could confirm the end of %s; a user removes the topology all the same", one)
             self._removal = asyncio.create_task(self._remove())
         await asyncio.shield(self._removal)
-        asyncio.get_running_loop().call_later(REPLY_LINGER_S, self._end.set)
+        asyncio.get_running_loop().call_later(linger_s, self._end.set)
         return control_pb2.Ok(text=f"killed topology {self._launch.topology}")
 
     async def _remove(self) -> None:

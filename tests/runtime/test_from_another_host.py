@@ -159,6 +159,10 @@ def test_all_verbs_from_a_host_that_reaches_the_door_alone(world: World) -> None
     refused = [seat.run("restart", "hosts", NAME, "no-such") for seat in (here, there)]
     assert refused[0].returncode == refused[1].returncode != 0 and refused[0].stderr == refused[1].stderr
 
+    there.heron("drain", "hosts", NAME, "--host", "host2")
+    status = there.json("status", "hosts", NAME)
+    assert {one["engine_host"] for one in status["containers"]} == {"host1"}
+    assert not any(status["door_refused"].values()), status["door_refused"]
     said = there.heron("kill", "hosts", NAME)
     assert "Successfully killed" in said
     wait_for(lambda: not process_engine.containers(world.engine), 30, "the end of all containers")

@@ -28,6 +28,7 @@ import yaml
 
 from heronpy.engines.kubernetes.nodes import quantity
 from tests.support.certificates import make_certificates
+from tests.support.kubernetes_forward import forward
 from tests.support.waiting import wait_for
 
 TOKEN, ADMIN_TOKEN = "the-token-of-the-tests", "the-token-of-the-operator"
@@ -489,6 +490,9 @@ class _Handler(BaseHTTPRequestHandler):
             fault = self._fault(cluster, url.path)
             if fault is not None and not fault.after:
                 raise RefusedError(fault.status, fault.reason, fault.message)
+            if url.path.endswith("/portforward"):
+                self._forward(cluster, url.path, query)
+                return
             if query.get("watch"):
                 self._watch(cluster, query)
                 return
@@ -500,6 +504,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, found)
         except RefusedError as error:
             self._send(error.status, error.body)
+
+    def _forward(self, cluster: Cluster, path: str, query: dict[str, str]) -> None:
+        match = _PATH.fullmatch(path)
+        name = match[4] if match is not None else ""
+        if "get pods/portforward" in cluster.forbidden:
+            said = f'pods "{name}" is forbidden: User "me" cannot get resource "pods/portforward" in API group ""'
+            raise RefusedError(403, "Forbidden", said, "pods")
+        if cluster.get("pods", name) is None:
+            raise RefusedError(404, "NotFound", f'pods "{name}" not found', "pods")
+        forward(self, int(query["ports"]))
 
     def _fault(self, cluster: Cluster, path: str) -> Fault | None:
         for fault in cluster.faults:

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
+from heronpy.cli.output import clean, moment, picked, print_json, print_table, say, warning
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -23,7 +23,7 @@ NO_ANSWER = "NO ANSWER"
 
 def list_topologies(target: Target, as_json: bool, common: Common) -> None:
     """Print the topologies of a cluster, a role or an environ, as a table or JSON."""
-    session = Session(target, common)
+    session = Session(target, common, warn=warning)
     records = session.topologies()
     with ThreadPoolExecutor(max_workers=max(1, min(len(records), ASKED_AT_ONCE))) as pool:
         found = list(pool.map(lambda record: _row(session, record), records))

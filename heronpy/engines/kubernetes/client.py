@@ -99,6 +99,11 @@ class Api:
         return self._open()[2]
 
     @property
+    def configuration(self) -> Any:
+        """Server, credentials and certificates, as the package has them."""
+        return self._open()[0]
+
+    @property
     def context(self) -> str:
         """The context of the kubeconfig; empty in a pod."""
         self._open()

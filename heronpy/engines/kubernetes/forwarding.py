@@ -1,0 +1,106 @@
+"""A way through the API server to the pod in which a cluster's schedulers run, for hosts that pods do not answer.
+
+`kubectl port-forward` by the PyPI package `kubernetes`: each connection to a port of loopback here becomes one to that
+port of the pod. What goes through is encrypted and authenticated by the door's own keys, so neither the API server
+nor another user of this host can read it or ask anything. It ends with the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import suppress
+from typing import Any, Final
+
+from heronpy.engines.contract import EngineAwayError, EngineFatalError
+from heronpy.engines.kubernetes.client import Api
+from heronpy.engines.kubernetes.names import dns_of
+
+log = logging.getLogger("heronpy.engines")
+
+#: At once: a command needs two, one for the state and one for requests.
+CONNECTIONS_MAX: Final = 32
+_PIECE_BYTES: Final = 64 << 10
+
+
+def forwarded(api: Api, cluster: str, port: int) -> str:
+    """`tcp://127.0.0.1:N`, which leads to a port of the pod of `heron cluster manifest`; "" while there is none.
+
+    EngineFatalError when the user may not do that, EngineAwayError when it does not succeed now.
+    """
+    name = _pod_of(api, cluster)
+    if not name:
+        return ""
+    _open(api, name, port).close()  # says what is wrong while somebody listens
+    listener = socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS_MAX)
+    threading.Thread(
+        target=_serve, args=(listener, api, name, port), name="port-forward", daemon=True
+    ).start()  # fmt: skip
+    return f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def _pod_of(api: Api, cluster: str) -> str:
+    found = api.call(
+        "GET",
+        f"/api/v1/namespaces/{api.namespace}/pods",
+        {"labelSelector": f"app.kubernetes.io/name=heron-{dns_of(cluster)}", "limit": 50},
+    )
+    for pod in found.get("items") or ():
+        if (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp"):
+            return str(pod["metadata"]["name"])
+    return ""
+
+
+def _open(api: Api, pod: str, port: int) -> Any:
+    """One connection, with the interface of a socket."""
+    from kubernetes import client, stream
+
+    # A client of its own: the package changes it while it connects.
+    core = client.CoreV1Api(client.ApiClient(api.configuration))
+    try:
+        opened = stream.portforward(core.connect_get_namespaced_pod_portforward, pod, api.namespace, ports=str(port))
+    except Exception as error:  # whatever the package makes of a handshake that fails
+        said = " ".join(str(getattr(error, "reason", "") or error).split())[:200]
+        if "403" in said:
+            raise EngineFatalError(
+                f"the API server refuses to forward a port of pod {pod}; its user needs the verbs get and create of"
+                f" pods/portforward in namespace {api.namespace}"
+            ) from None
+        raise EngineAwayError(f"the API server does not forward port {port} of pod {pod}: {said}") from None
+    return opened.socket(port)
+
+
+def _serve(listener: socket.socket, api: Api, pod: str, port: int) -> None:
+    slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
+    while True:
+        near = listener.accept()[0]
+        slots.acquire()
+        threading.Thread(target=_pass_on, args=(near, api, pod, port, slots), name="forwarded", daemon=True).start()
+
+
+def _pass_on(near: socket.socket, api: Api, pod: str, port: int, slots: threading.BoundedSemaphore) -> None:
+    try:
+        far = _open(api, pod, port)
+    except (EngineAwayError, EngineFatalError) as error:
+        log.debug("%s", error)  # the client connects again
+        near.close()
+        slots.release()
+        return
+    back = threading.Thread(target=_copy, args=(far, near), name="forwarded back", daemon=True)
+    back.start()
+    _copy(near, far)
+    back.join()
+    for one in (near, far):
+        one.close()
+    slots.release()
+
+
+def _copy(source: Any, target: Any) -> None:
+    """Until either side has ended; then both are."""
+    with suppress(OSError):
+        while data := source.recv(_PIECE_BYTES):
+            target.sendall(data)
+    for one in (source, target):
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,210 @@
+"""A topology of an engine that was submitted on another host: its verbs go by the door, or say what is missing.
+
+The state manager is one that both hosts reach, as ZooKeeper is; the door is a real one, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.clusters import records, takedown
+from heronpy.common.errors import RpcError
+from heronpy.net import access, door_keys
+from heronpy.net.access import DoorPlace
+from heronpy.net.curve import Keys
+from heronpy.net.rpc import body_of
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.scheduler.door import Door
+from heronpy.scheduler.relay import Relay
+from heronpy.statemgr import paths
+from heronpy.statemgr.root_host import OtherHostError
+from tests.cli.conftest import FakeTopology, Heron
+from tests.cli.test_elsewhere import move
+
+
+class DoorInThread:
+    """The door of the topology's scheduler, whose own answers are the fake's as well."""
+
+    def __init__(self, fake: FakeTopology, folder: Path) -> None:
+        self._fake = fake
+        folder.mkdir(mode=0o700)
+        door_keys.make(str(folder))
+        self.keys = door_keys.load(str(folder), "wordy-1")
+        self.client = access.make_client("local")
+        ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+
+        async def serve() -> None:
+            self._over = asyncio.Event()
+            clients = {self.client.public: access.USER}
+            handlers: Any = None  # nobody here is a container
+            self.door = Door(self.keys, "wordy-1", ["tcp://127.0.0.1:*"], handlers, None, clients)
+            self.door.relay = Relay(self.own, self._master, Keys("wordy-1", *[self.client] * 2))
+            ready.set()
+            await self._over.wait()
+            self.door.relay.close()
+            self.door.close()
+
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(serve()), daemon=True)
+        self._thread.start()
+        assert ready.wait(5)
+        location = plan_pb2.SchedulerLocation(
+            topology="wordy",
+            endpoint="ipc:///of-that-host",
+            doors=[*self.door.endpoints, "tcp://127.0.0.1:1"],
+            door_key=self.keys.keys.server.public,
+        )
+        fake.state.set(paths.scheduler("wordy"), location.SerializeToString())
+
+    def own(self, envelope: control_pb2.Envelope) -> Any:
+        if body_of(envelope)[0] == "kill_topology":
+            for node in (paths.execution_state, paths.scheduler, paths.tmaster):
+                self._fake.state.delete(node("wordy"))
+        return self._fake.answer(b"", envelope)
+
+    def _master(self) -> plan_pb2.TmasterLocation | None:
+        found = self._fake.state.get(paths.tmaster("wordy"))
+        return plan_pb2.TmasterLocation.FromString(found[0]) if found else None
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(5)
+        self._loop.close()
+
+
+@pytest.fixture
+def door(wordy: FakeTopology, tmp_path: Path) -> Iterator[DoorInThread]:
+    submitted = replace(wordy.launch.submitted, engine="slurm")
+    wordy.state.set(paths.launch("wordy"), submitted.to_bytes())
+    wordy.record.launch_file = "/nowhere/launch.json"
+    wordy.record.working_dir = "/nowhere"
+    move(wordy)
+    with closing(DoorInThread(wordy, tmp_path / "door")) as found:
+        yield found
+
+
+def test_verbs_are_answered_by_way_of_the_door(door: DoorInThread, wordy: FakeTopology, heron: Heron) -> None:
+    wordy.answers["get_containers"] = control_pb2.ContainersReply()
+    for words in (
+        ("status", "local", "wordy"),
+        ("list", "local"),
+        ("top", "local", "wordy", "--once"),
+        ("deactivate", "local", "wordy"),
+        ("restart", "local", "wordy", "1"),
+        ("update", "local", "wordy", "--runtime-config", "topology.debug:true"),
+        ("plan", "local", "wordy", "physical"),
+    ):
+        result = heron(*words)
+        assert result.code == 0, f"{words}: {result}"
+    asked = {name for name, _ in wordy.asked}
+    assert door.door.strangers == 0, "nothing is counted of those who have the key"
+    assert {"get_status", "set_state", "restart_target", "runtime_config", "get_containers"} <= asked
+    wordy.answers["set_state"] = RpcError("a spout of 'word' does not answer")
+    result = heron("activate", "local", "wordy")
+    assert result.code == 1 and result.err.strip().endswith("a spout of 'word' does not answer")
+
+
+def test_kill_is_the_schedulers_and_looks_for_nothing_here(
+    door: DoorInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takedown, "leftovers", lambda _: pytest.fail("its processes are not on this host"))
+    access.write_door("local", "wordy", DoorPlace("wordy-1", ("tcp://127.0.0.1:1",), door.client.public))
+    result = heron("kill", "local", "wordy", "--json")
+    assert result.code == 0, result
+    told = json.loads(result.out)
+    assert told["by_scheduler"] and told["unseen_host"] == "elsewhere" and "unconfirmed" not in told
+    assert [name for name, _ in wordy.asked].count("kill_topology") == 1
+    assert access.topologies_of("local") == []
+
+
+def test_what_remains_is_named_and_nothing_is_removed(
+    door: DoorInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = door.own
+
+    def own(envelope: control_pb2.Envelope) -> Any:
+        if body_of(envelope)[0] == "kill_topology":
+            return control_pb2.KillUnderWay(left=["container 2 (812_2 on n17)"])
+        return answer(envelope)
+
+    assert door.door.relay is not None
+    monkeypatch.setattr(door.door.relay, "_own", own)
+    result = heron("kill", "local", "wordy", "--timeout", "1")
+    assert result.code == 6 and "container 2 (812_2 on n17)" in result.err
+    assert wordy.state.exists(paths.execution_state("wordy"))
+
+
+def test_without_a_key_it_says_how_to_bring_one(door: DoorInThread, wordy: FakeTopology, heron: Heron) -> None:
+    (access.folder_of("local") / "client.key").unlink()
+    for verb in ("status", "restart", "metrics", "kill"):
+        result = heron(verb, "local", "wordy")
+        assert result.code == 1 and "submitted on host elsewhere, and this host has no key for it" in result.err, verb
+        assert "heron cluster access local --install" in result.err
+    assert not wordy.asked
+
+
+def test_with_a_key_of_others_nothing_is_asked(door: DoorInThread, wordy: FakeTopology, heron: Heron) -> None:
+    (access.folder_of("local") / "client.key").unlink()
+    access.make_client("local")
+    result = heron("status", "local", "wordy")
+    assert result.code == 1 and "does not take the key of this host; bring the access anew" in result.err, result
+    assert door.door.strangers >= 1 and not wordy.asked
+
+
+def test_without_its_scheduler_or_route_it_says_so(door: DoorInThread, wordy: FakeTopology, heron: Heron) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    location = plan_pb2.SchedulerLocation(
+        topology="wordy", doors=[f"tcp://127.0.0.1:{port}"], door_key=door.keys.keys.server.public
+    )
+    wordy.state.set(paths.scheduler("wordy"), location.SerializeToString())
+    result = heron("status", "local", "wordy")
+    assert result.code == 1 and f"does not answer this host at tcp://127.0.0.1:{port} (no answer)" in result.err
+    wordy.state.delete(paths.scheduler("wordy"))
+    result = heron("status", "local", "wordy")
+    assert result.code == 1 and "start it where it was submitted: heron scheduler start local wordy" in result.err
+
+
+def test_access_is_printed_into_a_pipe_and_taken_from_one(
+    home: Path, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = heron("cluster", "access", "local")
+    assert result.code != 0 and "cluster local has no key for clients" in result.err
+    access.make_client("local")
+    text = heron("cluster", "access", "local").out
+    assert json.loads(text)["cluster"] == "local"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    refused = heron("cluster", "access", "local", "--install")
+    assert refused.code != 0 and json.loads(text)["client"][1] not in refused.err + refused.out
+
+
+def test_a_state_of_another_host_is_read_by_the_doors(
+    home: Path, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts with one home: the state in files is of the other one, and the key is of both."""
+
+    def of_another(*_: object) -> None:
+        raise OtherHostError("the state belongs to host login")
+
+    monkeypatch.setattr(records, "open_state", of_another)
+    result = heron("list", "local")
+    assert result.code != 0 and "the state belongs to host login" in result.err
+    client = access.make_client("local")
+    assert "No topology runs in local" in heron("list", "local").out
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    access.write_door("local", "gone", DoorPlace("gone-1", (f"tcp://127.0.0.1:{port}",), client.public))
+    result = heron("list", "local")
+    assert result.code == 0 and "the door of topology 'gone' does not answer this host" in result.err
+    result = heron("status", "local", "gone")
+    assert result.code == 1 and "the door of topology 'gone' does not answer this host" in result.err
