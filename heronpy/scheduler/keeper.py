@@ -375,7 +375,7 @@ class EngineScheduler:
             self._state_door.close()
         # Before the name is free: the next topology of this name keeps its keys in the same place.
         curve.remove(launch.working_dir)
-        self.admission.remove()
+        await asyncio.to_thread(self.admission.remove)
         forget_port(launch.working_dir)
         await self.admission.tell_lost(all_left=True)
         await asyncio.to_thread(remove_state, self._state, launch.topology)
