@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
@@ -57,6 +58,7 @@ class World:
             },
             "checkpoint": {"root": shared / "checkpoints", "interval_s": 1},
             "security": {"port_range": "20000-20999"},
+            "executor": {"metrics_host": "host"},
         }  # fmt: skip
         conf = home / "conf" / "hosts"
         conf.mkdir(parents=True, mode=0o700)
@@ -273,3 +275,28 @@ def test_what_arrives_is_what_the_mode_promises(home: Path, mode: str, fault: st
     assert verdict.expected > 1000 and verdict.arrived > verdict.expected // 4
     if mode != "ATMOST_ONCE":
         assert verdict.arrived >= verdict.expected
+
+
+def test_metrics_pages_are_at_the_addresses_of_their_hosts(home: Path) -> None:
+    """And at ports that the firewall lets through; this machine reaches them as a Prometheus would."""
+    with (
+        tempfile.TemporaryDirectory(prefix="hp-", dir="/var/tmp") as shared,
+        made_hosts(3) as (address, hosts),
+    ):
+        world = World(home, Path(shared), address, hosts, "ATMOST_ONCE")
+        try:
+            world.submit()
+            [pages] = wait_for(
+                lambda: [
+                    one for one in json.loads(world.heron("metrics", "targets", "hosts")) if len(one["targets"]) == 3
+                ],
+                60,
+                "the targets of three containers",
+            )
+            assert {one.partition(":")[0] for one in pages["targets"]} == {host.address for host in hosts}
+            for one in pages["targets"]:
+                assert 20000 <= int(one.partition(":")[2]) <= 20999
+                with urllib.request.urlopen(f"http://{one}/metrics", timeout=20) as answer:
+                    assert f'topology="{NAME}"' in answer.read().decode()
+        finally:
+            world.close()
