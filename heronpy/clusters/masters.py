@@ -7,6 +7,7 @@ the authenticated topology master, never from who asks.
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any, overload
 
 from google.protobuf.message import Message

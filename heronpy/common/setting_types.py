@@ -497,6 +497,12 @@ class EngineSettings:
         " files.",
     )
     shared: str = _setting("", "Folders, separated by ':', that all hosts reach by the same path.")
+    packages: str = _setting(
+        "",
+        "Where hosts fetch the package of a topology, so that they need not all ask the scheduler: the URL of an object"
+        " store, or a folder below heron.engine.shared; the scheduler puts it there. Empty, or where it cannot be read:"
+        " from the scheduler.",
+    )
     environment: str = _setting(
         "",
         "Wheelhouse made by 'heron env pack', below a folder of heron.engine.shared: each host installs it once, and"

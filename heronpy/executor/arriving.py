@@ -5,6 +5,7 @@ It writes the files that its processes read, proves the shared folders, and fetc
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -30,7 +31,10 @@ from heronpy.plan.here import Here
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.submitted import Submitted
 from heronpy.proto import door_pb2
+from heronpy.storage.package_pieces import PackagePieces, either
 from heronpy.storage.packages import PackageStore
+
+log = logging.getLogger("heronpy.executor")
 
 LAUNCH: Final = "launch.json"
 TICKET: Final = "ticket.json"
@@ -125,6 +129,17 @@ def fetch_package(welcome: door_pb2.Welcome, launch: LaunchSpec, read: Callable[
         return
     if welcome.package != package:
         raise ConfigError("the scheduler offers another package than was submitted; submit the topology again")
-    PackageStore(launch.here.packages).fetch(
-        package, lambda offset: read(package, offset), welcome.package_bytes, welcome.package_sha256
-    )
+
+    def from_door(offset: int) -> bytes:
+        return read(package, offset)
+
+    source: Callable[[int], bytes] = from_door
+    if welcome.package_place:
+        size, digest, place = welcome.package_bytes, bytes(welcome.package_sha256), welcome.package_place
+
+        def from_place(offset: int) -> bytes:
+            # Opened where it is needed: this host may have the package.
+            return PackagePieces(place, launch.topology_id).read(digest, size, offset)
+
+        source = either(from_place, from_door, lambda error: log.warning("%s; the scheduler has it, too", error))
+    PackageStore(launch.here.packages).fetch(package, source, welcome.package_bytes, welcome.package_sha256)

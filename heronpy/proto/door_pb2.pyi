@@ -329,7 +329,7 @@ class StateTakeOver(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ["client", "fence_s", "fencing", "log_kept_bytes", "member", "package", "package_bytes", "package_sha256", "renew_s", "server", "shared", "stop_grace_s", "submitted"]
+    __slots__ = ["client", "fence_s", "fencing", "log_kept_bytes", "member", "package", "package_bytes", "package_place", "package_sha256", "renew_s", "server", "shared", "stop_grace_s", "submitted"]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     FENCE_S_FIELD_NUMBER: _ClassVar[int]
     FENCING_FIELD_NUMBER: _ClassVar[int]
@@ -337,6 +337,7 @@ class Welcome(_message.Message):
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_PLACE_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_SHA256_FIELD_NUMBER: _ClassVar[int]
     RENEW_S_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -350,13 +351,14 @@ class Welcome(_message.Message):
     member: bytes
     package: str
     package_bytes: int
+    package_place: str
     package_sha256: bytes
     renew_s: float
     server: KeyPair
     shared: _containers.RepeatedCompositeFieldContainer[SharedFolder]
     stop_grace_s: float
     submitted: bytes
-    def __init__(self, member: _Optional[bytes] = ..., submitted: _Optional[bytes] = ..., server: _Optional[_Union[KeyPair, _Mapping]] = ..., client: _Optional[_Union[KeyPair, _Mapping]] = ..., package: _Optional[str] = ..., package_bytes: _Optional[int] = ..., shared: _Optional[_Iterable[_Union[SharedFolder, _Mapping]]] = ..., renew_s: _Optional[float] = ..., fence_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., fencing: _Optional[str] = ..., log_kept_bytes: _Optional[int] = ..., package_sha256: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, member: _Optional[bytes] = ..., submitted: _Optional[bytes] = ..., server: _Optional[_Union[KeyPair, _Mapping]] = ..., client: _Optional[_Union[KeyPair, _Mapping]] = ..., package: _Optional[str] = ..., package_bytes: _Optional[int] = ..., shared: _Optional[_Iterable[_Union[SharedFolder, _Mapping]]] = ..., renew_s: _Optional[float] = ..., fence_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., fencing: _Optional[str] = ..., log_kept_bytes: _Optional[int] = ..., package_sha256: _Optional[bytes] = ..., package_place: _Optional[str] = ...) -> None: ...
 
 class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -18,6 +18,8 @@ from pathlib import Path
 from heronpy.common.errors import ConfigError, FencedError, HeronError, InvalidRpcError, RetryableRpcError
 from heronpy.common.folders import open_private
 from heronpy.common.ids import bootstrap_id
+from heronpy.common.setting_types import EngineSettings
+from heronpy.common.settings import settings_for
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.net import door_keys
 from heronpy.net.curve import Keys, Pair
@@ -72,7 +74,12 @@ class Admission:
         self.permit: Permit | None = None
         self._renewals = Renewals()
         self._hosts: dict[int, tuple[int, str]] = {}
-        self._package = PackageDoor(terms.launch.package_dir, terms.launch.working_dir)
+        self._package = PackageDoor(
+            terms.launch.package_dir,
+            terms.launch.working_dir,
+            terms.launch.topology_id,
+            settings_for(terms.launch, EngineSettings).packages,
+        )
         self._logs = KeptLogs(terms.launch.log_dir)
         self._writing = asyncio.Lock()
         #: Submissions that were heard and have not sent a log, with their hosts; and those that have.
@@ -118,7 +125,7 @@ class Admission:
         return hmac.digest(self._terms.door_keys.member, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
-        """What it has made: the topology is gone."""
+        """What it has made: the topology is gone. May wait for the place of packages."""
         for folder in self._terms.shared:
             try:
                 (Path(folder) / self._proof_name).unlink(missing_ok=True)
@@ -186,6 +193,7 @@ class Admission:
             package=self._package.digest,
             package_bytes=archive.size,
             package_sha256=archive.sha256,
+            package_place=archive.place,
             shared=[
                 door_pb2.SharedFolder(path=folder, name=self._proof_name, content=self._proof_of(folder))
                 for folder in terms.shared

@@ -397,7 +397,7 @@ class EngineScheduler:
             self._state_door.close()
         # Before the name is free: the next topology of this name keeps its keys in the same place.
         curve.remove(launch.working_dir)
-        self.admission.remove()
+        await asyncio.to_thread(self.admission.remove)
         forget_port(launch.working_dir)
         forget_door(launch.submitted.cluster, launch.topology, launch.topology_id)
         await self.admission.tell_lost(all_left=True)

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heronpy.common.errors import InvalidRpcError, PackageError, RetryableRpcError
+from heronpy.common.errors import HeronError, InvalidRpcError, PackageError, RetryableRpcError
 from heronpy.common.folders import open_private
+from heronpy.storage.package_pieces import PackagePieces
 from heronpy.storage.packages import BYTES_MAX, FILES_MAX
 
+log = logging.getLogger("heronpy.scheduler")
+
 PIECE_BYTES = 256 << 10
+#: How long a request to the place of packages is repeated; and at the end of a topology, which a user waits for.
+STORE_S = 30.0
+REMOVE_S = 5.0
 #: Pieces that are read from the disk at a time.
 READERS_MAX = 4
 #: Requests for pieces that wait; further ones are refused for now.
@@ -32,12 +39,18 @@ class Archive:
 
     size: int = 0
     sha256: bytes = b""
+    #: Where it is as well; empty: nowhere else.
+    place: str = ""
 
 
 class PackageDoor:
-    """Call `start` on the loop; without a package `digest` is empty."""
+    """Call `start` on the loop; without a package `digest` is empty.
 
-    def __init__(self, package_dir: str | None, working_dir: str) -> None:
+    `place`: a folder or URL where hosts fetch the archive instead; empty: there is none.
+    """
+
+    def __init__(self, package_dir: str | None, working_dir: str, topology_id: str = "", place: str = "") -> None:
+        self._topology_id, self._place = topology_id, place
         self._entry = Path(package_dir) if package_dir else None
         self._folder = Path(working_dir)
         self.digest = self._entry.name if self._entry is not None else ""
@@ -52,7 +65,18 @@ class PackageDoor:
     def start(self) -> None:
         """Begin to make the archive."""
         if self._entry is not None:
-            self._made = asyncio.create_task(asyncio.to_thread(_make, self._entry, self._file))
+            self._made = asyncio.create_task(asyncio.to_thread(self._make, self._entry))
+
+    def _make(self, entry: Path) -> Archive:  # in a thread
+        made = _make(entry, self._file)
+        if not self._place:
+            return made
+        try:
+            PackagePieces(self._place, self._topology_id, STORE_S).put(self._file, made.sha256)
+        except (HeronError, OSError) as error:
+            log.warning("hosts fetch the package from here, because it cannot be put elsewhere: %s", error)
+            return made
+        return replace(made, place=self._place)
 
     async def archive(self) -> Archive:
         """The archive, once it is made; RetryableRpcError when it cannot be: the next call tries again."""
@@ -80,9 +104,15 @@ class PackageDoor:
             self._asking -= 1
 
     def remove(self) -> None:
-        """Delete the archive: nobody will ask for it any more."""
-        if self.digest:
-            self._file.unlink(missing_ok=True)
+        """Delete the archive: nobody will ask for it any more. May wait for the place where it is as well."""
+        if not self.digest:
+            return
+        self._file.unlink(missing_ok=True)
+        if self._place:
+            try:
+                PackagePieces(self._place, self._topology_id, REMOVE_S).remove()
+            except HeronError as error:
+                log.warning("the package of the topology stays in %s: %s", self._place, error)
 
 
 def _read(file: Path, offset: int) -> bytes:

@@ -442,6 +442,15 @@ def test_an_archive_of_logs_is_where_all_hosts_reach_it(tmp_path: Path) -> None:
         on_engine.settle(word_count(), settings(logging={"archive": "ftp://x/y"}), "local")
 
 
+def test_packages_are_where_all_hosts_reach_them(tmp_path: Path) -> None:
+    own = {"engine": {"packages": tmp_path / "packages"}}
+    with pytest.raises(ConfigError, match=r"heron.engine.packages is .*, a folder of this host"):
+        on_engine.settle(word_count(), settings(**own), "local")
+    resolved = settings(engine={"packages": tmp_path / "packages", "shared": tmp_path})
+    assert on_engine.settle(word_count(), resolved, "local") == "slurm"
+    assert resolved.settings["engine"]["packages"] == str(tmp_path / "packages")
+
+
 def with_a_spark_sink(**options: str) -> topology_pb2.Topology:
     topology = word_count()
     spec = SparkSink.spec("count", aggregate="module.function", fields=["n"], **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from heronpy.executor.host_folder import home_of
 from heronpy.executor.standing import SILENT_S
 from heronpy.net.ticket import Ticket
 from heronpy.proto import door_pb2
+from heronpy.storage.package_pieces import PackagePieces
 from heronpy.storage.wheelhouse import digest_of
 from tests.support.containers import Host, at_door, host_folder, left_in, processes_in, submitted
 from tests.support.fake_door import FakeDoor
@@ -271,6 +273,27 @@ def test_a_package_is_fetched_once_per_host(tmp: Path) -> None:
 
     files = {"word.py": b"print('word')", "data": os.urandom(200_000), "__pycache__/word.cpython-311.pyc": b"x"}
     at_door(tmp, scene, submitted=submitted(package=DIGEST), package=DIGEST, archive=_archive(files))
+
+
+@pytest.mark.parametrize("place", ["whole", "damaged", "missing", "unknown"])
+def test_a_package_comes_from_where_all_hosts_reach_it_or_from_the_door(tmp: Path, tmp_path: Path, place: str) -> None:
+    archive = _archive({"word.py": b"print('word')", "data": os.urandom(200_000)})
+    given = str(tmp_path / "packages") if place != "unknown" else "ftp://nowhere"
+    if place in ("whole", "damaged"):
+        (tmp_path / "made.tar").write_bytes(archive if place == "whole" else archive[:-100] + b"?" * 100)
+        pieces = PackagePieces(given, "wc-1")
+        pieces.put(tmp_path / "made.tar", hashlib.sha256(archive).digest())
+
+    async def scene(door: FakeDoor, host: Host) -> None:
+        process, _ = await host.run()
+        assert (door.reads == 0) is (place == "whole")
+        entry = tmp / f"heron-{os.getuid()}" / "packages" / DIGEST
+        assert (entry / "word.py").read_text() == "print('word')"
+        process.terminate()
+        await host.ended(process)
+
+    fields = {"package": DIGEST, "archive": archive, "package_place": given}
+    at_door(tmp, scene, submitted=submitted(package=DIGEST), **fields)
 
 
 def test_tasks_run_with_the_dependencies_of_the_topology(tmp: Path) -> None:

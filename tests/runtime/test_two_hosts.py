@@ -29,6 +29,7 @@ from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from tests.runtime.programs.shapes import WORDS
 from tests.runtime.test_exact import COUNT, PROGRAMS, tally
+from tests.support import hosts as sim_hosts
 from tests.support.command import Heron
 from tests.support.fake_door import PIECE_BYTES, FakeDoor, start_bootstrap
 from tests.support.hosts import SimHost, made_hosts, needs_hosts
@@ -159,3 +160,9 @@ def test_words_are_counted_over_two_hosts(heron: Heron, shared: Path) -> None:
 
     with made_hosts(2) as (address, hosts), closing(open_state("local", str(shared / "state"))) as state:
         asyncio.run(main(address, hosts, state))
+
+
+def test_where_hosts_are_required_tests_fail_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sim_hosts, "can_make_hosts", lambda: False)
+    with pytest.raises(pytest.fail.Exception, match="namespaces"), made_hosts(1):
+        pass

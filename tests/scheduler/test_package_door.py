@@ -11,6 +11,7 @@ import pytest
 
 from heronpy.common.errors import InvalidRpcError, PackageError, RetryableRpcError
 from heronpy.scheduler.package_door import ASKING_MAX, PIECE_BYTES, PackageDoor, pack_entry
+from heronpy.storage.package_pieces import PackagePieces
 from heronpy.storage.packages import PackageStore
 
 
@@ -54,6 +55,39 @@ def test_another_host_gets_the_same_package(tmp_path: Path) -> None:
     for path in sorted(path.relative_to(entry) for path in entry.rglob("*") if path.is_file()):
         assert (found / path).read_bytes() == (entry / path).read_bytes()
     assert os.access(found / "run.sh", os.X_OK) == os.access(entry / "run.sh", os.X_OK)
+
+
+def test_the_archive_is_put_where_all_hosts_reach_it_and_goes_with_the_topology(tmp_path: Path) -> None:
+    entry = entry_in(tmp_path)
+    (tmp_path / "work").mkdir()
+
+    async def story() -> None:
+        place = tmp_path / "place"
+        door = PackageDoor(str(entry), str(tmp_path / "work"), "t-1", str(place))
+        door.start()
+        made = await door.archive()
+        assert made.place == str(place)
+        read = PackagePieces(str(place), "t-1").read
+        assert hashlib.sha256(read(made.sha256, made.size, 0)).digest() == made.sha256
+        door.remove()
+        assert not [path for path in place.rglob("*") if path.is_file()]
+
+    asyncio.run(story())
+
+
+def test_a_place_that_cannot_be_written_to_costs_the_place_alone(tmp_path: Path) -> None:
+    entry = entry_in(tmp_path)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "file").write_text("no folder")
+
+    async def story() -> None:
+        door = PackageDoor(str(entry), str(tmp_path / "work"), "t-1", str(tmp_path / "file" / "place"))
+        door.start()
+        made = await door.archive()
+        assert made.size and made.place == "" and await door.read(entry.name, 0)
+        door.remove()
+
+    asyncio.run(story())
 
 
 def test_equal_packages_give_equal_archives_and_one_is_made_once(tmp_path: Path) -> None:

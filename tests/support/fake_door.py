@@ -45,6 +45,8 @@ class FakeDoor:
     stop_grace_s: float = 1.0
     fencing: str = "epoch"
     log_kept_bytes: int = 1 << 20
+    #: Where the archive is as well.
+    package_place: str = ""
     verdicts: dict[tuple[int, int], tuple[Any, int]] = field(default_factory=dict)
     #: It hears everything and answers nothing.
     mute: bool = False
@@ -108,6 +110,7 @@ class FakeDoor:
         return door_pb2.Welcome(
             member=self.secret(hello.container, hello.submission),
             submitted=self.submitted.to_bytes(),
+            package_place=self.package_place,
             server=door_pb2.KeyPair(public=server.public, secret=server.secret),
             client=door_pb2.KeyPair(public=client.public, secret=client.secret),
             package=self.package,

@@ -68,7 +68,11 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
     told_at(settings_for(resolved, EngineSettings).door_host, ())
     lease_times(resolved)
     fencing_of(settings_for(resolved, EngineSettings).fencing, mode, state_type == "local")
-    _settle_archive(resolved)
+    for room, name, given in (
+        ("logging", "archive", settings_for(resolved, LoggingSettings).archive),
+        ("engine", "packages", settings_for(resolved, EngineSettings).packages),
+    ):
+        _settle_place(resolved, room, name, given)
     problems = [*_store_problems(resolved), *_replica_problems(resolved)] if mode == "EFFECTIVELY_ONCE" else []
     problems += file_problems(topology, shared_folders(resolved))
     if needs_spark(topology):
@@ -97,20 +101,19 @@ def _settle_store(topology_id: str, resolved: Resolved) -> None:
         resolved.origins[f"checkpoint.{name}"] = origin
 
 
-def _settle_archive(resolved: Resolved) -> None:
-    """ConfigError unless all hosts reach the archive of logs, and this one can write to it."""
-    given = settings_for(resolved, LoggingSettings).archive
+def _settle_place(resolved: Resolved, room: str, name: str, given: str) -> None:
+    """ConfigError unless all hosts reach a place for files, and this one can write to it."""
     if not given:
         return
     place = place_of(given)
     if isinstance(place, Url):
-        check_objects(open_objects(place), "heron.logging.archive")
+        check_objects(open_objects(place), f"heron.{room}.{name}")
     elif not is_shared(place, shared_folders(resolved)):
         raise ConfigError(
-            f"heron.logging.archive is {given}, a folder of this host; set it to a URL or to a folder below"
+            f"heron.{room}.{name} is {given}, a folder of this host; set it to a URL or to a folder below"
             " heron.engine.shared"
         )
-    resolved.settings["logging"]["archive"] = str(place)
+    resolved.settings[room][name] = str(place)
 
 
 def _store_problems(resolved: Resolved) -> Iterator[str]:

@@ -1,0 +1,88 @@
+"""The archive of a package in a place that all hosts reach, so that they need not all fetch it from the scheduler.
+
+It lies there in pieces, so that nobody holds all of it in memory: `<topology id>/<sha256 of the archive>/<number>`.
+Whoever reads it has its size and digest from the scheduler: what somebody else has put there is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from heronpy.common.errors import HeronError
+from heronpy.storage.objects.folder import FolderObjects
+from heronpy.storage.objects.opening import COMMAND_S, open_objects
+from heronpy.storage.objects.port import Objects
+from heronpy.storage.objects.url import Url, place_of
+
+PIECE_BYTES: Final = 8 << 20
+
+
+class PackagePieces:
+    """Of one topology, below `place`: a folder, or a URL. ConfigError if it cannot be opened here.
+
+    The calls raise ObjectsError when the place does not answer, or refuses.
+    """
+
+    def __init__(self, place: str, topology_id: str, patience_s: float = COMMAND_S) -> None:
+        found = place_of(place)
+        self._objects: Objects = (
+            open_objects(found, patience_s) if isinstance(found, Url) else FolderObjects(found, fsync=False)
+        )
+        self._prefix = topology_id
+
+    @property
+    def name(self) -> str:
+        """The place, as in sentences."""
+        return self._objects.name
+
+    def _key(self, digest: bytes, number: int) -> str:
+        return f"{self._prefix}/{digest.hex()}/{number:06d}"
+
+    def put(self, archive: Path, digest: bytes) -> None:
+        """Put an archive there, unless all of it is: pieces are written in order, so the last one tells."""
+        size = archive.stat().st_size
+        last = max(0, size - 1) // PIECE_BYTES
+        if self._objects.head(self._key(digest, last)) == size - last * PIECE_BYTES:
+            return
+        with open(archive, "rb") as file:
+            for number in range(last + 1):
+                self._objects.put(self._key(digest, number), file.read(PIECE_BYTES))
+
+    def read(self, digest: bytes, size: int, offset: int) -> bytes:
+        """What follows the offset, a piece at most; empty at the end. MissingObjectError if it is not there."""
+        if offset >= size:
+            return b""
+        number, start = divmod(offset, PIECE_BYTES)
+        return self._objects.get(self._key(digest, number))[start:]
+
+    def remove(self) -> None:
+        """Delete all archives of the topology."""
+        self._objects.delete(self._objects.list(self._prefix).objects)
+
+
+def either(
+    first: Callable[[int], bytes], other: Callable[[int], bytes], failed: Callable[[HeronError], None]
+) -> Callable[[int], bytes]:
+    """A reader that goes on with `other` once `first` has failed, or is asked for the beginning again.
+
+    Whoever begins again has found that what came from `first` is not what was announced.
+    """
+    sources = [first, other]
+    begun = False
+
+    def read(offset: int) -> bytes:
+        nonlocal begun
+        if offset == 0 and begun:
+            del sources[:-1]
+        begun = True
+        if len(sources) > 1:
+            try:
+                return sources[0](offset)
+            except HeronError as error:
+                failed(error)
+                del sources[:-1]
+        return other(offset)
+
+    return read
