@@ -26,6 +26,8 @@ _CAPTURE_MAX_BYTES = 256 * 1024
 #: A line of raw output is broken after this number of bytes; a line of a record is never broken.
 _RAW_LINE_MAX_BYTES = 16 * 1024
 _RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
+#: The levels of what is logged without need.
+_ROUTINE = ("DEBUG", "INFO")
 #: Factor and bytes that escaping and the mark may add to a line.
 _ESCAPED_TIMES = 4
 _MARK_BYTES = 16
@@ -88,12 +90,12 @@ class ChildLog:
             self._echo(self._name, data)
 
     def last_line(self) -> str:
-        """The last non-empty line, after reading the rest of the pipe."""
+        """The last non-empty line, after reading the rest of the pipe; what we log in passing explains no end."""
         for fd in list(self._pipes):
             self._readable(fd, turns=64)
         for separator in self._pipes.values():
             self._take(separator.finish())
-        return last_line_of(self._tail)
+        return last_line_of(self._tail, routine=False)
 
     def mentions(self, words: tuple[str, ...]) -> bool:
         """Whether the last output of the current incarnation contains one of these."""
@@ -125,10 +127,12 @@ class ChildLog:
         self._log.close()
 
 
-def last_line_of(tail: bytes) -> str:
-    """The last non-empty line, without time, level and process."""
+def last_line_of(tail: bytes, routine: bool = True) -> str:
+    """The last non-empty line, without time, level and process; maybe not of the runtime's routine records."""
     for line in reversed(tail.decode(errors="replace").splitlines()):
         record = parse_line(line)
+        if record is not None and not routine and record.level in _ROUTINE and record.logger.startswith("heron"):
+            continue
         text = (record.message if record else unmarked(line)).strip()
         if text:
             return text
