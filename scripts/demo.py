@@ -1,8 +1,8 @@
 """The main job: real flights through a topology into a table that PySpark writes.
 
-Prints the address of the topology's page, submits topologies/flight_delays.py to the local cluster, follows it until
-it ends by itself, checks the table against the file that the flights came from, and prints the answer, where the page
-and the logs are and how to look further.
+Submits topologies/flight_delays.py to the local cluster, prints the address of the topology's page as soon as there is
+one, follows the topology until it ends by itself, checks the table against the file that the flights came from, and
+prints the answer, where the page and the logs are and how to look further.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from heronpy.clusters.target import unix_user
@@ -24,13 +25,15 @@ NAME = "FlightDelays"
 
 
 def page_of_demo(home: Path) -> str:
-    """Address of the topology's page, for which the tracker is started if none runs; empty when it cannot be."""
+    """Address of the topology's page, printed, for which the tracker is started if none runs; empty without one."""
     try:
         address = finding.find_or_start(home, None).address
     except (HeronError, OSError) as error:
         print(f"there is no page to look at, and the demo goes on without: {error}", file=sys.stderr)
         return ""
-    return place.page_of(address, "local", unix_user(), "default", NAME)
+    page = place.page_of(address, "local", unix_user(), "default", NAME)
+    print(f"the page   {page}", flush=True)
+    return page
 
 
 def main() -> int:
@@ -41,9 +44,8 @@ def main() -> int:
     home = Path(os.environ.get("HERON_HOME") or Path.home() / ".herondata")
     table = home / "output" / f"{NAME}-{time.strftime('%Y%m%d-%H%M%S')}"
     heron = Path(sys.executable).with_name("heron")
-    page = page_of_demo(home)
-    if page:
-        print(f"the page   {page}", flush=True)
+    # The tracker starts while the topology and Spark do, which takes longer.
+    starting = ThreadPoolExecutor(1).submit(page_of_demo, home)
     submit = [heron, "submit", "local", TOPOLOGY, NAME, "--output", table, "--wait", "--kill-on-interrupt"]
     code = subprocess.call([str(part) for part in submit])
     if code:
@@ -51,6 +53,7 @@ def main() -> int:
     print("\nHow late do flights leave New York? (minutes; from the table that Spark wrote)\n", flush=True)
     # It prints no numbers that it has not checked.
     code = subprocess.call([sys.executable, str(TOPOLOGY), "--report", str(table)])
+    page = starting.result()
     logs = home / "topologies" / "local" / unix_user() / NAME / "log-files"
     if page:
         print(f"the page   {page}   (it shows the whole run; the tracker ends after half an hour without a look)")
