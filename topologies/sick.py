@@ -21,8 +21,8 @@ from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tup
 
 KINDS = ("slow", "skew", "leak", "crash", "sink")
 MB = 1 << 20
-#: Of a task of `work` that may leak.
-LIMIT = "120MB"
+#: Of a task of `work` that may leak, and how fast one does: it has some 45 MB when it starts.
+LIMIT, LEAK_MB_PER_S = "120MB", 1.6
 
 
 class Orders(Spout):
@@ -52,14 +52,14 @@ class Work(Bolt):
         self.ill = context.get_task_id() == first
         self.took_s = {"slow": 0.02 if self.ill else 0.0002, "skew": 0.0004}.get(self.what, 0.0002)
         self.kept: list[bytearray] = []
-        self.seen = 0
+        self.seen, self.since = 0, time.perf_counter()
 
     def process(self, tup: Tuple) -> None:
         self.seen += 1
         ends_at = time.perf_counter() + self.took_s
         while time.perf_counter() < ends_at:
             pass
-        if self.what == "leak" and self.ill and self.seen % 500 == 0:
+        if self.what == "leak" and self.ill and len(self.kept) < (ends_at - self.since) * LEAK_MB_PER_S:
             self.kept.append(bytearray(MB))
         if self.what == "crash" and self.ill and self.seen % 2000 == 0:
             raise ValueError(f"order {tup.values[1]} of {tup.values[0]} cannot be booked")

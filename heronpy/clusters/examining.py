@@ -41,6 +41,7 @@ def look(session: Session, topology: str, window_s: float) -> tuple[Signals, lis
         _checkpoints(session, status),
         timeline,
         now=time.time(),
+        asked_s=window_s,
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
         memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
         looks=looks or (),

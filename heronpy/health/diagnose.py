@@ -16,6 +16,7 @@ from statistics import fmean, median
 from heronpy.common.states import lifecycle_name
 from heronpy.health import trends
 from heronpy.health.findings import CALM, Finding, Verdict
+from heronpy.health.memory import memory
 from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
 from heronpy.proto import control_pb2
 
@@ -29,7 +30,7 @@ SKEWED = 1.5
 SLOW = 0.5
 #: Below this much CPU per busy second, a component is waiting for something else; the second one where the machine has
 #: no CPU left, because there it may wait for that.
-WAITS, WAITS_STARVED = 0.3, 0.1
+WAITS, WAITS_STARVED = 0.3, 0.05
 HUNG_S = 10.0
 #: Target utilisation.
 AIM = 0.7
@@ -42,16 +43,12 @@ WORSE = 0.3
 FULL = 0.9
 #: A machine has no CPU left: the share of its cores in use, and of the time in which something waits for one.
 CORES_USED, PRESSURE = 0.9, 0.3
-#: A task this close to its limit of memory.
-NEAR_LIMIT = 0.9
 #: Fewer tasks than this share of the present ones suffice.
 SPARE = 0.9
 #: Tuples take so many times as long as usual, and at least so many seconds.
 LATE, LATE_S = 5.0, 0.1
 #: Looks at a task before its line or key is named, and the least share of them.
 LOOKS_MIN, KEYED_MIN, LOOKS_SHARE = 5, 20, 0.3
-#: Memory that grows as it does reaches its limit within this time, seconds.
-FULL_S = 3600.0
 #: A backlog that is gone within this time needs no action.
 DRAINS_S = 300.0
 
@@ -165,52 +162,6 @@ def _hung(signals: Signals) -> Iterator[Finding]:
             yield Finding(
                 Verdict.HUNG, task.component, task.name, {"silent_s": task.silent_s}, quote=looks.line if looks else ""
             )
-
-
-def _memory(signals: Signals) -> Iterator[Finding]:
-    for name, (times, text) in signals.out_of_memory.items():
-        figures: dict[str, float] = {"times": times}
-        lasts_s, component = (
-            signals.memory_lasts_s.get(name),
-            next((t.component for t in signals.tasks if t.name == name), ""),
-        )
-        others = [float(t.memory_bytes) for t in signals.of(component) if t.name != name and t.memory_bytes]
-        if lasts_s and others and (grown := signals.memory_limits.get(component, 0) - median(others)) > 0:
-            figures |= {"lasts_s": lasts_s, "grows_per_h": 3600 * grown / lasts_s}
-        yield Finding(Verdict.MEMORY, task=name, figures=figures, quote=text)
-    for component in signals.components:
-        yield from _grows(signals, component)
-    for component, limit in signals.memory_limits.items():
-        used = trends.memory_p95(signals, component)
-        tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
-        if used is None or used < NEAR_LIMIT * limit or not tasks:
-            continue
-        largest = max(tasks, key=lambda task: task.memory_bytes or 0)
-        if largest.name not in signals.out_of_memory and _growth(signals, component) is None:
-            yield Finding(Verdict.MEMORY, component, largest.name, {"used": used, "limit": limit})
-
-
-def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The task whose memory grows towards a limit, and its figures."""
-    tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
-    per_s = trends.memory_grows_per_s(signals, component)
-    if not tasks or per_s is None:
-        return None
-    largest = max(tasks, key=lambda task: task.memory_bytes or 0)
-    used = float(largest.memory_bytes or 0)
-    limit = signals.memory_limits.get(component) or signals.machine_memory.get(largest.host)
-    if not limit or used + per_s * FULL_S < limit:
-        return None
-    figures = {"used": used, "limit": float(limit), "per_h": per_s * 3600, "left_s": max(0.0, limit - used) / per_s}
-    if len(tasks) > 1:
-        figures["median"] = median(float(task.memory_bytes or 0) for task in tasks if task is not largest)
-    return largest, figures
-
-
-def _grows(signals: Signals, component: str) -> Iterator[Finding]:
-    found = _growth(signals, component)
-    if found is not None and found[0].name not in signals.out_of_memory:
-        yield Finding(Verdict.MEMORY, component, found[0].name, found[1])
 
 
 def _crashing(signals: Signals) -> Iterator[Finding]:
@@ -446,7 +397,8 @@ def _losses(signals: Signals) -> Iterator[Finding]:
 
 
 def _changing(signals: Signals) -> Iterator[Finding]:
-    settled_s = min(SETTLE_S, signals.window_s)
+    # Of a young topology the window still grows, and with it what is left would stay.
+    settled_s = min(SETTLE_S, signals.asked_s if signals.asked_s is not None else signals.window_s)
     settled = (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED, control_pb2.LIFE_FAILED)
     if signals.lifecycle not in settled:
         yield Finding(Verdict.CHANGING, quote=signals.cause, names=(lifecycle_name(signals.lifecycle).lower(),))
@@ -485,7 +437,7 @@ def _over_provisioned(signals: Signals) -> Iterator[Finding]:
 
 _Rule = Callable[[Signals], Iterator[Finding]]
 #: Rules that always apply, and rules that need figures without a change.
-_ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, _memory, _crashing, _losses)
+_ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, memory, _crashing, _losses)
 _SETTLED: tuple[_Rule, ...] = (
     _bad_update, _slow, _limit, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
 )  # fmt: skip

@@ -114,6 +114,8 @@ class Signals:
     #: Share of the window in which spouts were held, and the tasks or links that hold them now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
+    #: The window that was asked for: of a young topology it is not reached yet. None: not known.
+    asked_s: float | None = None
     #: Time since the last change by a user, or restore; None if none is known.
     changed_s: float | None = None
     change: str = ""
@@ -189,11 +191,13 @@ def signals_of(
     *,
     now: float,
     recent_s: float = WINDOW_S,
+    asked_s: float = WINDOW_S,
     checkpoint_every_s: float | None = None,
     memory_limit: Callable[[str], int] = lambda component: 0,
     looks: Iterable[control_pb2.TaskLooks] = (),
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
+    `asked_s` is the window that was asked for.
 
     Without events (None) it is unknown what ended or changed. `memory_limit` gives the bytes of a component's tasks.
     """
@@ -202,6 +206,7 @@ def signals_of(
     found = Signals(
         status.topology, status.lifecycle, status.cause, max(min(metrics.interval_s or status.uptime_s, 86400.0), 1.0)
     )
+    found.asked_s = asked_s
     sums = _sums(metrics)
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}

@@ -103,7 +103,7 @@ def _lasting(f: Finding) -> str:
 
 
 def _crashing(f: Finding, topology: str) -> str:
-    at = f" in {f.names[0]}" if f.names else ""
+    at = f", in {f.names[0]}" if f.names else ""
     return f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}{_quoted(f)}{at}"
 
 

@@ -118,7 +118,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "crashing in one line": (
         signals(*EVEN, restarted={"count-2": (2, "ValueError: x")}, looks={"count-2": LookSignals(raised="process (sick.py:62)")}),
-        Verdict.CRASHING, "count-2 was restarted 2 times: ValueError: x in process (sick.py:62)",
+        Verdict.CRASHING, "count-2 was restarted 2 times: ValueError: x, in process (sick.py:62)",
     ),
     "memory runs out again and again": (
         signals(bolt(2, memory_bytes=90 << 20), bolt(3, memory_bytes=60 << 20), memory_limits={"count": 120 << 20},
@@ -430,6 +430,17 @@ def test_an_update_is_undone_by_a_command() -> None:
 )
 def test_what_is_not_late(minutes: list[float | None]) -> None:
     assert first(signals(*EVEN, history=history(end_to_end_p99_s=minutes)))[0] is Verdict.HEALTHY
+
+
+def test_of_a_young_topology_the_time_to_wait_falls() -> None:
+    """Its window grows: at 45 s, and at 160 s, 40 s were left, which took 180 s."""
+    for age, left in ((45.0, "2m55s"), (160.0, "1m00s")):
+        found = signals(*EVEN, changed_s=age - 40.0, change="update done", asked_s=300.0)
+        found.window_s = age
+        assert first(found)[1].endswith(f"its rates can be judged in {left}")
+    asked = control_pb2.MetricsReply(interval_s=45.0)
+    status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
+    assert signals_of(status, asked, now=0.0, asked_s=20.0).asked_s == 20.0
 
 
 @pytest.mark.parametrize("waiting, batch_s, lag_s", [(2, 0.5, 20.0), (2, 20.0, 35.0), (0, None, 0.0), (4, None, 3.0)])

@@ -58,9 +58,9 @@ def test_a_sentence_without_values_is_whole(verdict: Verdict) -> None:
 def test_what_is_said_instead() -> None:
     crashing = Finding(Verdict.CRASHING, task="c-2", figures={"times": 8}, quote=SAID, names=("process (sick.py:62)",))
     assert without_values(finding_of(crashing, "local", "wordy")).sentence == (
-        f"c-2 was restarted 8 times in process (sick.py:62); {UNSEEN}"
+        f"c-2 was restarted 8 times, in process (sick.py:62); {UNSEEN}"
     )
-    assert sentence(crashing, "wordy") == f"c-2 was restarted 8 times: {SAID} in process (sick.py:62)"
+    assert sentence(crashing, "wordy") == f"c-2 was restarted 8 times: {SAID}, in process (sick.py:62)"
 
 
 @pytest.fixture
