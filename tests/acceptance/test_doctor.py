@@ -13,8 +13,8 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 CAUSES = {"slow": "slow task", "skew": "skew", "leak": "memory", "crash": "crashing", "sink": "dependency"}
-#: Named within some ten seconds; the others need longer to show.
-QUICK = ("crash", "sink")
+#: Named within some ten seconds, also on a machine that has other work to do.
+QUICK = ("crash",)
 
 
 @pytest.mark.parametrize(

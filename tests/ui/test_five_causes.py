@@ -64,7 +64,7 @@ class Sick:
         return said["verdict"] == cause.verdict and all(word in said["sentence"] for word in cause.words)
 
 
-#: Named within some ten seconds; the others need longer to show.
+#: Named within some ten seconds, also on a machine that has other work to do.
 QUICK = ("crash",)
 
 
