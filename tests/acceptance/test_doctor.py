@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,22 +10,26 @@ import pytest
 from tests.support.command import EXAMPLES, Heron
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 CAUSES = {"slow": "slow task", "skew": "skew", "leak": "memory", "crash": "crashing", "sink": "dependency"}
+#: Named within some ten seconds, also on a machine that has other work to do.
+QUICK = ("crash",)
 
 
-@pytest.mark.parametrize("what", CAUSES)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=() if what in QUICK else pytest.mark.heavy) for what in CAUSES]
+)
 def test_the_cause_comes_first(heron: Heron, what: str) -> None:
     heron("submit", "local", EXAMPLES / "sick.py", "Sick", "--what", what).ok()
 
     def found() -> dict[str, Any] | None:
         asked = heron("doctor", "local", "Sick", "--window", "20", "--json")
         assert asked.code in (0, 1), asked
-        first: dict[str, Any] = asked.json()["findings"][0]
+        first: dict[str, Any] = json.loads(asked.out)["findings"][0]  # the exit code says that it is ill
         return first if first["verdict"] == CAUSES[what] else None
 
-    first = wait_for(found, 120.0, f"the doctor naming {CAUSES[what]}")
+    first = wait_for(found, 200.0, f"the doctor naming {CAUSES[what]}")
     ill = {"slow": "container_1_work_2", "leak": "container_1_work_2", "crash": "container_1_work_2"}.get(what)
     assert ill is None or first["task"] == ill
     assert first["component"] == "store" or what != "sink"

@@ -27,8 +27,10 @@ def texts() -> dict[str, str]:
 def test_every_code_is_a_fault_or_a_decision_of_the_pages() -> None:
     faults = (REPO / "docs" / "reference" / "faults.md").read_text(encoding="utf-8")
     decisions = (REPO / "docs" / "decisions.md").read_text(encoding="utf-8")
+    security = (REPO / "docs" / "howto" / "security.md").read_text(encoding="utf-8")
     known = set(re.findall(r"^\| ([FU]\d\d)", faults, re.M)) | set(re.findall(r"^\| (D\d+) ", decisions, re.M)) | WORDS
-    assert {"F01", "F39", "D1", "D16"} <= known
+    known |= set(re.findall(r"^\| (S\d\d) ", security, re.M))
+    assert {"F01", "F39", "D1", "D16", "S01", "S17"} <= known
     unknown = {
         (name, code)
         for name, text in texts().items()
