@@ -49,7 +49,9 @@ class DoorInThread:
             clients = {self.client.public: access.USER}
             handlers: Any = None  # nobody here is a container
             self.door = Door(self.keys, "wordy-1", ["tcp://127.0.0.1:*"], handlers, None, clients)
-            self.door.relay = Relay(self.own, self._master, Keys("wordy-1", *[self.client] * 2))
+            self.door.relay = Relay(
+                lambda envelope: self.own(envelope), self._master, Keys("wordy-1", *[self.client] * 2)
+            )
             ready.set()
             await self._over.wait()
             self.door.relay.close()
@@ -137,8 +139,7 @@ def test_what_remains_is_named_and_nothing_is_removed(
             return control_pb2.KillUnderWay(left=["container 2 (812_2 on n17)"])
         return answer(envelope)
 
-    assert door.door.relay is not None
-    monkeypatch.setattr(door.door.relay, "_own", own)
+    monkeypatch.setattr(door, "own", own)
     result = heron("kill", "local", "wordy", "--timeout", "1")
     assert result.code == 6 and "container 2 (812_2 on n17)" in result.err
     assert wordy.state.exists(paths.execution_state("wordy"))
