@@ -1,0 +1,219 @@
+"""Each verb that looks at a topology or changes it, on containers that Slurm runs; and what of its secrets is left.
+
+The tests stand on one topology, in their order: real daemons, real first processes, the state at the scheduler's door.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.net import curve
+from heronpy.net.ticket import Ticket
+from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+from tests.support.slurm_topologies import ROOT, Submitted
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(590)]
+NAME = "verbs"
+#: A word that Count does not take comes once, and is given up.
+PROGRAM = """
+import time
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder
+
+class Words(Spout):
+    outputs = ["word"]
+
+    def initialize(self, config, context):
+        self.number = 0
+
+    def next_tuple(self):
+        time.sleep(0.01)
+        self.number += 1
+        self.emit(["bad" if self.number == 100 else f"word {self.number % 7}"])
+
+class Count(Bolt):
+    def initialize(self, config, context):
+        self.seen = 0
+
+    def process(self, tup):
+        self.seen += 1
+        if tup.values[0] == "bad":
+            raise ValueError("no such word")
+        if self.seen % 50 == 0:
+            self.logger.info("seen %d", self.seen)
+
+if __name__ == "__main__":
+    builder = TopologyBuilder("verbs")
+    words = builder.add_spout("words", Words, par=1)
+    builder.add_bolt("count", Count, par=2, inputs={words: Grouping.fields("word")})
+    builder.build_and_submit()
+"""
+
+
+def test_verbs_and_secrets(home: Path, tmp_path: Path) -> None:
+    if why := missing():
+        if os.environ.get("HERON_TEST_SLURM") == "required":
+            pytest.fail(why)
+        pytest.skip(why)
+    # Ended jobs are forgotten soon, and with them what Slurm keeps of their scripts.
+    with slurm_cluster(nodes=3, purge_s=20, memory_mb=4000) as cluster:
+        outputs = tmp_path / "outputs"
+        outputs.mkdir(mode=0o700)
+        program = tmp_path / "verbs.py"
+        program.write_text(PROGRAM)
+        rooms = {
+            "slurm": {"output_dir": str(outputs)},
+            "logging": {"echo": "true"},
+            "packing": {"instance_ram_bytes": "100MB", "instance_cpu": 0.1},
+        }
+        it = Submitted(cluster, home, tmp_path / "hosts", rooms, NAME)
+        it.heron("submit", "hpc", str(program))
+        try:
+            it.all_run()
+            looks(it, tmp_path, outputs)
+            changes(it)
+            secrets = secrets_of(it, tmp_path / "hosts")
+            assert len(secrets) >= 6
+            shown_nowhere(it, secrets, (home, tmp_path, cluster.folder))
+        finally:
+            it.heron("kill", "hpc", NAME)
+        left_nowhere(secrets, home, tmp_path, cluster)
+
+
+# ---- verbs ------------------------------------------------------------------------------------------
+def looks(it: Submitted, folder: Path, outputs: Path) -> None:
+    assert '"RUNNING"' in it.heron("status", "hpc", NAME, "--json")
+    [row] = json.loads(it.heron("list", "hpc", "--json"))
+    assert {one["host"] for one in row["containers"]} <= set(it.cluster.nodes)
+    wait_for(lambda: "ValueError" in it.heron("exceptions", "hpc", NAME), 60, "the exception")
+    assert "no such word" in it.heron("exceptions", "hpc", NAME, "count")
+    wait_for(lambda: json.loads(it.heron("dead-letters", "hpc", NAME, "--json")), 60, "the dead letter")
+    [letter] = json.loads(it.heron("dead-letters", "hpc", NAME, "--json"))
+    assert "bad" in json.dumps(letter) and "ValueError" in json.dumps(letter)
+    assert "count" in it.heron("top", "hpc", NAME, "--once")
+    assert "__execute-count" in it.heron("metrics", "hpc", NAME, "count", "--all")
+    # The hosts of the tests' Slurm are this machine, so their loopback is ours.
+    [pages] = json.loads(it.heron("metrics", "targets", "hpc"))
+    assert len(pages["targets"]) == len(it.records()) and all("127.0.0.1:" in one for one in pages["targets"])
+    stacks = it.heron("stacks", "hpc", NAME, "words")
+    assert "next_tuple" in stacks or "most recent call first" in stacks.lower() or "Thread" in stacks, stacks
+    it.heron("profile", "hpc", NAME, "words", "--duration", "2", "--out", str(folder / "profile"))
+    assert [*(folder / "profile").iterdir()]
+    assert "seen" in it.heron("logs", "hpc", NAME, "count")
+    assert "no such word" in it.heron("logs", "hpc", NAME, "--find", "no such word")
+    follow = subprocess.Popen(
+        [sys.executable, "-m", "heronpy.cli", "logs", "hpc", NAME, "count", "-f", "-n", "1"],
+        env=it.env, cwd=ROOT, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert follow.stdout is not None
+        began = time.time()
+        lines = (line for line in follow.stdout if "seen" in line)
+        first, second = next(lines), next(lines)
+        assert first != second and time.time() - began < 60
+    finally:
+        follow.kill()
+        follow.communicate()
+    # And once more in the files of Slurm, each line behind its process.
+    text = "".join(one.read_text(errors="replace") for one in outputs.glob("*.out"))
+    assert re.search(r"^container_\d+_count_\d+ \| .*seen \d+$", text, re.MULTILINE), text[-2000:]
+    assert re.search(r"^executor-1 \| ", text, re.MULTILINE) and re.search(r"^bootstrap-1 \| ", text, re.MULTILINE)
+    assert re.search(r"^tmaster \| ", text, re.MULTILINE) and re.search(r"^stmgr-1 \| ", text, re.MULTILINE)
+
+
+def changes(it: Submitted) -> None:
+    before = it.records()
+    it.heron("update", "hpc", NAME, "--component-parallelism", "count:4", "--container-number", "3")
+    grown = it.all_run()
+    assert set(grown) == {f"executor-{number}" for number in range(4)} and set(before) < set(grown)
+    assert {name: grown[name].engine_id for name in before} == {name: one.engine_id for name, one in before.items()}
+    it.heron("update", "hpc", NAME, "--component-parallelism", "count:2", "--container-number", "2")
+    wait_for(lambda: len(it.records()) == 3, 60, "one container less")
+    it.heron("deactivate", "hpc", NAME)
+    assert "PAUSED" in it.heron("status", "hpc", NAME)
+    it.heron("activate", "hpc", NAME)
+    it.heron("restart", "hpc", NAME, "1")
+    it.all_run()
+
+
+# ---- secrets ----------------------------------------------------------------------------------------
+def secrets_of(it: Submitted, hosts: Path) -> dict[str, bytes]:
+    """By what they are, of all that this run has made."""
+    found: dict[str, bytes] = {}
+    for one in it.records().values():
+        script = it.cluster.run("scontrol", "write", "batch_script", one.engine_id, "-")
+        [text] = [line for line in script.splitlines() if line.startswith('{"topology_id"')]
+        found["the ticket"] = Ticket.from_text(text, "a batch script").client.secret
+    for folder in {one.parent for one in [*it.home.rglob("*.key"), *hosts.rglob("*.key")]}:
+        keys = curve.read(folder, "any")
+        found |= {f"the server's key in {folder}": keys.server.secret, f"the client's in {folder}": keys.client.secret}
+    for file in hosts.rglob("member"):
+        found[str(file)] = str(json.loads(file.read_text())["secret"]).encode()
+    for file in (path for path in it.home.rglob("keys/**/*") if path.is_file()):
+        if re.fullmatch(rb"[0-9a-f]{64}\n", data := file.read_bytes()):
+            found[f"the members' key in {file}"] = data.strip()
+    assert any(name.endswith("member") for name in found) and any("members' key" in name for name in found)
+    return {name: secret for name, secret in found.items() if secret}
+
+
+def shown_nowhere(it: Submitted, secrets: dict[str, bytes], folders: tuple[Path, ...]) -> None:
+    """While it runs: in nothing that others may read, and in no argument, variable, comment, state or log at all."""
+    shown = {"scontrol show job": it.cluster.run("scontrol", "show", "job", "-d", "-a").encode()}
+    for process in Path("/proc").glob("[0-9]*"):
+        for name in ("environ", "cmdline"):
+            try:
+                shown[f"{process}/{name}"] = (process / name).read_bytes()
+            except OSError:  # it has ended
+                continue
+    for file in files_in(*folders):
+        data = file.read_bytes()
+        if file.suffix in (".log", ".out", ".dead") or "/state/hpc/" in str(file):
+            shown[str(file)] = data
+        elif any(secret in data for secret in secrets.values()):
+            assert is_private(file), f"others may read the secret in {file}"
+    for where, data in shown.items():
+        for name, secret in secrets.items():
+            assert secret not in data, f"{name} is in {where}"
+
+
+def left_nowhere(secrets: dict[str, bytes], home: Path, folder: Path, cluster: SlurmCluster) -> None:
+    def left(*folders: Path) -> list[str]:
+        return [
+            f"{name} in {file}"
+            for file in files_in(*folders)
+            for name, secret in secrets.items()
+            if secret in file.read_bytes()
+        ]
+
+    assert left(home, folder) == []
+    wait_for(lambda: not left(cluster.folder), 120, "Slurm forgetting the scripts of jobs that have ended")
+
+
+def files_in(*folders: Path) -> Iterator[Path]:
+    for top in folders:
+        for where, _, names in os.walk(top):
+            for name in names:
+                file = Path(where) / name
+                try:
+                    if stat.S_ISREG(file.lstat().st_mode) and file.stat().st_size < 64 << 20:
+                        file.read_bytes()
+                        yield file
+                except OSError:  # it is gone meanwhile
+                    continue
+
+
+def is_private(file: Path) -> bool:
+    """Whether only its owner reaches it: by its own mode, or by that of a folder above."""
+    if not file.stat().st_mode & 0o077:
+        return True
+    return any(not above.stat().st_mode & 0o011 for above in file.parents)
