@@ -16,6 +16,8 @@ parser.add_argument("--unit-bytes", type=int, default=8192)
 parser.add_argument("--workers", type=int, default=2)
 parser.add_argument("--pattern", default="*.log*")
 parser.add_argument("--on-bad", default="split")
+parser.add_argument("--tries-max", type=int)
+parser.add_argument("--bad-max", type=int)
 args = parser.parse_args()
 fixed = str(args.logs / "fixed")
 
@@ -41,6 +43,8 @@ builder.add_spec(
         unit_bytes=args.unit_bytes,
         unit_wait_s=0.5,
         on_bad=args.on_bad,
+        tries_max=args.tries_max,
+        bad_max=args.bad_max,
     )
 )
 builder.build_and_submit()
