@@ -14,7 +14,7 @@ import pytest
 from heronpy.growing import chunks
 from heronpy.ingest import LogUnit, ParquetTable
 from heronpy.ingest.ledger import policy
-from heronpy.ingest.outputs import stages
+from heronpy.ingest.outputs.stages import Stages
 from tests.ingest.test_units_inside import PATIENCE_S, Running, options, run, shown
 from tests.support.waiting import wait_for
 
@@ -200,11 +200,11 @@ def test_a_line_that_cannot_be_decoded_is_bad_also_if_the_function_catches_that(
 def test_a_full_disk_of_the_table_is_no_try(
     tmp_path: Path, run: Callable[..., Running], options: dict[str, Any], logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(path: Path) -> None:
+    def refused(*about: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     running = run("east", **options)
-    monkeypatch.setattr(stages, "_sync", refused)
+    monkeypatch.setattr(Stages, "finish", refused)
 
     def is_told() -> bool:
         running.drive()
