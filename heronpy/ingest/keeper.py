@@ -176,7 +176,7 @@ class LogKeeper(Spout):
             else:
                 self.log(notice.text, "warn")
         looked = self._looking_since if self._watch is not None and watch.is_complete else None
-        cut = self._asking.ask(Cut(looked))
+        cut = self._asking.ask(Cut(looked, unfinished=watch.unfinished_bytes()))
         self._looking_since = cut.now
         if cut.units or cut.brake is not Brake.NOTHING:
             self._lively_until = now + LIVELY_S

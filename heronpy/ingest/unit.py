@@ -29,6 +29,10 @@ class MovedError(HeronError):
     """A file is not where the ledger has it, or cannot be read: nothing that the bytes are to blame for."""
 
 
+class UnreadError(MovedError):
+    """The disk with the logs does not give their bytes."""
+
+
 class Block(NamedTuple):
     """Whole lines with their ends; `key` names the file, `offset` is that of the first byte."""
 
@@ -172,7 +176,7 @@ class LogUnit:
                         yield Block(name, lines.offset, lines.data)
             except OSError as error:
                 # Of the disk with the logs: neither the bytes nor the function are to blame.
-                self._broken = MovedError(f"{self._root}/{name} cannot be read: {error}")
+                self._broken = UnreadError(f"{self._root}/{name} cannot be read, it is tried again: {error}")
                 raise self._broken from error
             except HeronError as error:
                 self._broken = error

@@ -82,6 +82,7 @@ class Watch:
         #: Ids of files that this watch knows, and up to which it knows all.
         self._ids: set[int] = set()
         self._made = tuple(made)
+        self._unfinished = 0
         #: Whether the last look has seen all that was there: nothing was moved under its eyes.
         self.is_complete = False
         for one in known:
@@ -109,6 +110,7 @@ class Watch:
         moving = self._finder.look(now)
         self.is_complete = not moving
         is_here = self._finder.is_here
+        self._unfinished = 0
         for file in self._table:
             if not is_here(file):
                 continue
@@ -116,6 +118,8 @@ class Watch:
                 self.is_complete &= self._measure(file)
             elif file.held and not file.mutated and file.short < MISSES:
                 self.is_complete = False
+            if file.size > file.mark.cut:
+                self._unfinished += file.size - file.mark.cut
         # What it takes from others counts, and not how long they made it wait; but a slow disk gets a rest, too.
         self._pace.looked(now, max(time.thread_time() - begun_cpu, (time.monotonic() - begun) / COST_FACTOR))
         if moving:
@@ -174,8 +178,8 @@ class Watch:
         return self._notices.taken()
 
     def unfinished_bytes(self) -> int:
-        """Bytes of last lines that have no end yet."""
-        return sum(max(0, file.size - file.mark.cut) for file in self._table if self._finder.is_here(file))
+        """Bytes of last lines that had no end yet when it last looked."""
+        return self._unfinished
 
     # ---- inside -----------------------------------------------------------------------------
     def _learn(self, one: KnownFile) -> None:

@@ -47,12 +47,14 @@ from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
 from heronpy.ingest.options import Rows, options_here
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.tries import Tries
-from heronpy.ingest.unit import MovedError, middle
+from heronpy.ingest.unit import MovedError, UnreadError, middle
 
 #: How long it works before it looks whether anybody wants something of its task.
 SLICE_S = 0.05
 #: How long it waits when a file has moved, or the disk of the table fails.
 MOVED_S, DISK_S = 0.5, 2.0
+#: How often people are told that the logs cannot be read.
+TELL_S = 30.0
 #: Ends of a process that its unit may be to blame for.
 OWN_FAULT = frozenset({"crashed", "oom", "hung", "user_exception"})
 
@@ -87,6 +89,7 @@ class LogWorker(Spout):
         self._error = ""
         self._request: Request[Any] | None = None
         self._ended = False
+        self._tell_at = 0.0
         #: It ends in the middle of an attempt, which is a try: the successor says so.
         self._breaks = False
         self._asking.show_alive(self._options.config.silent_s)
@@ -228,6 +231,10 @@ class LogWorker(Spout):
             self._request = attempt.go_on(time.monotonic() + SLICE_S)
         except MovedError as error:
             self._discard()
+            # A file that has only moved is found again at once.
+            if isinstance(error, UnreadError) and time.monotonic() >= self._tell_at:
+                self._tell_at = time.monotonic() + TELL_S
+                self.report_error(error)
             self._give_back(str(error), MOVED_S)
         except RowError as error:
             cause = error.__cause__ or error

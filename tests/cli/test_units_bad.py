@@ -113,7 +113,7 @@ def test_a_record_that_a_keeper_completes_has_the_traceback(
     """The worker dies before it writes down what it was told to be bad."""
     running = run("east", rows=rows, **(options | {"unit_bytes": 1 << 20}))
     with monkeypatch.context() as patch:
-        patch.setattr(LogWorker, "_bury", lambda *about: None)
+        patch.setattr(Stages, "write_bad", lambda *about: None)
         settle(running, options["ledger"], log.stat().st_size)
     assert not list((tmp_path / "table" / "_units" / "bad").glob("*"))
     running.end()

@@ -640,3 +640,33 @@ def test_a_process_that_leaves_holds_nothing_and_is_not_counted() -> None:
     world.ask(world.workers[0], Leave())  # repeated
     assert world.ask(world.user, Show()).workers == 0
     assert isinstance(_lease(world, 1), Idle) and unit == 1
+
+
+def test_figures_tell_of_published_units_their_time_backups_and_lines_without_an_end() -> None:
+    world = _world()
+    _see(world, "a", 300)
+    world.ask(world.keepers[0], Cut(unfinished=12))
+    figures = world.ask(world.user, Show())
+    assert (figures.published_units, figures.p50_s, figures.p99_s, figures.unfinished_bytes) == (0, None, None, 12)
+    first = _lease(world, 0)
+    world.now += first.until_s + 1.0
+    world.ask(world.workers[0], ShowAlive())
+    backup = _lease(world, 1)
+    assert backup.backup and backup.unit == first.unit
+    world.ask(world.workers[1], Commit(backup.unit, backup.attempt, 1, 1, 4.0))
+    for _ in range(2):
+        work = _lease(world, 0)
+        world.ask(world.workers[0], Commit(work.unit, work.attempt, 1, 1, 2.0))
+    units = tuple(one.unit for one in world.ask(world.keepers[0], ListFinished()).units)
+    for _ in range(2):  # once more, as another keeper would
+        world.ask(world.keepers[0], Published(units, 1))
+    figures = world.ask(world.user, Show())
+    assert (figures.published_units, figures.backups_won) == (3, 1)
+    assert (figures.p50_s, figures.p99_s) == (2.0, 4.0)
+    # While it changes it is written now and then, and at once when it begins or ends.
+    for unfinished, known in ((13, 13), (14, 13), (0, 0), (5, 5)):
+        world.ask(world.keepers[0], Cut(unfinished=unfinished))
+        assert world.ask(world.user, Show()).unfinished_bytes == known
+    world.now += 6.0
+    world.ask(world.keepers[0], Cut(unfinished=6))
+    assert world.ask(world.user, Show()).unfinished_bytes == 6

@@ -307,17 +307,23 @@ def test_a_ledger_of_an_earlier_release_gets_what_it_lacks(tmp_path: Path, postg
     for store in (SqliteStore(path), open_store(postgres.url)):
         _filled(store, "of-version-1")
         store.close()
+    later = ("DROP TABLE {}looks", "DROP TABLE {}tallies", "DROP TABLE {}unfinished")
+    later += ('ALTER TABLE {}paces DROP COLUMN "seconds"', 'ALTER TABLE {}units DROP COLUMN "backup"')
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("DROP TABLE looks")
+        for statement in later:
+            connection.execute(statement.format(""))
         connection.execute("PRAGMA user_version = 1")
     with psycopg.connect(postgres.url, autocommit=True) as server:
-        server.execute("DROP TABLE heron_units.looks")
+        for statement in later:
+            server.execute(statement.format("heron_units."))
         server.execute("UPDATE heron_units.version SET version = 1")
     for store in (SqliteStore(path), open_store(postgres.url)):
         keeper = _filled(store, "of-version-1", 400)
         _filled(store, "of-version-2", config=replace(CONFIG, after=("of-version-1",)))
         keeper.ask(Cut(0.0))
         assert [type(row) for row in store.snapshot("of-version-1") if isinstance(row, Look)] == [Look]
+        keeper.ask(Cut(unfinished=7))
+        assert keeper.ask(Show()).unfinished_bytes == 7
         store.close()
 
 

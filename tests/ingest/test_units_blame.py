@@ -14,7 +14,7 @@ import pytest
 from heronpy.growing import chunks
 from heronpy.ingest import LogUnit, ParquetTable
 from heronpy.ingest.ledger import policy
-from heronpy.ingest.outputs import stages
+from heronpy.ingest.outputs.stages import Stages
 from tests.ingest.test_units_inside import PATIENCE_S, Running, options, run, shown
 from tests.support.waiting import wait_for
 
@@ -176,6 +176,7 @@ def test_a_log_that_cannot_be_read_for_a_while_is_nobodys_fault(
     rows_there = [file.read_text().count("\n") for file in (tmp_path / "table").glob("unit=*/part-0.txt")]
     assert sum(rows_there) == 4_000
     assert not [said for said in running.delegate.said if "try " in said]
+    assert len([said for said in running.delegate.said if "cannot be read, it is tried again" in said]) == 1
 
 
 def test_a_line_that_cannot_be_decoded_is_bad_also_if_the_function_catches_that(
@@ -199,11 +200,11 @@ def test_a_line_that_cannot_be_decoded_is_bad_also_if_the_function_catches_that(
 def test_a_full_disk_of_the_table_is_no_try(
     tmp_path: Path, run: Callable[..., Running], options: dict[str, Any], logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(path: Path) -> None:
+    def refused(*about: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     running = run("east", **options)
-    monkeypatch.setattr(stages, "_sync", refused)
+    monkeypatch.setattr(Stages, "finish", refused)
 
     def is_told() -> bool:
         running.drive()

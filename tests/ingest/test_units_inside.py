@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -285,6 +286,26 @@ def test_a_new_ledger_beside_a_table_with_units_is_refused_until_it_is_rebuilt(
     settle(run("east", **options), options["ledger"], size)
     assert sorted(path.name for path in (tmp_path / "table").glob("unit=*")) == before
     assert not check(options["ledger"], "lines", str(tmp_path / "table")).problems
+
+
+def test_the_list_tells_of_a_pipeline_that_is_gone(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, 0, 100, "east")
+    path = tmp_path / "logs" / "east" / "a.log"
+    with path.open("a") as log:
+        log.write("half a line")
+    site = run("east", **options)
+    settle(site, options["ledger"], path.stat().st_size - len("half a line"))
+    site.end()
+    capsys.readouterr()
+    list_pipelines(options["ledger"], as_json=False)
+    said = capsys.readouterr().out
+    assert said.startswith("lines  ledger sqlite  1 file, ")
+    assert re.search(r"0 workers, 0 keepers, [23] units, p50 \S+, p99 \S+, ", said), said
+    assert "11B of last lines without an end wait for it" in said
+    show_pipeline("lines", options["ledger"], as_json=False)
+    assert capsys.readouterr().out.startswith("lines  ledger sqlite  generation 1\n")
 
 
 def test_what_ends_in_order_does_not_keep_the_ledger_from_being_rebuilt(

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.checking import command_of
+from heronpy.ingest.ledger.requests import Figures, Show
 from tests.support.command import USAGE, Heron, refused_before_start
 from tests.support.growing_logs import GrowingLogs
 from tests.support.waiting import wait_for
@@ -40,16 +45,24 @@ def figures(heron: Heron) -> dict[str, Any]:
     return dict(heron("units", "show", "lines", "--json").ok().json())
 
 
+def shown(heron: Heron) -> Figures | None:
+    """The figures, without a process for each look; None while there is no ledger."""
+    try:
+        with closing(command_of(f"sqlite:{heron.home}/ledger/units.db", "lines")) as ledger:
+            return ledger.ask(Show())
+    except LedgerError:
+        return None
+
+
 def settled(heron: Heron, size: int) -> None:
     """Wait until so many bytes are published or bad, and nothing waits."""
 
     def is_settled() -> bool:
-        shown = heron("units", "show", "lines", "--json")
-        if shown.code:
-            return False  # there is no ledger yet
-        found = shown.json()
-        waits = found["waiting_bytes"] or any(count for count, _ in found["units"].values())
-        return not waits and found["done_bytes"] + found["bad_bytes"] >= size
+        found = shown(heron)
+        if found is None:
+            return False
+        waits = found.waiting_bytes or any(count for count, _ in found.units.values())
+        return not waits and found.done_bytes + found.bad_bytes >= size
 
     wait_for(is_settled, PATIENCE_S, f"{size} bytes being settled")
 
@@ -77,6 +90,87 @@ def test_what_is_there_is_processed_once_and_the_run_ends(heron: Heron, logs: Pa
         file.write(" line\nb last\n")
     heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
     assert sorted(rows_of(table)) == sorted([*expected, "unfinished line", "b last"])
+
+
+def killed(heron: Heron, kind: str, before: set[int]) -> int:
+    """Kill a task of a kind as soon as there is one that was not killed before; its pid."""
+
+    def victim() -> int:
+        tasks = heron.status("lines")["tasks"]
+        return next((one["pid"] for one in tasks if one["component"] == f"lines-{kind}" and one["pid"]), 0)
+
+    def kill() -> int:
+        pid = victim()
+        if not pid or pid in before:
+            return 0
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return 0
+        return pid
+
+    return wait_for(kill, PATIENCE_S, f"a {kind} to kill")
+
+
+def test_every_line_once_while_workers_and_keepers_are_killed(heron: Heron, logs: Path, table: Path) -> None:
+    writer = GrowingLogs(logs, 7, ("a.log", "b.log"))
+    heron.submit(PROGRAM, "--logs", logs, "--table", table)
+    gone: set[int] = set()
+    for kind in ("worker", "keeper", "worker", "keeper"):
+        for log in ("a.log", "b.log"):
+            writer.append(log, 400)
+        gone.add(killed(heron, kind, gone))
+        writer.begin("a.log")
+        writer.rename("b.log")
+    for log in writer.written:
+        writer.finish(log)
+    settled(heron, bytes_of(logs))
+    wrong = writer.judge(rows_of(table))
+    assert not wrong, (len(wrong.missing), len(wrong.doubled), len(wrong.foreign), wrong.missing[:3], wrong.doubled[:3])
+    assert len(gone) == 4
+    agree(heron, table)
+
+
+def test_a_failed_unit_is_tried_again_after_a_fix(heron: Heron, logs: Path, table: Path) -> None:
+    lines = [f"{'bad' if number in (77, 150) else 'good'} {number}" for number in range(200)]
+    (logs / "a.log").write_text("".join(line + "\n" for line in lines))
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--tries-max", 1, "--bad-max", 1)
+
+    def has_failed() -> bool:
+        found = shown(heron)
+        return found is not None and {state for state, (count, _) in found.units.items() if count} == {"failed"}
+
+    wait_for(has_failed, PATIENCE_S, "a failed unit")
+    assert len(rows_of(table)) == 198
+    said = heron("units", "bad", "lines")
+    assert (
+        said.code == 1
+        and "Traceback" in said.out
+        and "in rows" in said.out
+        and f"record: {table}/_units/bad/" in said.out
+    )
+    assert "heron units bad lines" in heron("dead-letters", "local", "lines").ok().out
+    (logs / "fixed").touch()
+    assert heron("units", "retry", "lines").ok().out == "1 unit to try again\n"
+    assert heron("units", "bad", "lines", "--retry").ok().out == "1 unit to try again\n"
+    settled(heron, bytes_of(logs))
+    assert sorted(rows_of(table)) == sorted(lines)
+
+
+def test_a_ledger_is_rebuilt_at_once_after_a_kill(heron: Heron, logs: Path, table: Path) -> None:
+    lines = [f"line {number}" for number in range(3000)]
+    (logs / "a.log").write_text("".join(line + "\n" for line in lines))
+    heron.submit(PROGRAM, "--logs", logs, "--table", table)
+    settled(heron, bytes_of(logs))
+    refused = heron("units", "rebuild", "lines", "--from", table)
+    assert refused.code != 0 and "workers and keepers were seen" in refused.err
+    heron.kill("lines")
+    lost = sorted(table.glob("unit=*"))[1]
+    shutil.rmtree(lost)
+    assert "generation 2" in heron("units", "rebuild", "lines", "--from", table).ok().out
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
+    assert sorted(rows_of(table)) == sorted(lines)
+    agree(heron, table)
 
 
 def test_a_ledger_of_the_settings_that_cannot_be_is_refused(heron: Heron, logs: Path, table: Path) -> None:

@@ -17,7 +17,7 @@ from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.ingest.checking import check, command_of, rebuild
-from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of
+from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of, urls_of
 from heronpy.ingest.ledger.requests import (
     DispatchView,
     Figures,
@@ -51,6 +51,18 @@ def _ledger(given: str) -> str:
     return text_of(chosen or default_ledger())
 
 
+def _ledger_of(given: str) -> str:
+    with _named_errors():
+        return _ledger(given)
+
+
+def _kind(ledger: str) -> str:
+    """What the ledger of a pipeline is, for people."""
+    urls = urls_of(ledger)
+    kinds = " and ".join(sorted({url.partition(":")[0] for url in urls}))
+    return f"ledger {kinds}" if len(urls) == 1 else f"{len(urls)} ledgers {kinds}"
+
+
 @contextmanager
 def _named_errors() -> Iterator[None]:
     try:
@@ -73,12 +85,13 @@ def list_pipelines(url: str, as_json: bool) -> None:
     elif not found:
         say(f"The ledger {where} has no pipeline")
     for name, one in found.items() if not as_json else ():
-        say(f"{name}  {'; '.join(_sentences(one))}")
+        say(f"{name}  {_kind(where)}  {'; '.join(_sentences(one))}")
 
 
 def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
     """Print the figures of a pipeline and its live units."""
-    with opened(url, pipeline) as ledger:
+    where = _ledger_of(url)
+    with opened(where, pipeline) as ledger:
         figures = ledger.ask(Show())
         units = [unit for state in _LIVE for unit in ledger.ask(ListUnits(state)).units]
         dispatches = ledger.ask(ListDispatches()).dispatches
@@ -86,7 +99,7 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
         shown = {"live": msgspec.to_builtins(units), "dispatches": msgspec.to_builtins(dispatches)}
         print_json({"pipeline": pipeline, **_figures(figures), **shown})
         return
-    say(f"{pipeline}  generation {figures.generation}")
+    say(f"{pipeline}  {_kind(where)}  generation {figures.generation}")
     for sentence in _sentences(figures):
         say(f"  {sentence}")
     if figures.sites:
@@ -216,7 +229,14 @@ def _sentences(figures: Figures) -> Iterator[str]:
         f" {format_bytes(figures.waiting_bytes)} waiting{oldest}"
     )
     pace = f", {format_bytes(int(1 / figures.pace))}/s per worker" if figures.pace > 0 else ""
-    yield f"{counted(figures.workers, 'worker')}, {counted(figures.keepers, 'keeper')}{pace}"
+    units = f", {counted(figures.published_units, 'unit')}" if figures.published_units else ""
+    if figures.p50_s is not None and figures.p99_s is not None:
+        units += f", p50 {format_duration(figures.p50_s)}, p99 {format_duration(figures.p99_s)}"
+    yield f"{counted(figures.workers, 'worker')}, {counted(figures.keepers, 'keeper')}{units}{pace}"
+    if figures.backups_won:
+        yield f"{counted(figures.backups_won, 'backup')} won"
+    if figures.unfinished_bytes:
+        yield f"{format_bytes(figures.unfinished_bytes)} of last lines without an end wait for it"
     if figures.bad_ranges:
         yield f"{counted(figures.bad_ranges, 'bad range')} of {format_bytes(figures.bad_bytes)}: heron units bad"
     for state in ("mutated", "late"):

@@ -25,7 +25,7 @@ from heronpy.ingest.ledger.requests import (
     WhichLive,
     Who,
 )
-from heronpy.ingest.ledger.types import Dispatch, DispatchState, Pace, Unit, UnitState
+from heronpy.ingest.ledger.types import Dispatch, DispatchState, Pace, Tally, Unit, UnitState
 
 #: Units that one dispatch takes; `unpublished_units` is the lower limit in practice.
 DISPATCH_UNITS_MAX = 256
@@ -65,7 +65,7 @@ def commit(draft: Draft, request: Commit, who: Who) -> Committed:
         )
     )
     if unit.bytes and request.seconds > 0:
-        draft.put(Pace(unit.id % policy.PACES, request.seconds / unit.bytes))
+        draft.put(Pace(unit.id % policy.PACES, request.seconds / unit.bytes, request.seconds))
     return Committed()
 
 
@@ -88,6 +88,10 @@ def published(draft: Draft, request: Published, who: Who) -> Settled:
 
 def _settled(draft: Draft, units: Sequence[Unit]) -> Settled:
     draft.settle(units)
+    if units:
+        known = draft.get(Tally) or Tally(0, 0)
+        won = sum(1 for unit in units if 0 < unit.backup <= unit.winner)
+        draft.put(Tally(known.units + len(units), known.backups_won + won))
     return Settled(len(units), sum(unit.bytes for unit in units), sum(unit.rows for unit in units))
 
 

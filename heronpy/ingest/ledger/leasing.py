@@ -104,6 +104,7 @@ def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Work | Halve:
     attempt = unit.attempt + 1
     holds_s = policy.lease_s((pace.pace for pace in draft.view.paces()), unit.bytes, attempt)
     site_until = unit.site_until if unit.site == who.site else now + policy.SITE_LEASES * holds_s
+    backup = unit.state is UnitState.LEASED and not orphan
     leased = replace(
         unit,
         state=UnitState.LEASED,
@@ -113,6 +114,7 @@ def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Work | Halve:
         until=now + holds_s,
         site=who.site,
         site_until=site_until,
+        backup=(unit.backup or attempt) if backup else 0,
     )
     draft.put(leased)
     if config.bytes_per_s:
@@ -121,7 +123,6 @@ def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Work | Halve:
     chunks = draft.chunks(unit.id, who.site)
     if unit.halve:
         return Halve(unit.id, attempt, pipeline.generation, unit.bytes, chunks)
-    backup = unit.state is UnitState.LEASED and not orphan
     return Work(unit.id, attempt, pipeline.generation, unit.bytes, chunks, holds_s, unit.tries, backup)
 
 

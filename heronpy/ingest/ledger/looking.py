@@ -8,10 +8,12 @@ import msgspec
 
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.requests import Cut, Who
-from heronpy.ingest.ledger.types import Config, Look
+from heronpy.ingest.ledger.types import Config, Look, Unfinished
 
 #: A look is written down when the last one that was is so much older.
 WRITTEN_S = 0.4
+#: How often it is written down how much of the files has no line end yet, while that changes.
+UNFINISHED_S = 5.0
 
 
 def note(draft: Draft, request: Cut, who: Who) -> None:
@@ -26,6 +28,18 @@ def note(draft: Draft, request: Cut, who: Who) -> None:
         draft.put(Look(who.site, draft.now, request.looked, request.closed))
     elif found.closed != request.closed or request.looked - found.until >= WRITTEN_S:
         draft.put(replace(found, until=max(found.until, request.looked), closed=request.closed))
+
+
+def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
+    """Write down how much of the files has no line end yet: at once when it begins or ends, else now and then."""
+    if request.unfinished is None:
+        return
+    found = draft.get(Unfinished, who.site)
+    known = found.bytes if found is not None else 0
+    if request.unfinished == known:
+        return
+    if found is None or not known or not request.unfinished or draft.now - found.at >= UNFINISHED_S:
+        draft.put(Unfinished(who.site, request.unfinished, draft.now))
 
 
 def arrived(draft: Draft, site: str) -> float:

@@ -23,6 +23,7 @@ from heronpy.ingest.ledger.types import (
     Site,
     Span,
     SpanState,
+    Unfinished,
     Unit,
     UnitState,
     key_of,
@@ -277,6 +278,9 @@ class Tables:
 
     def paces(self) -> list[Pace]:
         return sorted(self._all(Pace), key=key_of)
+
+    def unfinished(self) -> list[Unfinished]:
+        return sorted(self._all(Unfinished), key=key_of)
 
     def configs(self) -> dict[str, str]:
         found = {name: tables.get(Pipeline) for name, tables in self._others.items()}

@@ -210,11 +210,15 @@ class PartitionedLedger:
         return requests.KnownFiles(tuple(files), False)
 
     def _cut(self, request: requests.Cut) -> requests.CutUnits:
-        # Each has a clock of its own, and nobody waits for a pipeline in several ledgers.
-        answers = self.each(requests.Cut()).values() if len(self._ledgers) > 1 else self.each(request).values()
+        # Each has a clock of its own, and nobody waits for a pipeline in several ledgers. What has no line end
+        # yet is in the files of all of them: the first one keeps it.
+        several = len(self._ledgers) > 1
+        first, *others = self._ledgers.values()
+        answers = [first.ask(requests.Cut(unfinished=request.unfinished) if several else request)]
+        answers += [ledger.ask(requests.Cut()) for ledger in others]
         brakes = [one.brake for one in answers if one.brake is not requests.Brake.NOTHING]
         units = tuple(number for one in answers for number in one.units)
-        now = next(iter(answers)).now if len(self._ledgers) == 1 else 0.0
+        now = 0.0 if several else answers[0].now
         return requests.CutUnits(units, brakes[0] if brakes else requests.Brake.NOTHING, now)
 
     # ---- units ------------------------------------------------------------------------------
@@ -365,7 +369,16 @@ def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
         units_held=one.units_held + other.units_held,
         rows_to=one.rows_to,
         place=one.place,
+        published_units=one.published_units + other.published_units,
+        backups_won=one.backups_won + other.backups_won,
+        p50_s=_slower(one.p50_s, other.p50_s),
+        p99_s=_slower(one.p99_s, other.p99_s),
+        unfinished_bytes=max(one.unfinished_bytes, other.unfinished_bytes),
     )
+
+
+def _slower(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 def _sites_added(given: Sequence[requests.SiteView]) -> tuple[requests.SiteView, ...]:

@@ -29,6 +29,8 @@ from heronpy.ingest.ledger.types import (
     Site,
     Span,
     SpanState,
+    Tally,
+    Unfinished,
     Unit,
     UnitState,
     key_of,
@@ -50,7 +52,12 @@ class Dialect:
     suffix: str = ""
 
 
-_NAMES: Final[dict[type, str]] = {Copy: "copies", Dispatch: "dispatches"}
+_NAMES: Final[dict[type, str]] = {
+    Copy: "copies",
+    Dispatch: "dispatches",
+    Tally: "tallies",
+    Unfinished: "unfinished",
+}
 
 
 class _Table:
@@ -173,7 +180,14 @@ def statements(dialect: Dialect) -> list[str]:
 
 def upgrades(version: int, dialect: Dialect) -> list[str]:
     """Those that make a ledger of an earlier version one of this."""
-    return [_TABLES[Look].create(dialect)] if version < 2 else []
+    found = [_TABLES[Look].create(dialect)] if version < 2 else []
+    if version < 3:
+        found += [
+            'ALTER TABLE paces ADD COLUMN "seconds" DOUBLE PRECISION NOT NULL DEFAULT 0',
+            'ALTER TABLE units ADD COLUMN "backup" BIGINT NOT NULL DEFAULT 0',
+            *(_TABLES[kind].create(dialect) for kind in (Tally, Unfinished)),
+        ]
+    return found
 
 
 def apply(changes: Changes, pipeline: str, execute: Execute, many: ExecuteMany) -> None:
@@ -406,6 +420,9 @@ class SqlView:
 
     def paces(self) -> list[Pace]:
         return self._rows(Pace, " ORDER BY slot")
+
+    def unfinished(self) -> list[Unfinished]:
+        return self._rows(Unfinished, " ORDER BY site")
 
     def configs(self) -> dict[str, str]:
         return {name: config for name, config in self._execute("SELECT pipeline, config FROM pipelines", ())}

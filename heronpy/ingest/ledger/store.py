@@ -23,6 +23,7 @@ from heronpy.ingest.ledger.types import (
     Row,
     Site,
     Span,
+    Unfinished,
     Unit,
     UnitState,
 )
@@ -144,6 +145,9 @@ class View(Protocol):
 
     def paces(self) -> Sequence[Pace]:
         """By slot."""
+
+    def unfinished(self) -> Sequence[Unfinished]:
+        """By site."""
 
     def sums(self) -> Sums:
         """Counts over all rows: for users only, as it reads them all."""

@@ -176,6 +176,7 @@ def list_files(draft: Draft, request: ListFiles, who: Who) -> KnownFiles:
 def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
     """See `Cut`."""
     looking.note(draft, request, who)
+    looking.note_unfinished(draft, request, who)
     return replace(_cut(draft), now=draft.now)
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 #: Changes with the rows: a ledger of a higher version is refused.
-VERSION: Final = 2
+VERSION: Final = 3
 #: Ids of each part of a partitioned ledger begin at a multiple of this.
 PART: Final = 1 << 40
 #: Of an error that a row keeps, and of any name.
@@ -221,6 +221,8 @@ class Unit:
     dispatch: int = 0
     #: The last failure.
     error: str = ""
+    #: LEASED, COMMITTED: the first attempt of its last leases that is a backup; 0: none is.
+    backup: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,12 +292,34 @@ class Pace:
     KEY: ClassVar[int] = 1
     slot: int
     pace: float
+    #: The attempt, from its lease to its commit.
+    seconds: float = 0.0
 
 
-Row = Pipeline | File | Copy | Span | Unit | Dispatch | Client | Answer | Site | Look | Pace
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of units whose rows are gone, since the ledger was made or rebuilt."""
+
+    KEY: ClassVar[int] = 0
+    #: Published, and those of them of which a backup has won.
+    units: int
+    backups_won: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Bytes of last lines without an end on a site; written when it was long ago, or when it begins or ends."""
+
+    KEY: ClassVar[int] = 1
+    site: str
+    bytes: int
+    at: float
+
+
+Row = Pipeline | File | Copy | Span | Unit | Dispatch | Client | Answer | Site | Look | Pace | Tally | Unfinished
 ROWS: Final[tuple[type[Row], ...]] = (
     *(Pipeline, File, Copy, Span, Unit, Dispatch),
-    *(Client, Answer, Site, Look, Pace),
+    *(Client, Answer, Site, Look, Pace, Tally, Unfinished),
 )
 
 

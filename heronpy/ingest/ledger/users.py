@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -36,7 +37,19 @@ from heronpy.ingest.ledger.requests import (
     Who,
 )
 from heronpy.ingest.ledger.store import SiteSums
-from heronpy.ingest.ledger.types import PART, DispatchState, File, Kind, Look, Site, Span, Unit, UnitState
+from heronpy.ingest.ledger.types import (
+    PART,
+    DispatchState,
+    File,
+    Kind,
+    Look,
+    Site,
+    Span,
+    Tally,
+    Unfinished,
+    Unit,
+    UnitState,
+)
 
 #: Rows of one list or one retry.
 PAGE_MAX = 1_000
@@ -48,6 +61,8 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
     view, now, pipeline = draft.view, draft.now, draft.pipeline
     sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
     paces = [pace.pace for pace in view.paces()]
+    seconds = sorted(pace.seconds for pace in view.paces() if pace.seconds)
+    tally = draft.get(Tally) or Tally(0, 0)
     config = draft.config
     since = now - config.silent_s
     oldest = view.oldest_open(view.name)
@@ -73,7 +88,18 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         after=tuple(waits.Others(draft).views()),
         rows_to=config.rows_to,
         place=config.place,
+        published_units=tally.units,
+        backups_won=tally.backups_won,
+        p50_s=_percentile(seconds, 0.5),
+        p99_s=_percentile(seconds, 0.99),
+        # The same files are on all sites.
+        unfinished_bytes=max((one.bytes for one in view.unfinished()), default=0),
     )
+
+
+def _percentile(ordered: Sequence[float], part: float) -> float | None:
+    """The nearest rank; None without a value."""
+    return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else None
 
 
 def _sites(draft: Draft) -> Iterator[SiteView]:
@@ -203,7 +229,7 @@ def forget_site(draft: Draft, request: ForgetSite, who: Who) -> SiteForgotten:
         file = draft.get(File, copy.file)
         if file is not None:
             sites.lose_copy(draft, file, copy)
-    for known in (draft.get(Site, request.site), draft.get(Look, request.site)):
+    for known in (draft.get(kind, request.site) for kind in (Site, Look, Unfinished)):
         if known is not None:
             draft.drop(known)
     return SiteForgotten(min(len(copies), limit), len(copies) > limit)

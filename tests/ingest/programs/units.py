@@ -17,6 +17,8 @@ parser.add_argument("--workers", type=int, default=2)
 parser.add_argument("--pattern", default="*.log*")
 parser.add_argument("--on-bad", default="split")
 parser.add_argument("--show-pid", action="store_true", help="rows begin with the process that made them")
+parser.add_argument("--tries-max", type=int)
+parser.add_argument("--bad-max", type=int)
 args = parser.parse_args()
 fixed = str(args.logs / "fixed")
 
@@ -42,6 +44,8 @@ builder.add_spec(
         unit_bytes=args.unit_bytes,
         unit_wait_s=0.5,
         on_bad=args.on_bad,
+        tries_max=args.tries_max,
+        bad_max=args.bad_max,
     )
 )
 builder.build_and_submit()

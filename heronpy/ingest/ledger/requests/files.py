@@ -127,8 +127,10 @@ class Cut(Request[CutUnits]):
     """Make units of bytes that wait.
 
     `looked`: all that the asker's site had in its files at that time of the ledger is reported; None: it is not known.
-    `closed`: it is published, too, and nothing more will come.
+    `closed`: it is published, too, and nothing more will come. `unfinished`: bytes of last lines without an end in all
+    files of the site; None: not known.
     """
 
     looked: float | None = None
     closed: bool = False
+    unfinished: int | None = None

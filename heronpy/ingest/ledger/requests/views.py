@@ -70,6 +70,14 @@ class Figures:
     #: See `Config`.
     rows_to: str = "table"
     place: str = ""
+    #: Since the ledger was made or rebuilt: published units, and those of them of which a backup has won.
+    published_units: int = 0
+    backups_won: int = 0
+    #: How long an attempt takes, of recent units; None: none was committed yet.
+    p50_s: float | None = None
+    p99_s: float | None = None
+    #: Of last lines that have no end yet, as keepers have seen them.
+    unfinished_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
