@@ -200,7 +200,7 @@ def _offsets(block: Block) -> list[int]:
 
 @contextmanager
 def opened(root: str, chunk: Chunk) -> Iterator[int]:
-    """A descriptor of the file of a chunk; MovedError when it is another one by now."""
+    """A descriptor of the file of a chunk; MovedError when it is another one by now, or has become one meanwhile."""
     try:
         descriptor = open_below(root, chunk.path)
     except (OSError, UnfitFileError) as error:
@@ -209,6 +209,9 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
         if not is_marked(chunk.head, descriptor):
             raise MovedError(f"{root}/{chunk.path} is another file by now")
         yield descriptor
+        # Once more, when all was read: what is truncated under the reader ends early, and would be lines that are lost.
+        if not is_marked(chunk.head, descriptor) or os.fstat(descriptor).st_size < chunk.end:
+            raise MovedError(f"{root}/{chunk.path} was truncated while it was read")
     finally:
         os.close(descriptor)
 

@@ -61,6 +61,8 @@ class Finder:
         self._looked_at: float | None = None
         self._share = (0, 1)
         self._is_moving = False
+        #: Files, by number, of which this look has found that they were truncated, maybe since it has listed the names.
+        self._truncated: set[int] = set()
         self.lost_bytes = 0
 
     def divide(self, index: int, readers: int) -> None:
@@ -77,6 +79,7 @@ class Finder:
         """Look once; whether something changed under the eyes, so that it is worth looking again soon."""
         self._looks += 1
         self._is_moving = False
+        self._truncated.clear()
         elapsed = 0.0 if self._looked_at is None else min(now - self._looked_at, _WATCHED_S)
         self._looked_at = now
         look = self._scanner.look()
@@ -131,6 +134,7 @@ class Finder:
             return True
         if found is Identity.NEW:
             self._table.detach(file)
+            self._truncated.add(file.number)
             return False
         self._see(file, entry, outside)
         if self._judge(file, found):
@@ -203,7 +207,7 @@ class Finder:
         return self._examine(entry, outside=True)
 
     def _adopt_outside(self, file: Followed, entry: Entry) -> bool:
-        if self._table.at(entry.device, entry.inode) is not None:
+        if file.number in self._truncated or self._table.at(entry.device, entry.inode) is not None:
             return False
         with self._named(entry.path), self._places.open(entry.path) as descriptor:
             found = self._places.identify(file, descriptor, os.fstat(descriptor).st_size)
@@ -271,6 +275,10 @@ class Finder:
                     f"{entry.path} begins like {file.path}, of which more was read; it waits until it is longer, or"
                     " differs"
                 )
+            return True
+        if file.number in self._truncated:
+            # The copy that was made before may not be listed, and an older one would have fewer lines: look again.
+            self._is_moving = True
             return True
         self._adopt(file, entry)
         self._judge(file, found)

@@ -1,0 +1,47 @@
+"""An older copy lies beside a log that is rotated by `copytruncate`: the lines that came after it are not lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.growing.patterns import parse
+from heronpy.growing.scan import Scanner
+from heronpy.ingest.watch import Watch
+
+
+def test_a_rotation_behind_the_list_of_names_does_not_make_an_older_copy_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "a.log"
+
+    def append(first: int, last: int) -> None:
+        with log.open("a") as file:
+            file.write("".join(f"line {number}\n" for number in range(first, last)))
+
+    watch = Watch(parse(f"{tmp_path}/*.log*"), 7.0, (), "")
+    append(0, 100)
+    watch.look(1.0)
+    append(100, 120)
+    shutil.copyfile(log, tmp_path / "a.log.bak")
+    append(120, 140)
+    size = log.stat().st_size
+    look = Scanner.look
+
+    def rotated(self: Scanner) -> Any:
+        """The names are listed, and then the log is copied and truncated."""
+        found = look(self)
+        monkeypatch.setattr(Scanner, "look", look)
+        shutil.copyfile(log, tmp_path / "a.log.1")
+        os.truncate(log, 0)
+        return found
+
+    monkeypatch.setattr(Scanner, "look", rotated)
+    for number in range(2, 6):
+        watch.look(float(number))
+    seen, gone = watch.changes(10)
+    assert [(one.path, one.size) for one in seen] == [("a.log.1", size)] and not gone
