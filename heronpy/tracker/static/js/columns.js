@@ -30,6 +30,9 @@ const worst = (place, title, field, instance, shown) => ({
   cell: (row) => (row[instance] ? html`${shown(row[field])} ${link(place, 'task', row[instance], taskName(row[instance]))}` : shown(row[field])),
 });
 
+/** Of a spout those that it sends, of a bolt those that it takes. */
+const FRAMES = [figure('frames', 'frames_per_s', rate), figure('per frame', 'tuples_per_frame', count)];
+
 /** @param {any} place */
 export const componentColumns = (place) => [
   componentColumn(place, 'component', 'name'),
@@ -50,8 +53,7 @@ export const componentColumns = (place) => [
   figure('memory', 'memory_bytes', bytes),
   figure('restarts', 'restarts', some),
   figure('failed', 'failed_per_s', rate),
-  figure('frames', 'frames_per_s', rate, 'with tuples: that a spout sends, or a bolt has processed'),
-  figure('per frame', 'tuples_per_frame', count, 'tuples in a frame'),
+  ...FRAMES,
   figure('given up', 'dead_letters', some, 'dead letters since submit'),
   figure('lost', 'lost', some),
 ];
@@ -82,8 +84,7 @@ export const taskColumns = (place) => [
   figure('p50', 'latency_p50_s', latency),
   figure('p99', 'latency_p99_s', latency),
   figure('CPU', 'cpu', count),
-  figure('frames', 'frames_per_s', rate, 'with tuples: that a spout sends, or a bolt has processed'),
-  figure('per frame', 'tuples_per_frame', count, 'tuples in a frame'),
+  ...FRAMES,
   figure('memory', 'memory_bytes', bytes),
   figure('restarts', 'restarts', some),
   plain('last exit', 'exit_reason', text),
