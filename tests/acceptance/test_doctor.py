@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ def test_the_cause_comes_first(heron: Heron, what: str) -> None:
     def found() -> dict[str, Any] | None:
         asked = heron("doctor", "local", "Sick", "--window", "20", "--json")
         assert asked.code in (0, 1), asked
-        first: dict[str, Any] = asked.json()["findings"][0]
+        first: dict[str, Any] = json.loads(asked.out)["findings"][0]
         return first if first["verdict"] == CAUSES[what] else None
 
     first = wait_for(found, 120.0, f"the doctor naming {CAUSES[what]}")
