@@ -31,6 +31,8 @@ from heronpy.tmaster.update import Phase, Update, resume_point, same
 
 #: A plan sent this recently is not sent again to a stream manager that reports an older one.
 RESEND_PLAN_S = 1.0
+#: Nothing makes so many plans: who knows a later one is wrong, and is not believed.
+PLAN_VERSION_MAX = 1 << 48
 #: If a deadline is missed by this much, this process itself was stopped: silence in that time proves nothing.
 PAUSED_S = 0.5
 
@@ -280,7 +282,7 @@ class TopologyMaster:
     def _reserve(self, name: str, version: int, now: float) -> None:
         """A process has seen a plan that the state manager has lost: skip its version."""
         book = self.desk.book
-        if version > book.version:
+        if book.version < version <= PLAN_VERSION_MAX:
             self.desk.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
             book.reserve(version)
             self.desk.change_plan(now)

@@ -7,6 +7,7 @@ import pytest
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
+from heronpy.tmaster.machine import PLAN_VERSION_MAX
 from tests.tmaster.tmaster_world import World
 
 
@@ -442,3 +443,18 @@ def test_lost_executor_is_named() -> None:
             sim.heartbeat()
         world.sims[1].executor_beat()
     assert "executor-2" in world.status().cause and "executor-1" not in world.status().cause
+
+
+def test_a_plan_that_nothing_could_have_made_is_not_believed() -> None:
+    world = World().running()
+    version = world.machine.desk.book.version
+    stmgr = world.sims[1]
+    for claimed in ((1 << 64) - 1, PLAN_VERSION_MAX + 1):
+        beat = control_pb2.StmgrHeartbeat(stmgr_id=stmgr.name, epoch=stmgr.epoch, plan_version=claimed)
+        world.feed(events.StmgrBeat(stmgr.peer, beat))
+        world.rounds(2)
+    assert world.machine.desk.book.version == version
+    beat = control_pb2.StmgrHeartbeat(stmgr_id=stmgr.name, epoch=stmgr.epoch, plan_version=version + 7)
+    world.feed(events.StmgrBeat(stmgr.peer, beat))
+    world.rounds(2)
+    assert world.machine.desk.book.version > version + 7, "one that it could have made is skipped"
