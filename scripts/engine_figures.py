@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402
 
+from heronpy.common.units import counted  # noqa: E402
 from heronpy.proto import control_pb2  # noqa: E402
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster  # noqa: E402
 from tests.support.slurm_topologies import NAME, Submitted  # noqa: E402
@@ -32,8 +33,11 @@ from tests.support.waiting import wait_for  # noqa: E402
 
 #: The values of the how-to for a fast answer to a silent host.
 FAST = {"renew_s": 2, "fence_s": 6, "lost_s": 10, "poll_s": 1}
-PROGRAM = "topologies/word_count.py"
+#: At least once: at most once a container of a silent host waits until its end is confirmed.
+PROGRAM = ("topologies/ack_and_fail.py", NAME, "--count", "10000000")
 REST_S = 20.0
+#: From the last container running until nothing begins any more.
+SETTLE_S = 15.0
 Records = dict[str, control_pb2.ProcessRecord]
 
 
@@ -54,7 +58,7 @@ class Row:
         middle = statistics.median(self.found)
         spread = f" ({min(self.found):.2f} to {max(self.found):.2f})" if len(self.found) > 1 else ""
         verdict = "met" if middle <= self.goal else "**missed**"
-        return f"| {self.what} | {self.goal_text} | {middle:.2f} {self.unit}{spread} | {verdict} |"
+        return f"| {self.what} | {self.goal_text} | {f'{middle:.2f} {self.unit}'.strip()}{spread} | {verdict} |"
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -97,12 +101,12 @@ class Figures:
         home = folder / "home"
         home.mkdir(parents=True, mode=0o700)
         os.environ["HERON_HOME"] = str(home)
-        rooms = {"engine": FAST, "packing": {"instance_ram_bytes": "100MB", "instance_cpu": 0.5}}
+        rooms = {"engine": FAST, "packing": {"instance_ram_bytes": "100MB", "instance_cpu": 0.3}}
         it = Submitted(cluster, home, folder / "hosts", rooms)
         self.check.found.append(timed(lambda: it.heron("cluster", "check", "hpc")))
-        here = timed(lambda: local(it, "submit", "local", PROGRAM))
+        here = timed(lambda: local(it, "submit", "local", *PROGRAM))
         local(it, "kill", "local", NAME)
-        there = timed(lambda: it.heron("submit", "hpc", PROGRAM))
+        there = timed(lambda: it.heron("submit", "hpc", *PROGRAM))
         self.submit.found.append(there - here)
         stopped: list[psutil.Process] = []
         lost = ""
@@ -131,13 +135,16 @@ class Figures:
 
     def _rest(self, it: Submitted) -> None:
         scheduler = psutil.Process(it.location().pid)
-        state = it.home / "state"
+        state = it.home / "state" / "hpc"
+        time.sleep(SETTLE_S)
         before, used = _files(state), sum(scheduler.cpu_times()[:2])
         time.sleep(REST_S)
         self.cpu.found.append((sum(scheduler.cpu_times()[:2]) - used) / REST_S * 100)
         self.memory.found.append(scheduler.memory_full_info().uss / 1e6)
         after = _files(state)
-        self.writes.found.append(len({name for name in before | after if before.get(name) != after.get(name)}))
+        changed = sorted(name for name in before | after if before.get(name) != after.get(name))
+        print(*changed, sep="\n", end="\n" if changed else "", file=sys.stderr)
+        self.writes.found.append(len(changed))
 
     def _kill(self, it: Submitted, found: Records) -> Records:
         victim = found["executor-1"]
@@ -202,7 +209,9 @@ def main() -> int:
             print(f"run {number + 1} of {arguments.runs} done", file=sys.stderr)
     when = time.strftime("%Y-%m-%d")
     print(f"{when}, {os.cpu_count()} cores, load {load:.1f} before and {os.getloadavg()[0]:.1f} after, medians of")
-    print(f"{arguments.runs} runs (least to most); Slurm's own daemons, three nodes on one machine, two containers.\n")
+    print(
+        f"{counted(arguments.runs, 'run')} (least to most); Slurm's own daemons, three nodes on one machine, two containers.\n"
+    )
     print("| what | goal | found | |\n|---|---|---|---|")
     for row in figures.rows():
         print(row.line())
