@@ -5,9 +5,10 @@ frames is bounded: a task that sends rarely sends at once; one that sends often 
 send, and tuples emitted meanwhile travel together. A tuple waits at most `longest_s` at any rate, and there are at most
 1 / `longest_s` sends a second.
 
-A saturated task, one that has not slept since its last send, waits `PATIENCE` times longer: its tuples are late anyway,
-by all that is queued, and with fewer frames they are late by less. Otherwise frames would become small just when every
-core is taken, since the time for which others have the core would count as waiting.
+A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer, and `STEADY` times
+while it stays so: its tuples are late anyway, by all that is queued, and with fewer frames they are late by less.
+Otherwise frames would become small just when every core is taken, since the time for which others have the core would
+count as waiting.
 
 This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: after silence, the first
 `BURST` sends go out at once.
@@ -21,6 +22,8 @@ from collections.abc import Callable
 BURST = 4
 #: How many times longer the tuples of a saturated task may wait.
 PATIENCE = 5
+#: The same between two sends of a task that stays saturated: waiting earns it the credit of silence.
+STEADY = PATIENCE - BURST + 1
 
 
 class Linger:

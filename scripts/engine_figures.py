@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402
 
+from heronpy.common.folders import make_folders  # noqa: E402
 from heronpy.common.units import counted  # noqa: E402
 from heronpy.proto import control_pb2  # noqa: E402
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster  # noqa: E402
@@ -99,7 +100,7 @@ class Figures:
         """Once; the node of a container is lost at the end, and back after it."""
         folder = base / str(number)
         home = folder / "home"
-        home.mkdir(parents=True, mode=0o700)
+        make_folders(home)
         os.environ["HERON_HOME"] = str(home)
         rooms = {"engine": FAST, "packing": {"instance_ram_bytes": "100MB", "instance_cpu": 0.3}}
         it = Submitted(cluster, home, folder / "hosts", rooms)

@@ -33,7 +33,8 @@ def look(session: Session, topology: str, window_s: float) -> tuple[Signals, lis
     looks = None
     with suppress(InvalidRpcError):
         looks = session.ask(topology, control_pb2.GetLooks()).tasks
-    launch = session.settings_of(session.find(topology))
+    # Before the launch file: that is on the host where it was submitted.
+    launch = session.submitted(topology) or session.launch_of(session.find(topology))
     signals = signals_of(
         status,
         metrics,

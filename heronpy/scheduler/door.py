@@ -53,6 +53,7 @@ SMALL_MAX_BYTES = 64 << 10
 _WITH_DATA = frozenset({"state_call", "log_end", "relay"})
 _OF_MEMBERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans", "state_open"})
 _OF_CLIENTS = frozenset({"relay", "state_open", "state_call"})
+_ASKED = _OF_MEMBERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
@@ -156,6 +157,9 @@ class Door:
             raise InvalidRpcError(
                 f"the door takes the request {field!r} from {'containers' if is_client else 'clients'} only"
             )
+        if field not in _ASKED:
+            # Before its size: of one that is none of ours it may not be known.
+            raise InvalidRpcError(f"the door of topology {self._topology_id} does not know the request {field!r}")
         if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
             self.oversized += 1
             raise InvalidRpcError(f"a request {field!r} has {SMALL_MAX_BYTES >> 10} KiB at most")
@@ -174,8 +178,6 @@ class Door:
             return self._state_call(identity, envelope.request_id, body, is_client)
         if is_client:
             return door_pb2.StateOpened(session=self._state_here().open(CLIENT, body.session_s))
-        if field not in _OF_MEMBERS:
-            raise InvalidRpcError(f"the door of topology {self._topology_id} does not know the request {field!r}")
         member = self._member(body.member)
         if field == "renew":
             return self._handlers.renew(member, body)

@@ -26,6 +26,8 @@ _INDENT = re.compile(r"^ +", re.MULTILINE)
 #: An import, and space in it that it does not need; no line break, so that errors name the lines of the file.
 _IMPORT = re.compile(r"^import \{[^}]*\} from", re.MULTILINE)
 _IMPORT_SPACE = re.compile(r" *([{},]) *")
+#: Space beside operators that no text of a page has.
+_OPERATOR = re.compile(r" (===|!==|\?\?|&&|\|\||=>) ")
 #: Space in a style sheet that no rule depends on; that before a colon may begin a selector.
 _STYLE_SPACE = re.compile(r"\s*([{};,])\s*|(?<=:)\s+")
 _MEDIA = {
@@ -81,4 +83,5 @@ def without_comments(text: str) -> str:
 
 
 def _without_space(text: str) -> str:
-    return _IMPORT.sub(lambda found: _IMPORT_SPACE.sub(r"\1", found[0]), _INDENT.sub("", text))
+    text = _OPERATOR.sub(r"\1", _INDENT.sub("", text))
+    return _IMPORT.sub(lambda found: _IMPORT_SPACE.sub(r"\1", found[0]), text)

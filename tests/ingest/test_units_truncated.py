@@ -77,7 +77,7 @@ def test_an_attempt_does_not_count_when_its_file_is_truncated(log: Path, happens
 def test_the_line_across_the_end_of_a_unit_is_not_lost(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read by itself, after all the others: between the two the file is truncated."""
     end = 1005  # within a line
-    rest = chunks._rest_of_line  # noqa: SLF001
+    rest = chunks._rest_of_line
 
     def truncated(*args: object) -> tuple[bytes, int]:
         emptied(log)

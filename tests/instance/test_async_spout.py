@@ -21,7 +21,7 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
 from instance import pending_limit
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
-from instance.linger import BURST, PATIENCE
+from instance.linger import BURST, STEADY
 from instance.marks import Marks
 from instance.sleeps import Sleeps
 from instance.time_use import BLOCKED, IDLE, Doing, TimeUse
@@ -273,7 +273,7 @@ def test_a_saturated_spout_sends_more_rarely(
 
     monkeypatch.setattr(Sleeps, "any", lambda sleeps: False)
     h.run(script)
-    assert took[1] <= took[0] / (PATIENCE * longest_s) + BURST + 1
+    assert took[1] <= took[0] / (STEADY * longest_s) + BURST + 1
 
 
 def test_a_coroutine_of_ack_counts_as_pending(harnesses: Callable[..., Harness]) -> None:

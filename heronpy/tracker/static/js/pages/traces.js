@@ -38,11 +38,8 @@ const spanColumns = (place) => [
   { title: 'then', by: (row) => row.end, cell: (row) => [ENDS[row.end], wireNote(row)].filter(Boolean).join('; ') || '-' },
 ];
 
-/** What is not exact about the way of a call. */
-function wireNote(row) {
-  if (row.exact) return '';
-  return row.error_s === null ? 'the wire between hosts is not known' : `the wire between hosts is ± ${duration(row.error_s)}`;
-}
+/** What is not exact about the way of a call. @param {any} row */
+const wireNote = (row) => row.exact ? '' : `the wire between hosts is ${row.error_s === null ? 'not known' : `± ${duration(row.error_s)}`}`;
 
 /** Seconds of a hop, which may have several parts; null: there is none. */
 function sumOf(span, hop) {
