@@ -173,16 +173,20 @@ class PoisonGuard:
         self._journal.spoken = self._name.epoch
         self._journal.careful = True
         self._journal.save()
-        if self._mode == "ATMOST_ONCE":
-            # None is redelivered, and it is unknown which ones were processed.
-            text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
-            for tup in batch.tuples():
+        # Of those that are not redelivered it is unknown which ones were processed.
+        text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
+        for tup in batch.tuples() if self._mode != "EFFECTIVELY_ONCE" else ():
+            if not self._comes_again(tup):
                 self._letters.bury(tup, text, 1)
+
+    def _comes_again(self, tup: HeronTuple) -> bool:
+        """Whether a tuple whose process ends is given to the next one: by a rewind, or by the spout of its tree."""
+        return self._mode == "EFFECTIVELY_ONCE" or (self._mode == "ATLEAST_ONCE" and bool(tup.roots))
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:
         """Charge a try; True when the tuple is given up now or is to be left out next time."""
-        if self._mode == "ATMOST_ONCE":
-            self._letters.bury(tup, why, 1)  # it is not given again
+        if not self._comes_again(tup):
+            self._letters.bury(tup, why, 1)
             self._journal.spoken = self._name.epoch
             self._journal.save()
             return False

@@ -229,6 +229,17 @@ class Records:
 
         return reach.address_of(topology, place, client, forwarded)
 
+    def of_this_host(self) -> str:
+        """To be added where no topology is known although another host may have submitted some; else empty."""
+        resolved, cluster = self.resolve(), self.target.cluster
+        engine = settings.settings_for(resolved, EngineSettings).kind
+        if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
+            return ""
+        return (
+            " that this host knows of; those that were submitted on another host are known here after 'heron cluster"
+            f" access {cluster}' there and 'heron cluster access {cluster} --install' here"
+        )
+
     def names(self) -> list[str]:
         """Names of the topologies of the cluster (of the role and environ, when given)."""
         return [record.topology for record in self.topologies()]

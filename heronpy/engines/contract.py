@@ -75,6 +75,8 @@ class Request:
     barred: tuple[str, ...] = ()
     #: Containers beside which it should not run, where the engine can tell containers of a topology apart.
     apart_from: tuple[int, ...] = ()
+    #: Hosts of `avoid` that it should avoid for no other reason than these containers: rather there than on the rest.
+    beside: tuple[str, ...] = ()
     #: What it shows at the door to be admitted: never an argument, variable, comment or line of a log.
     ticket: str = field(default="", repr=False)
 

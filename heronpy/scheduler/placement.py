@@ -514,7 +514,7 @@ class Placement:
         container.submissions[number] = Submission(number, since=now, avoid=avoid, barred=barred)
         wish = Request(
             self._topology_id, spec.container, number, spec.cpu, spec.ram_bytes, spec.disk_bytes, avoid, barred,
-            spec.apart_from,
+            spec.apart_from, tuple(sorted(self._hosts_of(spec.apart_from) - self._avoided.at(now) - {*barred})),
         )  # fmt: skip
         return [Submit(wish)]
 

@@ -26,7 +26,7 @@ from heronpy.tmaster.totals import Totals
 from heronpy.tracker.history import SENTENCES, how_ended, rows_of_ledger, timeline
 from heronpy.tracker.history_store import Run, Store
 from heronpy.tracker.sources import Diagnosis, Watched
-from heronpy.views.build_overview import topology_of, totals_of
+from heronpy.views.build_overview import losses_of, topology_of, totals_of
 from heronpy.views.build_past import event_of, timeline_of
 from heronpy.views.build_plan import plan_of
 from heronpy.views.build_saved import batches_of
@@ -198,10 +198,12 @@ def _summary(
         if totals is None or summed.acked + summed.failed >= totals.acked + totals.failed:
             totals = totals_of(summed)
     failure = known.cause if known.state == "FAILED" else ""
-    text = f"topology '{known.name}' {SENTENCES[how]}"
+    lost = losses_of(totals) if how == "finished" and totals is not None else ""
+    text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
     return msgspec.structs.replace(
         known, state=how.upper(), cause=f"{text}: {failure}" if failure else text, verdict=None, sentence=None,
-        calm=None, next=None, rank=4 if how == "failed" else 0, uptime_s=max(0.0, ended_at - record.submitted_at),
+        calm=None, next=None, rank=4 if how == "failed" else 2 if lost else 0,
+        uptime_s=max(0.0, ended_at - record.submitted_at),
         tasks_up=None, emitted_per_s=None, held=None, latency_p99_s=None, totals=totals, recent_per_s=[],
         ended_at=ended_at,
     )  # fmt: skip

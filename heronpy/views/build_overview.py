@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heronpy.common.states import lifecycle_name
+from heronpy.common.units import counted
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.views.build_advice import finding_of, findings_of, rank_of
@@ -33,6 +34,14 @@ def totals_of(totals: control_pb2.TupleTotals) -> Totals:
         letters_at_least=totals.letters_at_least,
         restores=totals.restores,
     )
+
+
+def losses_of(totals: Totals) -> str:
+    """How many tuples are missing from a result, such as `about 12 tuples`; empty: none."""
+    count = totals.dead_letters + totals.not_resent + (0 if totals.lost_unknown else totals.lost)
+    if count:
+        return ("about " if totals.lost_estimated else "") + counted(count, "tuple")
+    return "an unknown number of tuples" if totals.lost_estimated or totals.lost_unknown else ""
 
 
 def topology_of(

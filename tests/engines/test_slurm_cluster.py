@@ -161,6 +161,12 @@ def test_a_host_that_is_barred_gets_no_container_even_if_there_is_no_other(clust
     when(engine, lambda seen: seen[1, 1].phase is EnginePhase.RUNNING, "it running")
     assert seen_by(engine)[1, 1].host in cluster.nodes[1:]
     engine.cancel(list(ids.values()), 1.0)
+    # Rather beside another container than on hosts that were drained or lost.
+    beside = engine_of(cluster, "beside")
+    ids = beside.submit([ask(1, topology="beside", avoid=tuple(cluster.nodes), beside=(cluster.nodes[1],))])
+    when(beside, lambda seen: seen[1, 1].phase is EnginePhase.RUNNING, "it running")
+    assert seen_by(beside)[1, 1].host == cluster.nodes[1]
+    beside.cancel(list(ids.values()), 1.0)
 
 
 @pytest.mark.parametrize("short", ["--requeu", "--part=batch", "--comm=x", "--job=other", "--no-r"])

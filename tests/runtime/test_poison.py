@@ -95,10 +95,11 @@ def check_shown(heron: Heron, out: Path, poison: dict[int, str]) -> None:
     assert "process() has lasted" in raised and "signal SIGSEGV" in raised
 
 
-def test_at_most_once_the_first_failure_is_a_dead_letter(heron: Heron, out: Path) -> None:
-    """Nothing is tried again, so what raised is lost: the letter says so."""
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_the_first_failure_of_what_nobody_sends_again_is_a_dead_letter(heron: Heron, out: Path, mode: str) -> None:
+    """Nothing is tried again, also at least once where a tuple has no id, so what raised is lost: the letter says so."""
     poison = {20: "raise", 150: "raise"}
-    submit(heron, out, poison, "--mode", "ATMOST_ONCE")
+    submit(heron, out, poison, "--mode", mode, "--untracked")
     heron.when_state("poison", "FINISHED")
     assert numbers(out / "stored") == Counter(set(range(COUNT)) - set(poison))
     assert [(letter["payload"], letter["tries"]) for letter in letters(heron)] == [([150], 1), ([20], 1)]

@@ -51,7 +51,7 @@ def watch(
     if not as_json and iterations is None and terminal.fits_terminal():
         _full_screen(session, topology, interval_s)
         return
-    looks = samples(session, topology, interval_s, iterations)
+    looks = samples(session, topology, interval_s, iterations, first_s=RATE_OVER_S)
     try:
         if as_json:
             _print_json_lines(session, looks)
@@ -87,17 +87,18 @@ def samples(
     count: int | None = None,
     ended: Callable[[control_pb2.StatusReply], bool] | None = None,
     topology_id: str = "",
+    first_s: float = LIVE_INTERVAL_S,
 ) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
     """Statuses with their rows, one per interval; ends early when `ended` says that there is no later one.
 
-    The first comes after a short time, over which its rates are measured. A Failure when the topology is gone. With
+    The first comes after `first_s`, over which its rates are measured. A Failure when the topology is gone. With
     `ended`, a topology master that does not answer is waited for as long as its scheduler runs. With `topology_id`, a
     topology of the same name that was submitted later is a NotThereError.
     """
     began = time.monotonic()
     #: Tasks report once a second, so a rate over less than a few seconds would jump up and down.
     history: deque[tuple[control_pb2.StatusReply | None, float]] = deque([(session.poll(topology), began)])
-    next_at, silence = began + min(interval_s, LIVE_INTERVAL_S), Silence(session, topology, patient=ended is not None)
+    next_at, silence = began + first_s, Silence(session, topology, patient=ended is not None)
     done = 0
     while count is None or done < count:
         pause = max(next_at - time.monotonic(), 0.0)

@@ -31,7 +31,7 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
         print_json([{key: value for key, value in row.items() if key != "waits"} for row in found])
         return
     if not found:
-        say(f"No topology runs in {session.target}")
+        say(f"No topology runs in {session.target}{session.of_this_host()}")
         return
     rows = [
         (row["name"], row["state"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))

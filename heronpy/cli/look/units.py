@@ -164,10 +164,14 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
     else:
         for problem in found.problems:
             say(clean(problem))
-        verdict = "table, ledger and bytes agree" if not found.problems else "they do not agree"
+        whole = "table, ledger and bytes" if found.bytes or not found.bytes_gone else "table and ledger"
+        verdict = f"{whole} agree" if not found.problems else "they do not agree"
         units = f"{counted(found.units, 'unit')} with {found.rows:,} rows"
         gone = (
-            f"; {format_bytes(found.bytes_gone)} of files that are gone were not compared" if found.bytes_gone else ""
+            f"; {format_bytes(found.bytes_gone)} could not be compared: their files are gone, or no keeper has looked"
+            " at them since the ledger was made"
+            if found.bytes_gone
+            else ""
         )
         say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{gone}")
     if found.problems:

@@ -102,6 +102,7 @@ def batches(requests: Sequence[Request]) -> list[list[Request]]:
             one.disk_bytes,
             one.avoid,
             one.barred,
+            one.beside,
             one.ticket,
         )
         found.setdefault(alike, []).append(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -46,6 +47,8 @@ from heronpy.engines.slurm.texts import (
 )
 
 #: The oldest release on which this was tried.
+log = logging.getLogger("heronpy.engines.slurm")
+
 RELEASE_MIN = (22, 5)
 POLL_S = 2.0
 _TAIL_BYTES = 4096
@@ -99,13 +102,28 @@ class SlurmEngine:
         script = batch_script(first, self._options, self._command)
         try:
             return self._commands.run(sbatch_arguments(batch, self._options, first.avoid), script)
-        except EngineFatalError:
-            # No other node is big enough, or Slurm does not know one of them any more: better there than nowhere.
-            # A node that it does not know needs no exclusion.
-            barred = [host for host in first.barred if host in self._node_names()]
-            if list(first.avoid) == barred:
-                raise
-            return self._commands.run(sbatch_arguments(batch, self._options, barred), script)
+        except EngineFatalError as error:
+            # No other node is big enough, or Slurm does not know one of them any more: better there than nowhere, and
+            # better beside another container than on a host that is drained or was lost. A node that Slurm does not
+            # know needs no exclusion.
+            names, refused = self._node_names(), error
+        avoided = [host for host in first.avoid if host in names and host not in first.beside]
+        barred = [host for host in first.barred if host in names]
+        for hosts in (avoided, barred):
+            if hosts == list(first.avoid):
+                continue
+            try:
+                text = self._commands.run(sbatch_arguments(batch, self._options, hosts), script)
+            except EngineFatalError as error:
+                refused = error
+                continue
+            if spared := sorted({*avoided} - {*hosts}):
+                log.warning(
+                    "container %s may run on %s, which it should avoid: no other node has room for it",
+                    ", ".join(str(one.container) for one in batch), ", ".join(spared),
+                )  # fmt: skip
+            return text
+        raise refused
 
     def _node_names(self) -> set[str]:
         text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", "--format=%N"])

@@ -52,7 +52,7 @@ class Source(Spout):
 
     def initialize(self, config, context):
         self.todo = list(range(config["count"] - 1, -1, -1))
-        self.reliable = config["topology.reliability.mode"] == "ATLEAST_ONCE"
+        self.reliable = config["topology.reliability.mode"] == "ATLEAST_ONCE" and not config["untracked"]
         self.undecodable = {int(n): DECODING[kind] for n, kind in config["poison"].items() if kind in DECODING}
         self.pending: set[int] = set()
         self.acked = os.open(Path(config["out"]) / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -186,6 +186,7 @@ def main() -> None:
     parser.add_argument("--mode", default="ATLEAST_ONCE")
     parser.add_argument("--asynchronous", action="store_true")
     parser.add_argument("--batches", action="store_true")
+    parser.add_argument("--untracked", action="store_true", help="tuples have no id, in any mode")
     args = parser.parse_args()
     b = TopologyBuilder(args.name)
     source = b.add_spout("source", Source, par=1)
@@ -197,6 +198,7 @@ def main() -> None:
         {
             "out": args.out,
             "count": args.count,
+            "untracked": args.untracked,
             "poison": args.poison,
             "topology.reliability.mode": args.mode,
             "topology.stmgrs": 1,
