@@ -227,7 +227,7 @@ class LogKeeper(Spout):
                 return
 
     def _complete_records(self, watch: Watch) -> None:
-        """A worker may have died before it wrote down what it was told to be bad."""
+        """A worker may have died before it wrote down what it was told to be bad, or may not have found the bytes."""
         ranges: list[BadRange] = []
         more = True
         while more:
@@ -247,6 +247,8 @@ class LogKeeper(Spout):
         path, head = watch.place_of(one.key, one.generation)
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
         data, known = dead_bytes(self._options.pattern.root, chunk, found)
+        if not known and watch.is_there(one.key, one.generation):
+            return  # it is being rotated: the next look knows where it is
         answer, trace = Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
         name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
         self._stages.write_bad(name, text)

@@ -173,6 +173,11 @@ class Watch:
                 return known.path, known.head
         return "", ""
 
+    def is_there(self, key: str, generation: int) -> bool:
+        """Whether the last look has seen a file."""
+        names = ((one.key, one.generation, one.gone) for one in self._known.values())
+        return (key, generation, False) in names
+
     def notices(self) -> list[Notice]:
         """What people should know, since the last call."""
         return self._notices.taken()

@@ -206,9 +206,11 @@ class LogWorker(Spout):
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
             data, known = dead_bytes(self._options.pattern.root, chunk, found)
-            trace = self._tries.of(generation, found)
-            name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
-            self._stages.write_bad(name, text)
+            # What was rotated away since it was read has its record from a keeper, which knows where it is now.
+            if known:
+                trace = self._tries.of(generation, found)
+                name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
+                self._stages.write_bad(name, text)
             self.report_error(
                 BadBytesError(
                     f"{chunk.key} {found.begin}-{found.end} is not in the table, after {answer.tries} tries:"

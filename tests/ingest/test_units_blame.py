@@ -100,6 +100,27 @@ def test_the_bad_line_is_found_however_many_lines_a_function_holds(
     assert not shown(options["ledger"]).units.get("failed", (0, 0))[0]
 
 
+def test_a_line_that_is_rotated_away_from_its_worker_keeps_its_bytes(
+    tmp_path: Path,
+    run: Callable[..., Running],
+    options: dict[str, Any],
+    logs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The keeper, which knows where the file is now, writes the record."""
+    monkeypatch.setattr("heronpy.ingest.worker.dead_bytes", lambda *_: (b"", False))
+    monkeypatch.setattr("heronpy.ingest.keeper.CLEAN_S", 0.0)
+    running = run("east", rows=one_by_one, bad_max=1, **options)
+    settle(running, options["ledger"], logs.stat().st_size)
+
+    def written() -> list[dict[str, Any]]:
+        running.drive()
+        return records(tmp_path / "table")
+
+    found = wait_for(written, PATIENCE_S, "the record")
+    assert [(one["begin"], one["text"]) for one in found] == [(4 * BAD, "xyz\n")]
+
+
 def test_many_rows_that_do_not_fit_are_blamed_on_no_line_of_theirs(
     tmp_path: Path, run: Callable[..., Running], options: dict[str, Any], logs: Path
 ) -> None:
