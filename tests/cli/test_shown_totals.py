@@ -64,6 +64,8 @@ def test_what_stream_managers_gave_up_is_sent_again_only_where_that_is_so(heron:
     wordy.status.totals.untracked = True
     told = "  discarded  12 tuples at most; the spouts send again what came of tuples with an id\n"
     assert told in heron("status", "local", "wordy").out
+    wordy.status.totals.lost_unknown = True
+    assert "  discarded  12 tuples, and more that nobody has counted; " in heron("status", "local", "wordy").out
 
 
 def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:
