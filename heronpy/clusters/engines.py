@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heronpy.common.absolute import absolute
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import suggestion
-from heronpy.common.setting_types import EngineSettings, SchedulerSettings
+from heronpy.common.setting_types import SchedulerSettings
 from heronpy.common.settings import HasSettings, settings_for
 from heronpy.engines.contract import Ended, Engine, EngineAwayError, EngineError, Seen
 from heronpy.engines.lease import LeaseTimes

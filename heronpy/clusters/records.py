@@ -22,12 +22,13 @@ from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.absolute import absolute
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError
 from heronpy.common.folders import check_root
 from heronpy.common.home import heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.nearest import suggestion
-from heronpy.common.setting_types import CheckpointSettings, EngineSettings, StatemgrSettings
+from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
 from heronpy.common.settings import HasSettings, Resolved
 from heronpy.net.access_place import has_key, origin_of
 from heronpy.plan.here import checkpoints_dir, local_state_root

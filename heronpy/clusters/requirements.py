@@ -12,9 +12,10 @@ from pathlib import Path
 from heronpy.clusters.engines import is_shared, kind_of, lease_times, python_of, shared_folders
 from heronpy.clusters.records import Records
 from heronpy.clusters.trial import Trial, trial_command, trial_id
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.folders import check_root
-from heronpy.common.setting_types import CheckpointSettings, EngineSettings, SecuritySettings
+from heronpy.common.setting_types import CheckpointSettings, SecuritySettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.engines.contract import Engine, EngineError, Found
 from heronpy.engines.lease import Fencing

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from heronpy.common.engine_settings import EngineSettings, KubernetesSettings, SlurmSettings, SparkEngineSettings
 from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.setting_field import SettingValue as SettingValue
 from heronpy.common.setting_field import setting as _setting
@@ -480,106 +481,6 @@ class SecuritySettings:
     )
     port_range: str = _setting(
         "", "Several hosts only. Ports on which processes listen, as first-last; empty: any free port."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """The cluster that runs the containers; without it they run on this machine."""
-
-    kind: str = _setting("", "Kind of cluster: kubernetes, slurm or spark; empty: this machine.")
-    python: str = _setting(
-        "", "Python on the cluster's hosts, with heronpy of this release; empty: the same path as here."
-    )
-    home: str = _setting(
-        "",
-        "Folder of each host for packages, logs and sockets; empty: heron-<uid> in the host's folder for temporary"
-        " files.",
-    )
-    shared: str = _setting("", "Folders, separated by ':', that all hosts reach by the same path.")
-    packages: str = _setting(
-        "",
-        "Where hosts fetch the package of a topology, so that they need not all ask the scheduler: the URL of an object"
-        " store, or a folder below heron.engine.shared; the scheduler puts it there. Empty, or where it cannot be read:"
-        " from the scheduler.",
-    )
-    environment: str = _setting(
-        "",
-        "Wheelhouse made by 'heron env pack', below a folder of heron.engine.shared: each host installs it once, and"
-        " tasks run in that environment; empty: they run with heron.engine.python as it is.",
-    )
-    fencing: str = _setting(
-        "auto",
-        "How a container whose host is silent is kept from doing harm: lease (it stops itself), epoch (what it sends is"
-        " refused), confirmation (nobody follows until its end is known), or auto.",
-        choices=("auto", "lease", "epoch", "confirmation"),
-    )
-    renew_s: float = _setting(5.0, "Interval at which a container renews its lease.", low=0.1)
-    fence_s: float = _setting(40.0, "A container without a grant stops its tasks after this long.", low=1)
-    lost_s: float = _setting(60.0, "A container that is silent for this long is replaced.", low=1)
-    permit_s: float = _setting(
-        600.0, "How long a scheduler that does not reach the state manager goes on granting leases.", low=1
-    )
-    leave_s: float = _setting(60.0, "How long before its end a container that has to leave is told.", low=1)
-    start_s: float = _setting(120.0, "Time from the start of a container on its host to its first message.", low=1)
-    poll_s: float = _setting(2.0, "Interval at which the engine is asked for its list.", low=0.2)
-    avoid_s: float = _setting(600.0, "How long a host that was lost gets no containers.")
-    door_host: str = _setting(
-        "",
-        "Name or IPv4 address by which containers reach the scheduler, such as that of a Service; empty: an address of"
-        " the scheduler's host.",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class SlurmSettings:
-    """Slurm: what is asked of it for each container."""
-
-    partition: str = _setting("", "Partition; empty: the cluster's default.")
-    account: str = _setting("", "Account; empty: the user's default.")
-    qos: str = _setting("", "Quality of service; empty: the account's default.")
-    time_limit_s: float = _setting(0.0, "Wall time of a container; 0: the partition's default.")
-    prologue: str = _setting("", "Lines of shell that run on the host before the container.")
-    options: str = _setting("", "More options of sbatch, separated by blanks, such as --constraint=ssd.")
-    output_dir: str = _setting(
-        "", "Folder on every host for what the first process of a container prints; empty: it is not kept."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class KubernetesSettings:
-    """Kubernetes: where pods are made, and from what."""
-
-    context: str = _setting("", "Context of the kubeconfig; empty: its current one, or in a pod its service account.")
-    namespace: str = _setting("", "Namespace; empty: that of the context, or in a pod its own.")
-    image: str = _setting("", "Image of the containers, with Python and heronpy of this release.")
-    pod_template: str = _setting(
-        "", "YAML file with metadata and spec of a pod, into which heronpy's own are merged; empty: none."
-    )
-    state_volume_bytes: int = _setting(
-        1_000_000_000, "Size of the volume for state and packages in the manifest of a cluster.", low=1_000_000
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class SparkEngineSettings:
-    """Spark as the engine that runs the containers: the application whose executors they run in."""
-
-    master: str = _setting(
-        "", "Master that gives the executors: spark://HOST:PORT; yarn and k8s://URL are taken, too, but unproven."
-    )
-    cores: int = _setting(
-        0,
-        "Cores of each executor, which runs one container; 0: what the largest container of an application asks for.",
-        high=1024,
-    )
-    memory_bytes: int = _setting(
-        0, "Memory of each executor; 0: what the largest container of an application asks for, 512 MB at least."
-    )
-    driver_memory: str = _setting("512m", "Heap of the driver, in Spark's notation; it is a child of the scheduler.")
-    conf: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={"doc": "Additional Spark properties, a map of name to value; those that decide what runs are ours."},
     )
 
 

@@ -11,15 +11,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from heronpy.common.engine_settings import EngineSettings, KubernetesSettings, SlurmSettings, SparkEngineSettings
 from heronpy.common.errors import ConfigError
-from heronpy.common.setting_types import (
-    EngineSettings,
-    ExecutorSettings,
-    KubernetesSettings,
-    SecuritySettings,
-    SlurmSettings,
-    SparkEngineSettings,
-)
+from heronpy.common.setting_types import ExecutorSettings, SecuritySettings
 from heronpy.common.settings import HasSettings, settings_for
 from heronpy.engines.contract import Engine
 

@@ -17,10 +17,10 @@ import sys
 import time
 
 from heronpy.common import exit_codes
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.ids import bootstrap_id, name_problem
 from heronpy.common.logs import setup
-from heronpy.common.setting_types import EngineSettings
 from heronpy.executor.container import Container, Who
 from heronpy.net.private import is_mounted, read_mounted
 from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket

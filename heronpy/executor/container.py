@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from heronpy.common import exit_codes
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, HeronError, RpcError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import bootstrap_id, executor_id
 from heronpy.common.logs import setup
 from heronpy.common.release import release
-from heronpy.common.setting_types import EngineSettings, LoggingSettings
+from heronpy.common.setting_types import LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.executor import arriving

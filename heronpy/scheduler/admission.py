@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, FencedError, HeronError, InvalidRpcError, RetryableRpcError
 from heronpy.common.folders import open_private
 from heronpy.common.ids import bootstrap_id
-from heronpy.common.setting_types import EngineSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.net import door_keys

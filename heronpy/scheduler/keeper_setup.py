@@ -9,14 +9,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError
-from heronpy.common.setting_types import (
-    EngineSettings,
-    PackingSettings,
-    SchedulerSettings,
-    SecuritySettings,
-    SparkSettings,
-)
+from heronpy.common.setting_types import PackingSettings, SchedulerSettings, SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.contract import Engine, traits_of
 from heronpy.engines.lease import LeaseTimes

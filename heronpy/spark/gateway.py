@@ -24,10 +24,11 @@ from urllib.parse import urlsplit
 
 import zmq
 
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import FAILURE, OK, STARTUP_FAILURE
 from heronpy.common.folders import make_folders, open_private
-from heronpy.common.setting_types import EngineSettings, SparkSettings
+from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import SOCKET_NAME, gateway_endpoint, parse_stem

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from heronpy.cli.submit import dependencies
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, DeadlineError, PackageError
-from heronpy.common.setting_types import EngineSettings
 from heronpy.storage import wheelhouse
 from tests.support.command import Heron
 from tests.support.wheels import house, make_wheel

@@ -10,7 +10,8 @@ from heronpy.cli import exits
 from heronpy.clusters.engines import kind_of, python_of
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.common.setting_types import KubernetesSettings, SettingValue
+from heronpy.common.engine_settings import KubernetesSettings
+from heronpy.common.setting_types import SettingValue
 from heronpy.common.settings import conf_text, settings_for
 from heronpy.engines.open import open_engine, template_text
 

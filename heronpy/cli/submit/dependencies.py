@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError
-from heronpy.common.setting_types import EngineSettings
 from heronpy.storage.wheelhouse import digest_of, wheels_of
 
 _SETTING = "heron.engine.environment"

@@ -14,8 +14,9 @@ from typing import Any
 from heronpy.cli import exits
 from heronpy.clusters.engines import is_shared, kind_of, lease_times, python_of, shared_folders
 from heronpy.clusters.requirements import unshared_stores
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, TopologyError
-from heronpy.common.setting_types import CheckpointSettings, EngineSettings, LoggingSettings, SparkSettings
+from heronpy.common.setting_types import CheckpointSettings, LoggingSettings, SparkSettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.common.units import format_bytes
 from heronpy.connectors.files import options as file_sink

@@ -28,18 +28,13 @@ from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import unix_user
 from heronpy.common import exit_codes
+from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, TopologyError
 from heronpy.common.folders import check_root, make_folders, open_private
 from heronpy.common.home import heron_home
 from heronpy.common.host import this_host
 from heronpy.common.release import release
-from heronpy.common.setting_types import (
-    CheckpointSettings,
-    EngineSettings,
-    PackingSettings,
-    SecuritySettings,
-    SparkSettings,
-)
+from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark import needs_spark
 from heronpy.connectors.spark.requirements import dispatch_homes
