@@ -47,7 +47,7 @@ class Arguments:
     def of(cls, argv: Sequence[str]) -> Arguments:
         """Names and values by turns; ValueError for anything else.
 
-        Not argparse: to make and use a parser, each task would copy 1.3 MB of the memory that it shares with others.
+        Not argparse: to make and use a parser, each task would copy 0.9 MB of the memory that it shares with others.
         """
         names, values = argv[::2], argv[1::2]
         required = set(_KINDS) - {"--after"}

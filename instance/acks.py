@@ -275,7 +275,8 @@ def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
     """The frames of a few tuples, if these are all tuples of plain frames, frame by frame and in order."""
     if len(tuples) > FEW_MAX:
         return None
-    frames, place = [], 0
+    frames: list[InFrame] = []
+    place = 0
     while place < len(tuples):
         frame = tuples[place].frame
         part = tuples[place : place + frame.count]
