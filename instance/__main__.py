@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, RetryableError
@@ -17,31 +19,58 @@ from heronpy.procs.exit_reason import ExitReason
 
 from .lifecycle import run
 
+_USAGE = "python -m instance --launch FILE --container N --task N --epoch N [--after REASON]"
+#: The arguments, and what their values are.
+_KINDS: dict[str, Callable[[str], Any]] = {
+    "--launch": str,
+    "--container": int,
+    "--task": int,
+    "--epoch": int,
+    "--after": ExitReason,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What an executor says to a task."""
+
+    #: Path of launch.json.
+    launch: str
+    container: int
+    task: int
+    #: Incarnation of this task.
+    epoch: int
+    #: Why the incarnation before this one ended.
+    after: ExitReason | None = None
+
+    @classmethod
+    def of(cls, argv: Sequence[str]) -> Arguments:
+        """Names and values by turns; ValueError for anything else.
+
+        Not argparse: to make and use a parser, each task would copy 0.9 MB of the memory that it shares with others.
+        """
+        names, values = argv[::2], argv[1::2]
+        required = set(_KINDS) - {"--after"}
+        if len(names) != len(values) or not required <= set(names) <= set(_KINDS):
+            raise ValueError("an argument is missing, unknown or without a value")
+        return cls(**{name[2:]: _KINDS[name](value) for name, value in zip(names, values)})
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one task; returns its exit code, which it has announced to the supervisor of this process."""
     exit_notice.claim()
     try:
-        args = _arguments(argv)
-    except SystemExit:
+        args = Arguments.of(sys.argv[1:] if argv is None else argv)
+    except ValueError as error:
+        print(f"{error}; usage: {_USAGE}", file=sys.stderr)
         exit_notice.announce(exit_codes.USAGE)
-        raise
+        return exit_codes.USAGE
     code = _run(args)
     exit_notice.announce(code)
     return code
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="instance", description=__doc__)
-    parser.add_argument("--launch", required=True, help="path of launch.json")
-    parser.add_argument("--container", type=int, required=True)
-    parser.add_argument("--task", type=int, required=True)
-    parser.add_argument("--epoch", type=int, required=True, help="incarnation of this task")
-    parser.add_argument("--after", type=ExitReason, help="why the incarnation before this one ended")
-    return parser.parse_args(argv)
-
-
-def _run(args: argparse.Namespace) -> int:
+def _run(args: Arguments) -> int:
     try:
         launch = LaunchSpec.load(args.launch)
         setup(f"task-{args.task}", settings_for(launch, LoggingSettings).level)

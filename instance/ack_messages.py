@@ -7,6 +7,7 @@ value each: the tuple's own edge XOR the edges of all tuples anchored to it. Pur
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -21,6 +22,25 @@ from .tuples import InFrame, Places
 HEAD_BYTES, ROOT_BYTES, RUN_BYTES = 256, 16, 20
 #: Maximum number of roots or runs per message.
 MESSAGE_MAX = 1 << 16
+
+
+def few_acks(task_id: int, spout: int, values: dict[int, int]) -> bytes:
+    """One message that acks these roots of a spout task with these values; for few, at a tenth of what arrays cost."""
+    roots = sorted(values)
+    message = Frame(kind=ACK, source_task=task_id, dest_task=spout, count=len(roots))
+    if roots[-1] - roots[0] == len(roots) - 1:
+        message.root_base = roots[0]
+    else:
+        message.roots = _packed(roots)
+    if len(roots) == 1:
+        message.edge = values[roots[0]]
+    else:
+        message.values = _packed([values[root] for root in roots])
+    return message.SerializeToString()
+
+
+def _packed(numbers: list[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
 class AckMessages:

@@ -16,7 +16,7 @@ import numpy as np
 
 from heronpy.wire.frames import ACK, FAIL, Frame, Kind
 
-from .ack_messages import AckMessages
+from .ack_messages import AckMessages, few_acks
 from .in_batch import InBatch
 from .tuples import HeronTuple, InFrame, Places
 
@@ -28,6 +28,8 @@ _frame_of = attrgetter("frame")
 
 #: The acks of smaller batches are kept per tuple, so they may wait to be batched.
 BATCH_MIN = 8
+#: So many acks of whole frames are packed without arrays; they fit into the smallest limit of a frame.
+FEW_MAX = 32
 #: What user code passes to `ack` and `fail`.
 OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
 
@@ -134,6 +136,8 @@ class BoltAcks:
             and frame.done is None
         ):
             self._ack_whole(frame)
+        elif (frames := _few_whole(acked)) is not None:
+            self._ack_few(frames)
         else:
             self._finish(acked, ACK)
         acked.clear()
@@ -196,6 +200,21 @@ class BoltAcks:
         messages.add(frame, np.arange(frame.count))
         self._send_all(messages)
 
+    def _ack_few(self, frames: list[InFrame]) -> None:
+        """Ack all tuples of some plain frames."""
+        by_spout: dict[int, dict[int, int]] = {}
+        for frame in frames:
+            envelope = frame.envelope
+            if frame.whole_done or envelope is None:
+                continue
+            frame.whole_done = True
+            self._count(ACK, frame, frame.count)
+            values = by_spout.setdefault(envelope.root_task, {})
+            for root in range(envelope.root_base, envelope.root_base + frame.count):
+                values[root] = values.get(root, 0) ^ envelope.edge
+        for spout, values in by_spout.items():
+            self._send(few_acks(self._task_id, spout, values))
+
     def _finish(self, tuples: list[HeronTuple], kind: Kind) -> None:
         """Ack or fail tuples of any frames in any order; tuples that were acked or failed before are ignored."""
         messages = AckMessages(kind, self._task_id, self._frame_max_bytes)
@@ -250,6 +269,24 @@ class BoltAcks:
         else:
             self.fail_count += count
             self._metric("__fail-count", f"{frame.component}/{frame.stream}", count)
+
+
+def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
+    """The frames of a few tuples, if these are all tuples of plain frames, frame by frame and in order."""
+    if len(tuples) > FEW_MAX:
+        return None
+    frames: list[InFrame] = []
+    place = 0
+    while place < len(tuples):
+        frame = tuples[place].frame
+        part = tuples[place : place + frame.count]
+        if not frame.tracked or frame.done is not None or not frame.plain():
+            return None
+        if [tup.index for tup in part if tup.frame is frame] != [*range(frame.count)]:
+            return None
+        frames.append(frame)
+        place += frame.count
+    return frames
 
 
 def _key_of(tup: HeronTuple) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heronpy.wire.runs import Runs, expand, read_runs
+from heronpy.wire.runs import Runs, expand, only_run, read_runs
 
 #: Runs of at least this many roots on average are taken one by one, shorter ones batch by batch.
 RUN_LONG = 64
@@ -58,6 +58,9 @@ class PendingRoots:
 
     def complete_runs(self, runs: Runs) -> Iterator[tuple[list[Any], Batch]]:
         """Take runs of roots; yields (ids, batch) for those that were pending, each batch a few times at most."""
+        if (only := only_run(runs)) is not None:
+            yield from self.complete(*only)
+            return
         first, length = read_runs(runs)
         if len(first) > 1 and int(length.sum()) < RUN_LONG * len(first):
             yield from self._complete_roots(expand(first, length))

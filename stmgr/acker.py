@@ -27,6 +27,8 @@ RING_MIN = 1 << 12
 RING_MAX = 1 << 24
 #: Runs of at least this many roots are taken one by one, shorter ones root by root, this many at once.
 RUN_LONG, RUNS_AT_ONCE = 256, 1024
+#: Up to so many consecutive roots are taken one by one: for these few, calls of NumPy cost several times more.
+FEW = 4
 
 
 class Acker:
@@ -123,11 +125,32 @@ class Acker:
             return self._ack_runs(frame)
         if frame.roots or frame.root_counts:
             return self._ack_many(roots_of(frame), values_of(frame))
+        if frame.count <= FEW and not frame.derived_edges:
+            values = values_of(frame).tolist() if frame.values else [frame.edge] * frame.count
+            return self._ack_few(frame.root_base, values)
         if frame.values:
             return self._ack_slice(frame.root_base, frame.count, values_of(frame))
         if frame.derived_edges:
             return self._ack_slice(frame.root_base, frame.count, edges_of(frame))
         return self._ack_slice(frame.root_base, frame.count, np.uint64(frame.edge))
+
+    def _ack_few(self, base: int, values: list[int]) -> Runs:
+        """A few consecutive roots, with a value for each."""
+        done: list[int] = []
+        for root, edge in enumerate(values, base):
+            slot = root & self._mask
+            if not (self._low <= root < self._next and self._live.item(slot)):
+                self.unknown_roots += 1
+                continue
+            value = self._value.item(slot) ^ edge
+            self._value[slot] = value
+            if not value:
+                self._live[slot] = False
+                done.append(root)
+        self.live_roots -= len(done)
+        if done and done[-1] - done[0] == len(done) - 1:
+            return one_run(done[0], len(done))
+        return joined([one_run(root, 1) for root in done])
 
     def _ack_slice(self, base: int, count: int, values: np.uint64 | Array64) -> Runs:
         """Consecutive roots, with one value for all or one for each."""

@@ -64,7 +64,10 @@ def prepare_path(package_dir: str | None) -> None:
     if deps.is_dir():
         entries += sorted(str(entry) for entry in deps.iterdir())
     sys.path[:] = entries + [entry for entry in sys.path if entry not in entries]
-    importlib.invalidate_caches()
+    # What this process has looked up in these folders before may be older than they are. Not
+    # `importlib.invalidate_caches`, which writes to each finder that the processes of a container share.
+    for entry in entries:
+        sys.path_importer_cache.pop(entry, None)
 
 
 def prepare(launch: LaunchSpec) -> None:

@@ -30,6 +30,7 @@ _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+_SPACE: Final = re.compile(r"\s")
 _HEAD: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3})\+0000 "
     r"(\S{1,5}) {1,5}(\S+) \[([^\]]*)\] ?(.*)",
@@ -57,7 +58,8 @@ def _visible(match: re.Match[str]) -> str:
 @lru_cache(maxsize=1024)
 def word(text: str, closing: str = "") -> str:
     """A name in the head of a record: one word without the closing character."""
-    return re.sub(rf"[\s{re.escape(closing)}]", "_", escape(text[:_WORD_MAX])) or "-"
+    kept = _SPACE.sub("_", escape(text[:_WORD_MAX]))
+    return (kept.replace(closing, "_") if closing else kept) or "-"
 
 
 def format_record(when: float, level: str, process: str, logger: str, message: str) -> str:

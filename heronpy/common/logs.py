@@ -107,7 +107,8 @@ def setup(process: str, level: str = "INFO", descriptor: int = 1) -> None:
     for old in list(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(level.upper())
+    if root.level != getattr(logging, level.upper()):
+        root.setLevel(level.upper())  # writes to every logger there is
     logging.captureWarnings(True)
 
 

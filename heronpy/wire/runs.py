@@ -36,6 +36,13 @@ def count_of(runs: Runs) -> int:
     return len(runs[1]) // 4
 
 
+def only_run(runs: Runs) -> tuple[int, int] | None:
+    """First root and length, if this is one run; most messages have one, and arrays for it would cost ten times."""
+    if len(runs[0]) != _FIRST.size or len(runs[1]) != _LENGTH.size:
+        return None
+    return _FIRST.unpack(runs[0])[0], _LENGTH.unpack(runs[1])[0]
+
+
 def part_of(runs: Runs, low: int, high: int) -> Runs:
     """Run number `low` to, not including, `high`."""
     return runs[0][8 * low : 8 * high], runs[1][4 * low : 4 * high]
@@ -97,9 +104,12 @@ def distinct(roots: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDA
 
 def runs_fit(frame: frame_pb2.Frame, total: int | None = None) -> bool:
     """Whether the runs of a frame are complete, not empty, 64 bits wide, and have `total` roots if that is given."""
-    if len(frame.run_first) % 8 or 2 * len(frame.run_length) != len(frame.run_first):
+    runs = (frame.run_first, frame.run_length)
+    if (only := only_run(runs)) is not None:
+        return 0 < only[1] and sum(only) < 1 << 64 and total in (None, only[1])
+    if len(runs[0]) % 8 or 2 * len(runs[1]) != len(runs[0]):
         return False
-    first, length = read_runs((frame.run_first, frame.run_length))
+    first, length = read_runs(runs)
     if total is not None and int(length.sum()) != total:
         return False
     return bool((length > 0).all() and (first + length.astype(np.uint64) > first).all())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -152,6 +154,30 @@ def test_package_and_pex_dependencies(tmp_path: Path) -> None:
     for path in ("A", "", "a.", "."):
         with pytest.raises(TopologyError, match="not a class path"):
             user_code.load_class(path)
+
+
+def test_the_package_is_looked_at_again_and_other_folders_are_not(tmp_path: Path) -> None:
+    """To write to the finders of all folders would cost each task its own copy of them."""
+    package, other = tmp_path / "package", tmp_path / "other"
+    package.mkdir()
+    other.mkdir()
+    sys.path[:0] = [str(package), str(other)]
+    try:
+        assert importlib.util.find_spec("comes_later") is None
+        remembered = sys.path_importer_cache[str(other)]
+        listed_at = vars(remembered)["_path_mtime"]
+        times = package.stat()
+        (package / "comes_later.py").write_text("", encoding="utf-8")
+        # As if it had come within the clock tick of the first look.
+        os.utime(package, ns=(times.st_atime_ns, times.st_mtime_ns))
+        user_code.prepare_path(str(package))
+        assert importlib.util.find_spec("comes_later") is not None
+        assert sys.path_importer_cache[str(other)] is remembered
+        assert vars(remembered)["_path_mtime"] == listed_at != -1
+    finally:
+        for folder in (package, other):
+            sys.path.remove(str(folder))
+            sys.path_importer_cache.pop(str(folder), None)
 
 
 def test_module_that_raises_on_import(tmp_path: Path) -> None:

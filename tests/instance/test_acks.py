@@ -139,6 +139,44 @@ def test_a_whole_frame_takes_one_message_without_arrays() -> None:
     assert len(h.messages) == 1 and sum(h.done.values()) == 10
 
 
+def test_a_few_whole_frames_take_one_message_per_spout() -> None:
+    """Also when two of them are copies of one spout tuple, when others are far away, and when they are acked twice."""
+    h = Harness(frame_max_bytes=1024)
+    tuples = []
+    shapes = [(1, 1, 2, 5), (1, 3, 1, 6), (1, 3, 1, 7), (2, 9, 1, 8), (1, 4, 1, 9), (2, 20, 3, 11)]
+    for spout, base, count, edge in shapes:
+        envelope = Frame(count=count, tracked=True, edge=edge, root_task=spout, root_base=base)
+        inner = InFrame("up", "default", 3, count, 0.0)
+        inner.track(envelope)
+        tuples += make_tuples(list(range(count)), 1, inner)
+        if edge != 7:
+            value = 6 ^ 7 if edge == 6 else edge
+            register = Frame(count=count, root_base=base, edge=value)
+            assert h.ackers[spout].register(register) == NO_RUNS
+    for _ in range(2):
+        h.acks.acked.extend(tuples)
+        h.acks.flush()
+    assert [(m.dest_task, m.count, bool(m.roots)) for m in h.messages] == [(1, 4, False), (2, 4, True)]
+    assert set(h.done) == {(1, 1), (1, 2), (1, 3), (1, 4), (2, 9), (2, 20), (2, 21), (2, 22)}
+    assert set(h.done.values()) == {1}
+    assert h.acks.ack_count == len(tuples)
+
+
+def test_few_acks_out_of_order_or_of_a_part_complete_the_same() -> None:
+    for order in ([0, 1, 2, 3], [1, 0, 2, 3], [0, 2, 1, 3], [3, 2, 1, 0], [0, 1], [2, 3, 0], [1, 1]):
+        h = Harness()
+        tuples = []
+        for base in (1, 3):
+            envelope = Frame(count=2, tracked=True, edge=base + 4, root_task=1, root_base=base)
+            h.ackers[1].register(envelope)
+            inner = InFrame("up", "default", 3, 2, 0.0)
+            inner.track(envelope)
+            tuples += make_tuples([0, 1], 1, inner)
+        h.acks.acked.extend(tuples[number] for number in order)
+        h.acks.flush()
+        assert h.done == {(1, number + 1): 1 for number in order}
+
+
 def test_a_frame_with_skip_acks_only_what_it_gave() -> None:
     for seed in range(10):
         h = Harness()
