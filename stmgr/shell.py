@@ -134,15 +134,22 @@ class Stmgr:
         connect(self._push, f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
 
     async def _say_last(self) -> None:
-        """Pass on what the tasks that have just ended said last: the totals lack it otherwise."""
+        """Pass on what the tasks that have just ended said and sent last: the totals lack it otherwise."""
         begun = time.monotonic()
         while True:
             last, tasks = self.machine.sessions.said_last()
             # Tasks that go on running say nothing last.
-            if last == tasks or time.monotonic() - begun >= (TASKS_END_S if last else LAST_LOOK_S):
+            over = (last == tasks and self.switch.settled) or (
+                time.monotonic() - begun >= (TASKS_END_S if last else LAST_LOOK_S)
+            )
+            if over:
                 break
             await asyncio.sleep(LAST_LOOK_S)
-        await self.master.last_word(self._state, reports.heartbeat(self.machine, self.switch, time.monotonic()))
+        left_in_order = self.switch.tasks_left
+        self.switch.end()
+        last_word = reports.heartbeat(self.machine, self.switch, time.monotonic())
+        last_word.ends = left_in_order
+        await self.master.last_word(self._state, last_word)
 
     def _close(self) -> None:
         # The loop still turns a few times, and the sockets are closed by then.

@@ -73,11 +73,15 @@ class Switch:
         self.pending = PendingLinks()
         #: There is a plan; before it no credit is granted, because there is nowhere to send to.
         self._ready = False
+        #: Nothing is taken any more; see `end`.
+        self._ended = False
 
     # ---- frames in ----------------------------------------------------------------------------
 
     def receive(self, parts: list[bytes]) -> None:
         """A message of the data socket: identity, link header, frame (see `message_of`)."""
+        if self._ended:
+            return
         identity = parts[0]
         opened = open_frame(parts[1:])
         if opened is None:
@@ -478,6 +482,33 @@ class Switch:
         for task in self.tasks.values():
             if task.is_spout:
                 task.link.send_control(message)
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    @property
+    def tasks_left(self) -> bool:
+        """Whether all tasks have left in order: nothing more comes from them."""
+        return all(task.source is None or task.farewell is not None for task in self.tasks.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether all tasks have left, and the peers have what was for them."""
+        moving = any(peer.link.in_flight() or peer.link.queued_tuples for peer in self.peers.values())
+        return self.tasks_left and not moving
+
+    def end(self) -> None:
+        """This process ends in order: give up and count what waits here, and take nothing more.
+
+        What peers still send counts there, as lost with this peer. After a checkpoint is restored nothing is missing.
+        """
+        for task in self.tasks.values():
+            self._settle_unconsumed(task, task.farewell)
+        for peer in self.peers.values():
+            self._lose(peer.link.close(), "stream manager ended")
+        for link in self._links():
+            self._lose(link.discard(lambda waiting: not waiting.attempt), "stream manager ended")
+        self.settle_credit()
+        self._ended = True
 
     # ---- totals -------------------------------------------------------------------------------
 

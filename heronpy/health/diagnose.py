@@ -393,6 +393,7 @@ def _losses(signals: Signals) -> Iterator[Finding]:
         yield Finding(Verdict.LOSSES, component, figures={"dead_letters": count, "window_s": signals.window_s})
     if signals.lost:
         figures = {"lost": signals.lost, "window_s": signals.window_s, "sent_again": float(signals.sends_again)}
+        figures["unknown"] = float(signals.lost_unknown)
         yield Finding(Verdict.LOSSES, figures=figures)
 
 

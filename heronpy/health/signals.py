@@ -131,6 +131,8 @@ class Signals:
     #: Tuples given up in the window, by component.
     given_up: dict[str, float] = field(default_factory=dict)
     lost: float = 0.0
+    #: Nobody has counted some of what was lost since the topology began: as its totals say.
+    lost_unknown: bool = False
     #: What is lost on the way is sent again: at least and effectively once.
     sends_again: bool = False
     max_pending: int | None = None
@@ -218,6 +220,7 @@ def signals_of(
     found.looks = {one.process: _looks(one) for one in looks}
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     _add_losses(found, metrics, {task.name: task.component for task in found.tasks})
+    found.lost_unknown = status.totals.lost_unknown
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
     found.culprits = [culprit_name(culprit) for culprit in status.culprits]

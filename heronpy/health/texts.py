@@ -216,8 +216,9 @@ def _losses(f: Finding, topology: str) -> str:
     n, window = f.figures, format_duration(round(f.figures["window_s"]))
     if "lost" in n:
         again = "; what came of a tuple with an id is sent again" if n.get("sent_again") else ""
-        # What a killed process had in hand is estimated.
-        return f"about {counted(int(n['lost']), 'tuple')} lost on the way in the last {window}{again}"
+        # What a killed process had in hand is estimated, and nothing bounds what waited in a stream manager.
+        lost = "an unknown number of tuples" if n.get("unknown") else f"about {counted(int(n['lost']), 'tuple')}"
+        return f"{lost} lost on the way in the last {window}{again}"
     return f"{f.component} gave up {counted(int(n['dead_letters']), 'tuple')} as dead letters in the last {window}"
 
 

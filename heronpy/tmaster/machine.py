@@ -220,7 +220,9 @@ class TopologyMaster:
         restoring = self.checkpoints is not None and not self.checkpoints.restorer.regions.all_started
         if not restoring:
             self.readiness.advance(now)
-        if not isinstance(self.operation, Update) and not restoring:
+        # What is about to restart is not told to finish.
+        waits = isinstance(self.operation, Restart) and self.operation.is_emptying
+        if not isinstance(self.operation, Update) and not waits and not restoring:
             self.finisher.advance(now)
         life = self.lifecycle
         if life != self.life:
@@ -326,7 +328,8 @@ class TopologyMaster:
             raise RpcError(f"{self.desk.book.topology.name} has finished; kill it and submit it again")
         if self.checkpoints is not None:
             self.checkpoints.restorer.forgive(now)
-        restart = Restart(self.desk, event, now)
+        # What is lost on the way comes again from a checkpoint.
+        restart = Restart(self.desk, event, now, empties=self.checkpoints is None)
         if restart.of_all:
             self.readiness.hold(now, self.desk.book.bolts)
         self.operation = None if restart.done else restart

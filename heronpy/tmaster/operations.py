@@ -13,6 +13,7 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.effects import Node
+from heronpy.tmaster.emptying import Emptying
 
 _ALL = -1
 
@@ -79,10 +80,11 @@ class StateChange:
 class Restart:
     """Restart of a task, a component, a container or everything: done when every task is back.
 
-    The tasks of a component restart together: tuples in transit to them wait in their stream managers.
+    The tasks of a component restart together: tuples in transit to them wait in their stream managers. A container
+    restarts with its stream manager: with `empties` the topology runs empty before, so that nothing waits in that.
     """
 
-    def __init__(self, desk: Desk, event: events.RestartRequested, now: float) -> None:
+    def __init__(self, desk: Desk, event: events.RestartRequested, now: float, empties: bool = False) -> None:
         container, task_id = event.container, event.task_id
         self._desk = desk
         self._request = event.request
@@ -122,15 +124,28 @@ class Restart:
                 f"the executor of container {listed([str(n) for n in absent])} has not reported for a"
                 " while; try again when the scheduler has replaced it"
             )
-        self._tasks = {task: registry.epoch_of(task) for task in tasks}
-        self._stmgrs = {
-            stmgr_id(n): registry.stmgrs[stmgr_id(n)].record.epoch
-            for n in orders
-            if not some_tasks and stmgr_id(n) in registry.stmgrs
-        }
+        self._orders = orders
+        self._tasks = dict.fromkeys(tasks, 0)
+        names = [stmgr_id(number) for number in orders if not some_tasks]
+        self._stmgrs = {name: 0 for name in names if name in registry.stmgrs}
+        self._emptying: Emptying | None = None
+        #: The orders are given.
+        self._ordered = False
+        if empties and self._stmgrs and desk.has_run and not registry.degraded and not registry.failed_processes:
+            self._emptying = Emptying(desk, now)
+        else:
+            self._give_orders(now)
         if container == 0 and not some_tasks:
-            self._finish("container 0 is restarting")
-        for number, names in orders.items():
+            self._finish("container 0 is restarting", now)
+
+    def _give_orders(self, now: float) -> None:
+        registry = self._desk.registry
+        self._ordered, self._deadline = True, now + self._desk.settings.start_timeout_s
+        self._tasks = {task: registry.epoch_of(task) for task in self._tasks}
+        self._stmgrs = {name: registry.stmgrs[name].record.epoch for name in self._stmgrs}
+        if self._emptying is not None and self._emptying.empty:
+            registry.totals.emptied = frozenset(self._stmgrs)
+        for number, names in self._orders.items():
             self._order(number, names)
 
     def _order(self, container: int, names: list[str]) -> None:
@@ -139,15 +154,32 @@ class Restart:
             body = control_pb2.RestartProcesses(names=names, reason="on request, by heron restart")
             self._desk.send((entry.peer,), body)
 
-    def _finish(self, text: str) -> None:
-        self.done = True
+    def _finish(self, text: str, now: float) -> None:
+        self._end(now)
         self._desk.confirm([self._request], text)
+
+    def _end(self, now: float) -> None:
+        self.done = True
+        self._desk.registry.totals.emptied = frozenset()
+        if self._emptying is not None:
+            self._emptying.release(now)
+
+    @property
+    def is_emptying(self) -> bool:
+        """Whether the topology runs empty, before anything restarts."""
+        return not self._ordered
 
     @property
     def deadline(self) -> float | None:
+        if self._emptying is not None and not self._ordered:
+            return self._emptying.deadline
         return min(self._deadline, self._next_look) if self._desk.pace_s else self._deadline
 
     def advance(self, now: float) -> None:
+        if self._emptying is not None and not self._ordered:
+            if self._emptying.is_over(now):
+                self._give_orders(now)
+            return
         if now < self._next_look:
             return
         self._next_look = now + self._desk.pace_s
@@ -156,9 +188,10 @@ class Restart:
         waiting = [t for t in self._tasks if not self._is_back(t)]
         if broken:
             status = registry.tasks[broken[0]]
-            self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}")
+            self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}", now)
         elif not waiting and not self._old_stmgrs():
-            self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back")
+            late = "; it had not run empty before" if self._emptying is not None and not self._emptying.empty else ""
+            self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back{late}", now)
             if self._last_container_0:
                 # Last, and after the answer, because this master is one of its processes.
                 self._order(0, [])
@@ -166,11 +199,12 @@ class Restart:
             names = [*self._old_stmgrs(), *map(registry.name_of, waiting)]
             self._refuse(
                 f"restarted {self._target}, but within {self._desk.settings.start_timeout_s:g} s these"
-                f" did not come back: {listed(names)}; see their logs"
+                f" did not come back: {listed(names)}; see their logs",
+                now,
             )
 
-    def _refuse(self, why: str) -> None:
-        self.done = True
+    def _refuse(self, why: str, now: float) -> None:
+        self._end(now)
         self._desk.refuse([self._request], RpcError(why))
 
     def _is_new(self, task: int) -> bool:

@@ -37,8 +37,8 @@ class PlanBook:
         #: Components whose tasks report when they are ready.
         self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
         self.spouts_held = previous is None or previous.spouts_held
-        #: An update moves tasks: the spouts also wait while the topology runs empty.
-        self.held_for_move = False
+        #: Stream managers are about to be replaced, or left: the spouts also wait while the topology runs empty.
+        self.held_to_empty = False
         #: The current plan; None before the first, and while the previous one does not fit.
         self.plan: plan_pb2.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
@@ -85,7 +85,7 @@ class PlanBook:
         self.version += 1
         self.plan = build_physical_plan(self.topology, self.packing, records, self.version, self.epoch)
         self.plan.regions.extend(self.regions)
-        self.plan.spouts_held = self.spouts_held or self.held_for_move
+        self.plan.spouts_held = self.spouts_held or self.held_to_empty
         self._shown = {record.id: record for record in self.plan.stmgrs}
         self.stale = False
         return self.plan

@@ -244,7 +244,9 @@ class Registry:
         entry.peer, entry.last_seen, entry.lost = peer, now, False
         self.silent.discard(message.stmgr_id)
         self._next_sweep = min(self._next_sweep, now + self.stmgr_lost_s)
-        self.totals.take_stmgr(message.stmgr_id, message.epoch, message.discarded_tuples, message.lost_tuples)
+        self.totals.take_stmgr(
+            message.stmgr_id, message.epoch, message.discarded_tuples, message.lost_tuples, message.ends
+        )
         self._judge_quiet(entry, message, now)
         changed = self._take_tasks(entry.record.container, message.tasks, now)
         kept = control_pb2.StmgrHeartbeat()

@@ -134,6 +134,8 @@ class _StmgrCounts:
     before: tuple[int, int] = (0, 0)
     #: It left the plan: if its name returns with another epoch, that is not a death.
     left: bool = False
+    #: `latest` is all that it has counted, what it held when it ended included.
+    ends: bool = False
 
 
 @dataclass(slots=True)
@@ -146,6 +148,8 @@ class Totals:
     uncounted: bool = False
     #: A stream manager was one of them: what waited in it may be any number.
     queues_lost: bool = False
+    #: Stream managers that are being replaced in order, with nothing in them.
+    emptied: frozenset[str] = frozenset()
     #: At least once: tuples were sent that belong to no tuple tree, so nobody sends them again.
     untracked: bool = False
     #: Effectively once: how often a region went back.
@@ -253,8 +257,11 @@ class Totals:
         if status.counted_at > 0 and isfinite(status.counted_at):
             known.keep(status.counted_at)
 
-    def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0) -> None:
-        """Take the tuples that a stream manager has given up; with none, this only records its incarnation."""
+    def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0, ends: bool = False) -> None:
+        """Take the tuples that a stream manager has given up; with none, this only records its incarnation.
+
+        `ends`: it has counted what it held, and nothing follows.
+        """
         known = self.stmgrs.get(name)
         if known is None:
             self.stmgrs[name] = _StmgrCounts(epoch, (discarded, lost))
@@ -263,12 +270,18 @@ class Totals:
         if epoch < known.epoch:
             return
         if epoch > known.epoch:
-            self.uncounted = self.uncounted or not known.left
-            self.queues_lost = self.queues_lost or not known.left
+            died = not (known.left or known.ends or name in self.emptied)
+            self.uncounted, self.queues_lost = self.uncounted or died, self.queues_lost or died
+            known.ends = False
             known.before = (_sum(known.before[0], known.latest[0]), _sum(known.before[1], known.latest[1]))
             known.epoch, known.latest = epoch, (discarded, lost)
             self.changes += 1
         else:
+            if ends and not known.ends:
+                known.ends = True
+                # A peer may have had some of what was on its way to it.
+                self.uncounted = self.uncounted or lost > known.latest[1]
+                self.changes += 1
             known.latest = (max(known.latest[0], discarded), max(known.latest[1], lost))
         known.left = False
 
@@ -413,7 +426,8 @@ class Totals:
                 has_run=task.has_run,
             )
         for name, stmgr in self.stmgrs.items():
-            kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left)
+            kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest)
+            kept.stmgrs[-1].left, kept.stmgrs[-1].ends = stmgr.left, stmgr.ends
         return kept
 
     @classmethod
@@ -453,7 +467,7 @@ class Totals:
         for stmgr in kept.stmgrs:
             if len(stmgr.before) == len(stmgr.latest) == 2:
                 before, latest = (stmgr.before[0], stmgr.before[1]), (stmgr.latest[0], stmgr.latest[1])
-                totals.stmgrs[stmgr.stmgr_id] = _StmgrCounts(stmgr.epoch, latest, before, stmgr.left)
+                totals.stmgrs[stmgr.stmgr_id] = _StmgrCounts(stmgr.epoch, latest, before, stmgr.left, stmgr.ends)
         return totals
 
     def summed(self, moment: float = 0.0, mode: str = "ATMOST_ONCE") -> control_pb2.TupleTotals:

@@ -261,7 +261,7 @@ class Update:
         book = self._desk.book
         self.phase = Phase.SWITCHING
         self._deadline = now + self._desk.settings.start_timeout_s
-        book.held_for_move = bool(self._moved) and self._saver is None
+        book.held_to_empty = bool(self._moved) and self._saver is None
         book.topology = self._intent.new_topology
         book.use(self._middle)
         self._desk.persist(Node.TOPOLOGY, book.topology)
@@ -292,7 +292,7 @@ class Update:
     def _advance_draining(self, now: float) -> None:
         # Tuples that removed tasks still hold are processed again by their successors.
         left = self._undrained() if self._saver is None else []
-        emptying = self._desk.book.held_for_move and now < self._draining_at + MOVE_WAIT_S
+        emptying = self._desk.book.held_to_empty and now < self._draining_at + MOVE_WAIT_S
         if now < self._deadline and any(emptying or task in self._removed for task in left):
             return
         left = [task for task in left if task in self._removed]
@@ -309,7 +309,7 @@ class Update:
         some time, because frames for them may still be in transit between two stream managers.
         """
         registry, removed = self._desk.registry, self._removed
-        tasks = [*removed, *(registry.places.keys() - removed if self._desk.book.held_for_move else ())]
+        tasks = [*removed, *(registry.places.keys() - removed if self._desk.book.held_to_empty else ())]
         latest = float("-inf")
         for task in tasks:
             status = registry.tasks.get(task)
@@ -330,7 +330,7 @@ class Update:
 
     def _commit(self, now: float) -> None:
         desk, final = self._desk, self._intent.new_packing_plan
-        desk.book.held_for_move = False
+        desk.book.held_to_empty = False
         self._discarded += max(0, desk.registry.totals.discarded - self._discarded_before)
         desk.persist(Node.PACKING_PLAN, final)
         desk.persist(Node.UPDATE, None)
@@ -385,7 +385,7 @@ class Update:
         packing.CopyFrom(self._intent.old_packing_plan)
         packing.version += 2
         packing.next_task_id = packing_plan.next_task_id(self._union)
-        desk.book.topology, desk.book.held_for_move = self._intent.old_topology, False
+        desk.book.topology, desk.book.held_to_empty = self._intent.old_topology, False
         # Even if nothing was switched: a predecessor may have stored the new topology.
         desk.persist(Node.TOPOLOGY, desk.book.topology)
         desk.persist(Node.PACKING_PLAN, packing)

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from heronpy.clusters.ended import read_kept
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
+from heronpy.common.losses import WITH_LOSSES, missing_text, state_label
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
@@ -26,7 +27,7 @@ from heronpy.tmaster.totals import Totals
 from heronpy.tracker.history import SENTENCES, how_ended, rows_of_ledger, timeline
 from heronpy.tracker.history_store import Run, Store
 from heronpy.tracker.sources import Diagnosis, Watched
-from heronpy.views.build_overview import losses_of, topology_of, totals_of
+from heronpy.views.build_overview import topology_of, totals_of
 from heronpy.views.build_past import event_of, timeline_of
 from heronpy.views.build_plan import plan_of
 from heronpy.views.build_saved import batches_of
@@ -131,7 +132,7 @@ def finish(store: Store, run: Run, now: float) -> None:
     kept = read_kept(Path(record.working_dir, ENDED, run.id)) if record.working_dir else None
     known = decoded(store.document(run.id, TOPOLOGY), Topology)
     documents: list[tuple[str, bytes]] = []
-    last = known.state.lower() if known is not None else ""
+    last = known.state.removesuffix(WITH_LOSSES).lower() if known is not None else ""
     if kept is not None:
         last = next((one.reason for one in reversed(kept.events.events) if one.kind == control_pb2.EVENT_LIFE), last)
         store.add_events(run.id, [event_of(one) for one in kept.events.events])
@@ -198,11 +199,11 @@ def _summary(
         if totals is None or summed.acked + summed.failed >= totals.acked + totals.failed:
             totals = totals_of(summed)
     failure = known.cause if known.state == "FAILED" else ""
-    lost = losses_of(totals) if how == "finished" and totals is not None else ""
+    lost = missing_text(totals) if how == "finished" and totals is not None else ""
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
     return msgspec.structs.replace(
-        known, state=how.upper(), cause=f"{text}: {failure}" if failure else text, verdict=None, sentence=None,
-        calm=None, next=None, rank=4 if how == "failed" else 2 if lost else 0,
+        known, state=state_label(how.upper(), totals), cause=f"{text}: {failure}" if failure else text,
+        verdict=None, sentence=None, calm=None, next=None, rank=4 if how == "failed" else 2 if lost else 0,
         uptime_s=max(0.0, ended_at - record.submitted_at),
         tasks_up=None, emitted_per_s=None, held=None, latency_p99_s=None, totals=totals, recent_per_s=[],
         ended_at=ended_at,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from heronpy.common.losses import UNKNOWN, given_up_text, losses_text
 from heronpy.common.units import counted, format_duration
 from heronpy.views.advice import Doctor, Finding
 from heronpy.views.overview import Topology
@@ -155,18 +156,13 @@ def _times(events: Iterable[Event], kind: str) -> Counter[str]:
 
 def _losses(shown: Topology, where: str) -> list[Finding]:
     totals = shown.totals
-    if totals is None or not (totals.dead_letters or totals.lost or totals.lost_estimated):
+    if totals is None or not losses_text(totals):
         return []
-    parts = [counted(totals.dead_letters, "tuple") + " given up as dead letters"] if totals.dead_letters else []
-    if totals.lost_estimated:
-        parts.append(
-            f"about {totals.lost:,} lost" if totals.lost and not totals.lost_unknown else "an unknown number lost"
-        )
-    elif totals.lost:
-        parts.append(f"{totals.lost:,} lost")
     advice = f"heron dead-letters {where}" if totals.dead_letters else ""
     figures = {"dead_letters": float(totals.dead_letters), "lost": float(totals.lost)}
-    return [_finding("losses", False, f"its results are not complete: {' and '.join(parts)}", advice, figures=figures)]
+    lack = "may not be" if losses_text(totals) == UNKNOWN else "are not"
+    sentence = f"its results {lack} complete: {given_up_text(totals)}"
+    return [_finding("losses", False, sentence, advice, figures=figures)]
 
 
 def _held(held: float | None, events: Iterable[Event], window: _Window, ended_at: float) -> list[Finding]:

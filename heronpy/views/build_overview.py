@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from heronpy.common.losses import losses_text, lost_text, state_label
 from heronpy.common.states import lifecycle_name
-from heronpy.common.units import counted
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.views.build_advice import finding_of, findings_of, rank_of
@@ -33,15 +33,9 @@ def totals_of(totals: control_pb2.TupleTotals) -> Totals:
         lost_unknown=totals.lost_unknown,
         letters_at_least=totals.letters_at_least,
         restores=totals.restores,
+        losses=losses_text(totals) or None,
+        lost_text=lost_text(totals),
     )
-
-
-def losses_of(totals: Totals) -> str:
-    """How many tuples are missing from a result, such as `about 12 tuples`; empty: none."""
-    count = totals.dead_letters + totals.not_resent + (0 if totals.lost_unknown else totals.lost)
-    if count:
-        return ("about " if totals.lost_estimated else "") + counted(count, "tuple")
-    return "an unknown number of tuples" if totals.lost_estimated or totals.lost_unknown else ""
 
 
 def topology_of(
@@ -63,7 +57,7 @@ def topology_of(
     if load is None and reply is not None:
         load = load_of(reply, packing.version if packing is not None else 0)
     leading = next(iter(findings_of(reply.findings)), None) if reply is not None and not absent else None
-    state = absent or (lifecycle_name(reply.lifecycle) if reply is not None else STARTING)
+    state = absent or (state_label(lifecycle_name(reply.lifecycle), reply.totals) if reply is not None else STARTING)
     said = finding_of(leading, record.cluster, record.topology) if leading is not None else None
     return Topology(
         cluster=record.cluster,

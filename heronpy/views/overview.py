@@ -28,6 +28,11 @@ class Totals(Struct, kw_only=True):
     letters_at_least: bool = False
     #: Effectively once: what a restore replays counts once.
     restores: int
+    #: How many tuples are missing from the result, in words: `12`, `about 12`, `at least 2`, `an unknown number`; None:
+    #: none are.
+    losses: str | None = None
+    #: `lost` in the same words.
+    lost_text: str = ""
 
 
 class Topology(Struct, kw_only=True):
@@ -40,6 +45,7 @@ class Topology(Struct, kw_only=True):
     #: Tells it from others of its name, before and after it.
     id: str
     #: STARTING, WAITING, RUNNING, PAUSED, UPDATING, FINISHING, FINISHED, DEGRADED, FAILED as the topology master says;
+    #: FINISHED WITH LOSSES: tuples are missing from its result, see `totals`;
     #: NO ANSWER: it does not answer; NO MASTER: it does not run; DEAD: nothing of the topology runs.
     state: str
     #: Why, of any state but RUNNING and PAUSED; may be empty.
@@ -79,7 +85,8 @@ class Topology(Struct, kw_only=True):
     #: Oldest to newest, one point in ten seconds: `emitted_per_s` of the last minutes, None where unknown. Empty when
     #: nothing is kept.
     recent_per_s: list[float | None]
-    #: When it ended; its state is then FINISHED, KILLED, FAILED, or ENDED while no tracker looked. None: it has not.
+    #: When it ended; its state is then FINISHED, FINISHED WITH LOSSES, KILLED, FAILED, or ENDED while no tracker
+    #: looked. None: it has not.
     ended_at: float | None = None
     #: Of the leading finding: the component and task that it is about, and the task's machine; empty: the topology.
     component: str = ""

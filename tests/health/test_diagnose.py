@@ -171,6 +171,10 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*EVEN, given_up={"count": 9.0}), Verdict.LOSSES, "count gave up 9 tuples as dead letters in the last 1m00s"
     ),
     "lost at most once": (signals(*EVEN, lost=9.0), Verdict.LOSSES, "about 9 tuples lost on the way in the last 1m00s"),
+    "lost, and nobody has counted how much": (
+        signals(*EVEN, lost=9.0, lost_unknown=True), Verdict.LOSSES,
+        "an unknown number of tuples lost on the way in the last 1m00s",
+    ),
     "lost at least once": (
         signals(*EVEN, lost=9.0, sends_again=True), Verdict.LOSSES,
         "about 9 tuples lost on the way in the last 1m00s; what came of a tuple with an id is sent again",

@@ -117,6 +117,23 @@ def test_restart_of_a_component_is_done_when_its_tasks_are_back(heron: Heron, ou
     }  # fmt: skip
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_a_restart_of_containers_loses_nothing(heron: Heron, out: Path, mode: str) -> None:
+    """Emitted and stored are compared: what waited in the stream manager was passed on before it ended."""
+    heron.submit(PROGRAM, "emptied", "--out", out, "--mode", mode)
+    when_stored(out, 100)
+    for target in (("1",), ()):
+        heron("restart", "local", "emptied", *target).ok()
+        when_stored(out, 100)
+    (out / "end").touch()
+    ended = heron.when_state("emptied", "FINISHED")
+    numbers = stored(out)
+    assert set(numbers) == set(range(1, max(numbers) + 1)), "its spout begins again with 1 each time"
+    assert component(ended, "numbers")["emitted"] == len(numbers) == component(ended, "store")["executed"]
+    assert ended["losses"] is None and not ended["totals"]["lost_estimated"] and ended["state"] == "FINISHED"
+
+
 def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
     """At most once: what a killed task had in its hands is gone, and nobody can say how much that was."""
     run = heron.start("submit", "local", PROGRAM, "lossy", "--out", out, "--mode", "ATMOST_ONCE", "--wait")

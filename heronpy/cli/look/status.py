@@ -161,7 +161,7 @@ def _unregistered_json(
 
 def _discarded_text(status: control_pb2.StatusReply) -> str:
     if reliability_mode(status.plan.topology) == "ATMOST_ONCE":
-        return "tuples"
+        return "tuples, and more that nobody has counted" if status.totals.lost_unknown else "tuples"
     if status.totals.lost_unknown:
         return "tuples, and more that nobody has counted; the spouts send again what came of tuples with an id"
     if status.totals.untracked:

@@ -10,7 +10,7 @@ from heronpy.cli.output import clean, moment, picked, print_json, print_table, s
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.common.states import lifecycle_name
+from heronpy.common.losses import losses_text
 from heronpy.proto import plan_pb2
 
 ASK_S = 1.0
@@ -51,7 +51,7 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
 def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     status, cause = session.poll(record.topology, ASK_S), ""
     if status is not None:
-        state, cause = lifecycle_name(status.lifecycle), status.cause
+        state, cause = summary.label_of(status), status.cause
     elif (waits_for := session.starting(record)) is not None:
         state, cause = STARTING, waits_for.value
     elif session.tmaster_location(record.topology) is not None:
@@ -63,6 +63,7 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
         "id": record.topology_id,
         **picked(record, "cluster", "role", "environ", "submitted_at", "submission_user", "release"),
         "state": state,
+        "losses": (losses_text(status.totals) or None) if status is not None else None,
         "cause": cause,
         "text": summary.state_text(status) if status is not None else f"{state}: {cause}" if cause else state,
         "tasks": len(status.tasks) if status is not None else None,

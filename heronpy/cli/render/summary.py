@@ -12,37 +12,35 @@ from typing import Any
 
 from heronpy.cli.output import clean, picked
 from heronpy.cli.render.exceptions import body_of
+from heronpy.common.losses import (
+    UNKNOWN,
+    about_letters,
+    given_up_text,
+    letters_estimated,
+    losses_text,
+    lost_text,
+    state_label,
+)
 from heronpy.common.states import UP_STATES, culprit_name, lifecycle_name
-from heronpy.common.units import counted, format_bytes, format_duration, listed
+from heronpy.common.units import format_bytes, format_duration, listed
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 
 DOWN_SHOWN = 5
-UNKNOWN = "an unknown number"
 
 
 def state_text(status: control_pb2.StatusReply) -> str:
     """`RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may contain text from user code."""
-    name = lifecycle_name(status.lifecycle)
-    lost = losses_text(status.totals)
-    if status.lifecycle == control_pb2.LIFE_FINISHED and lost:
-        name = f"{name} WITH LOSSES: {lost}"
-        return f"{name}; {status.cause}" if status.cause else name
+    name, label = lifecycle_name(status.lifecycle), label_of(status)
+    if label != name:
+        label = f"{label}: {losses_text(status.totals)}"
+        return f"{label}; {status.cause}" if status.cause else label
     return f"{name}: {status.cause}" if status.cause else name
 
 
-def losses_text(totals: control_pb2.TupleTotals) -> str:
-    """How many tuples are missing from the result: `12`, `at least` or `about 12`, `an unknown number`; empty: none."""
-    lost = 0 if totals.lost_unknown else totals.lost
-    count = totals.dead_letters + lost + totals.not_resent
-    least = (totals.lost_estimated or totals.letters_at_least or (totals.at_least and totals.not_resent)) and not lost
-    if count and least and not letters_estimated(totals):
-        return f"at least {count:,}"
-    if not count and totals.letters_at_least:
-        return ""  # nothing says that there is any
-    if not (totals.lost_estimated or letters_estimated(totals)):
-        return f"{count:,}" if count else ""
-    return f"about {count:,}" if count else UNKNOWN
+def label_of(status: control_pb2.StatusReply) -> str:
+    """`RUNNING`, `FINISHED WITH LOSSES`."""
+    return state_label(lifecycle_name(status.lifecycle), status.totals)
 
 
 def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) -> str:
@@ -55,31 +53,8 @@ def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) 
     return f"topology '{name}' {did} up tuples ({given_up_text(totals)}): its results {lack} complete{where}"
 
 
-def letters_estimated(totals: control_pb2.TupleTotals) -> bool:
-    """Whether the number of dead letters is not exact: a tuple may come again, to another task, after a restore."""
-    return bool(totals.restores and totals.dead_letters)
-
-
-def given_up_text(totals: control_pb2.TupleTotals) -> str:
-    """How the missing tuples were given up: `2 dead letters, about 3 lost`."""
-    texts = [_about_letters(totals) + counted(totals.dead_letters, "dead letter"), f"{_lost_text(totals)} lost"]
-    if totals.not_resent:
-        texts.append(f"{_least(totals)}{totals.not_resent:,} failed and not sent again")
-    return ", ".join(texts)
-
-
 def _least(totals: control_pb2.TupleTotals) -> str:
     return "at least " if totals.at_least else ""
-
-
-def _about_letters(totals: control_pb2.TupleTotals) -> str:
-    return "about " if letters_estimated(totals) else "at least " if totals.letters_at_least else ""
-
-
-def _lost_text(totals: control_pb2.TupleTotals) -> str:
-    if totals.lost_estimated:
-        return f"about {totals.lost:,}" if totals.lost and not totals.lost_unknown else UNKNOWN
-    return f"{totals.lost:,}"
 
 
 def totals_text(status: control_pb2.StatusReply) -> str:
@@ -96,8 +71,8 @@ def totals_text(status: control_pb2.StatusReply) -> str:
     if _effectively_once(status) and totals.restores:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
         replayed = f"restored {times}, {replayed}" if unknown else f"restored {times} (what was replayed counts once)"
-    letters = f"dead letters {_about_letters(totals)}{totals.dead_letters:,}"
-    return f"acked {least}{totals.acked:,}, {failed}, {replayed}, {letters}, lost {_lost_text(totals)}"
+    letters = f"dead letters {about_letters(totals)}{totals.dead_letters:,}"
+    return f"acked {least}{totals.acked:,}, {failed}, {replayed}, {letters}, lost {lost_text(totals)}"
 
 
 def begun_again_text(status: control_pb2.StatusReply) -> str:
@@ -287,6 +262,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
     return {
         **picked(status, "topology", "topology_id", "cause", "plan_version", "discarded_tuples", "exceptions"),
         "lifecycle": lifecycle_name(status.lifecycle),
+        "state": label_of(status),
         "uptime_s": round(status.uptime_s, 3),
         "totals": {
             **picked(

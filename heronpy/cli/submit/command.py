@@ -31,6 +31,7 @@ from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.home import heron_home
+from heronpy.common.losses import losses_text
 from heronpy.packing.requests import asks, sum_text
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tracker import place
@@ -172,7 +173,7 @@ def _say_tuples(last: control_pb2.StatusReply) -> None:
 def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply) -> None:
     """The end of --wait: print the totals of tuples; a Failure when some are missing from the result."""
     _say_tuples(last)
-    lost = summary.losses_text(last.totals)
+    lost = losses_text(last.totals)
     if not lost:
         say(f"Topology '{name}' has finished and is removed")
         return

@@ -14,11 +14,11 @@ from google.protobuf.message import Message
 from heronpy.cli.look import pipelines
 from heronpy.cli.look.full_screen.figures import Figures, Wish
 from heronpy.cli.output import clean_block
-from heronpy.cli.render.summary import losses_text
 from heronpy.clusters.live_evidence import find_process, take
 from heronpy.clusters.log_tail import log_tail
 from heronpy.clusters.session import Session
 from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, RpcError
+from heronpy.common.losses import losses_text
 from heronpy.common.units import format_duration
 from heronpy.health.findings import CALM, from_proto
 from heronpy.health.texts import advice, sentence

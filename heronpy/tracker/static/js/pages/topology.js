@@ -86,7 +86,7 @@ function Totals({ totals }) {
     ['not sent again', count(totals.not_resent)],
     ['sent again, at most', count(totals.replayed)],
     ['dead letters', `${totals.letters_at_least ? '≥ ' : ''}${count(totals.dead_letters)}`],
-    ['lost', totals.lost_unknown || (totals.lost_estimated && !totals.lost) ? 'unknown' : `${totals.lost_estimated ? 'about ' : ''}${count(totals.lost)}`],
+    ['lost', totals.lost_text],
     ['restores', count(totals.restores)],
   ]} />`;
 }

@@ -1,0 +1,91 @@
+"""How many tuples are missing from the result of a topology, in the words of every view (pure).
+
+A number has no word before it where each tuple was counted; `about` where some are estimated, `at least` where it
+is a bound, and `an unknown number` where nothing bounds it, which may be none.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from heronpy.common.units import counted
+
+UNKNOWN: Final = "an unknown number"
+FINISHED: Final = "FINISHED"
+#: What follows that state when tuples are missing from the result.
+WITH_LOSSES: Final = " WITH LOSSES"
+
+
+class Missing(Protocol):
+    """The totals of a topology as far as they tell of losses; the fields are those of `TupleTotals`."""
+
+    @property
+    def dead_letters(self) -> int: ...
+    @property
+    def lost(self) -> int: ...
+    @property
+    def not_resent(self) -> int: ...
+    @property
+    def restores(self) -> int: ...
+    @property
+    def lost_estimated(self) -> bool: ...
+    @property
+    def lost_unknown(self) -> bool: ...
+    @property
+    def letters_at_least(self) -> bool: ...
+    @property
+    def at_least(self) -> bool: ...
+
+
+def losses_text(totals: Missing) -> str:
+    """How many tuples are missing: `12`, `at least` or `about 12`, `an unknown number`; empty: none."""
+    lost = 0 if totals.lost_unknown else totals.lost
+    count = totals.dead_letters + lost + totals.not_resent
+    # What nobody has counted comes on top of what was.
+    uncounted = (totals.lost_estimated or totals.lost_unknown) and not lost
+    least = not lost and (uncounted or totals.letters_at_least or (totals.at_least and totals.not_resent))
+    if not count:
+        return UNKNOWN if uncounted else ""
+    if least and not letters_estimated(totals):
+        return f"at least {count:,}"
+    return f"about {count:,}" if totals.lost_estimated or letters_estimated(totals) else f"{count:,}"
+
+
+def missing_text(totals: Missing) -> str:
+    """The same as part of a sentence: `about 12 tuples`."""
+    said = losses_text(totals)
+    if said == UNKNOWN:
+        return f"{UNKNOWN} of tuples"
+    return f"{said} {'tuple' if said.rpartition(' ')[2] == '1' else 'tuples'}" if said else ""
+
+
+def state_label(state: str, totals: Missing | None) -> str:
+    """The state of a topology, as `FINISHED WITH LOSSES`."""
+    lossy = state == FINISHED and totals is not None and losses_text(totals)
+    return f"{state}{WITH_LOSSES}" if lossy else state
+
+
+def given_up_text(totals: Missing) -> str:
+    """How the missing tuples were given up: `2 dead letters, about 3 lost`."""
+    texts = [about_letters(totals) + counted(totals.dead_letters, "dead letter"), f"{lost_text(totals)} lost"]
+    if totals.not_resent:
+        least = "at least " if totals.at_least else ""
+        texts.append(f"{least}{totals.not_resent:,} failed and not sent again")
+    return ", ".join(texts)
+
+
+def lost_text(totals: Missing) -> str:
+    """The tuples given up without a dead letter: `3`, `about 3`, `an unknown number`."""
+    if totals.lost_unknown or (totals.lost_estimated and not totals.lost):
+        return UNKNOWN
+    return f"about {totals.lost:,}" if totals.lost_estimated else f"{totals.lost:,}"
+
+
+def letters_estimated(totals: Missing) -> bool:
+    """Whether the number of dead letters is not exact: a tuple may come again, to another task, after a restore."""
+    return bool(totals.restores and totals.dead_letters)
+
+
+def about_letters(totals: Missing) -> str:
+    """What stands before the number of dead letters; empty: it is exact."""
+    return "about " if letters_estimated(totals) else "at least " if totals.letters_at_least else ""
