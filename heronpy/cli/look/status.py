@@ -8,8 +8,8 @@ from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.look import doctor, pipelines, spark, stateful
-from heronpy.cli.look.topologies import STARTING
-from heronpy.cli.output import clean, command, moment, picked, print_json, print_table, say
+from heronpy.cli.look.topologies import STARTING, unknown
+from heronpy.cli.output import clean, command, moment, picked, print_json, print_table, say, warning
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -23,7 +23,7 @@ from heronpy.tracker import place
 
 def show_status(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
     """Print a topology's state, by default the only one's; a Failure when it has failed or nothing of it runs."""
-    session = Session(target, common)
+    session = Session(target, common, warn=warning)
     topology = topology or _only_topology(session)
     record = session.find(topology)
     waits_for = session.starting(record) if session.tmaster_location(topology) is None else None
@@ -42,6 +42,8 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
 def _only_topology(session: Session) -> str:
     """The only topology, when none is named; a Failure when there is none, or several."""
     names = session.names()
+    if session.unseen:
+        raise exits.Failure(f"name a topology: {unknown(session.unseen)}")
     if len(names) == 1:
         return names[0]
     if not names:

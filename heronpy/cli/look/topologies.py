@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from heronpy.cli import exits
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say, warning
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
@@ -15,6 +17,8 @@ from heronpy.proto import plan_pb2
 
 ASK_S = 1.0
 ASKED_AT_ONCE = 16
+#: Names in a sentence.
+SHOWN = 5
 DEAD = "DEAD"
 STARTING = "STARTING"
 NO_MASTER = "NO MASTER"
@@ -29,10 +33,22 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
         found = list(pool.map(lambda record: _row(session, record), records))
     if as_json:
         print_json([{key: value for key, value in row.items() if key != "waits"} for row in found])
-        return
-    if not found:
+    elif found:
+        _print(session, found)
+    elif not session.unseen:
         say(f"No topology runs in {session.target}{session.of_this_host()}")
-        return
+    if session.unseen:
+        raise exits.Failure(unknown(session.unseen))
+
+
+def unknown(names: Sequence[str]) -> str:
+    """That nobody could be asked about topologies; the reasons were told."""
+    shown = ", ".join(f"'{clean(name)}'" for name in names[:SHOWN])
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"it is not known whether {shown}{more} still {'runs' if len(names) == 1 else 'run'}, as said above"
+
+
+def _print(session: Session, found: list[dict[str, Any]]) -> None:
     rows = [
         (row["name"], row["state"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))
         for row in found
