@@ -219,7 +219,7 @@ class Placement:
             case Leaving(container, number, why):
                 found = self._containers.get(container)
                 leaver = found.submissions.get(number) if found is not None else None
-                if leaver is None or leaver.leaving:
+                if found is None or leaver is None or leaver.leaving:
                     return []
                 leaver.leaving = True
                 what = f"has to leave {leaver.host or 'its host'}: {why}"

@@ -30,11 +30,12 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
     if waits_for is not None:
         _show_starting(record, waits_for.value, as_json, placed_of(session, topology))
         return
-    status = session.status(topology)
+    status, placed = session.status(topology), placed_of(session, topology)
+    containers.tell_starting(status, placed.containers if placed is not None else ())
     if as_json:
-        print_json(status_json(session, record, status))
+        print_json(_status_json(session, record, status, placed))
     else:
-        _show_status(session, record, status)
+        _show_status(session, record, status, placed)
     if lifecycle_name(status.lifecycle) == "FAILED":
         raise exits.Failure(f"topology '{topology}' has failed: {status.cause or 'see its logs'}")
 
@@ -92,6 +93,16 @@ def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
 def status_json(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> dict[str, Any]:
     """The documented shape of `heron status --json`."""
     placed = placed_of(session, record.topology)
+    containers.tell_starting(status, placed.containers if placed is not None else ())
+    return _status_json(session, record, status, placed)
+
+
+def _status_json(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    status: control_pb2.StatusReply,
+    placed: control_pb2.ContainersReply | None,
+) -> dict[str, Any]:
     return {
         **summary.as_json(status, summary.components(status), rates=False),
         **_record_json(record),
@@ -171,7 +182,12 @@ def _discarded_text(status: control_pb2.StatusReply) -> str:
     return "tuples at most, which the spouts send again"
 
 
-def _show_status(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> None:
+def _show_status(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    status: control_pb2.StatusReply,
+    placed: control_pb2.ContainersReply | None,
+) -> None:
     name = clean(status.topology)
     say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
     say(f"  state      {clean(summary.state_text(status))}")
@@ -195,7 +211,6 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
         say(f"  exceptions {status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'")
     for culprit in status.culprits:
         say(f"  {clean(summary.culprit_text(culprit))}")
-    placed = placed_of(session, record.topology)
     if placed is None:
         _show_containers(status)
         if session.engine_of(record.topology) and session.scheduler_location(record.topology) is None:

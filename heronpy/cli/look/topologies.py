@@ -13,7 +13,7 @@ from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.states import lifecycle_name
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 ASK_S = 1.0
 ASKED_AT_ONCE = 16
@@ -66,6 +66,10 @@ def _print(session: Session, found: list[dict[str, Any]]) -> None:
 
 def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     status, cause = session.poll(record.topology, ASK_S), ""
+    engine = session.engine_of(record.topology)
+    placed = session.containers(record.topology, ASK_S) if engine else None
+    if status is not None and placed is not None:
+        containers.tell_starting(status, placed.containers)
     if status is not None:
         state, cause = lifecycle_name(status.lifecycle), status.cause
     elif (waits_for := session.starting(record)) is not None:
@@ -83,16 +87,14 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
         "text": summary.state_text(status) if status is not None else f"{state}: {cause}" if cause else state,
         "tasks": len(status.tasks) if status is not None else None,
         "uptime_s": round(status.uptime_s, 3) if status is not None else None,
-        **_engine_row(session, record.topology),
+        **_engine_row(engine, placed),
     }
 
 
-def _engine_row(session: Session, name: str) -> dict[str, Any]:
+def _engine_row(engine: str, placed: control_pb2.ContainersReply | None) -> dict[str, Any]:
     """What an engine adds: nothing for a topology of one machine."""
-    engine = session.engine_of(name)
     if not engine:
         return {}
-    placed = session.containers(name, ASK_S)
     known = placed.containers if placed is not None else ()
     return {
         "engine": engine,
