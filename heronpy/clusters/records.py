@@ -95,6 +95,8 @@ class Records:
         self._warn = warn
         self._lenient = lenient
         self._told: set[str] = set()
+        #: Topologies of which nothing is known, because their doors do not answer this host.
+        self.unseen: list[str] = []
         #: The topology whose lock this command holds.
         self._operating = ""
         self.client = ClientConfig(target.cluster)
@@ -246,14 +248,15 @@ class Records:
         return [record.topology for record in self.topologies()]
 
     def topologies(self) -> list[plan_pb2.ExecutionState]:
-        """Those of the cluster; of another host's those whose doors answer, and `warn` is told of the others."""
+        """Those of the cluster; of another host's those whose doors answer: `warn` is told of the others, `unseen`."""
         folder = paths.execution_state("x").rsplit("/", 1)[0]
-        records = []
+        records, self.unseen = [], []
         for name in sorted(self.state.children(folder)):
             try:
                 records.append(self.record(name))
             except DoorAwayError as error:
                 self._tell([f"left out: {error}"])
+                self.unseen.append(name)
         return [record for record in records if record is not None and self._mine(record)]
 
     def record(self, topology: str) -> plan_pb2.ExecutionState | None:

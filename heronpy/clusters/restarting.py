@@ -6,6 +6,7 @@ import re
 
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
+from heronpy.clusters.target import caller
 from heronpy.clusters.update_outcome import moves
 from heronpy.common.nearest import suggestion
 from heronpy.proto import control_pb2, plan_pb2
@@ -68,7 +69,8 @@ def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: 
             f" run 'heron kill {session.target} {record.topology}' and submit it again"
         )
     with scheduler:
-        scheduler.call(control_pb2.RestartContainer(container=container, wait_s=timeout_s), timeout_s + ANSWER_S)
+        request = control_pb2.RestartContainer(container=container, wait_s=timeout_s, by=caller())
+        scheduler.call(request, timeout_s + ANSWER_S)
     return f"The topology master was not running; its scheduler restarts container {container}"
 
 
@@ -80,7 +82,7 @@ def _by_force(session: Session, record: plan_pb2.ExecutionState, container: int,
             f" heron scheduler start {session.target} {record.topology}"
         )
     with scheduler:
-        request = control_pb2.RestartContainer(container=container, force=True, wait_s=timeout_s)
+        request = control_pb2.RestartContainer(container=container, force=True, wait_s=timeout_s, by=caller())
         answer = scheduler.call(request, timeout_s + ANSWER_S)
     return f"Successfully restarted topology '{record.topology}' ({answer.text.removeprefix('restarted ')})"
 

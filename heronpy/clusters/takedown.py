@@ -24,6 +24,7 @@ from heronpy.clusters.takedown_outcome import RECORD, Outcome, away_text, some
 from heronpy.common.errors import DeadlineError, HeronError, StateAwayError
 from heronpy.net import curve
 from heronpy.net.access import forget_door
+from heronpy.net.access_place import origin_of
 from heronpy.net.rpc import RpcClient
 from heronpy.plan.here import sockets_dir
 from heronpy.plan.submitted import Submitted
@@ -73,6 +74,7 @@ def take_down(
     """
     outcome = Outcome(unseen_host=session.elsewhere(record))
     if session.scheduler_location(record.topology) is not None and session.by_door(record) is not None:
+        outcome.unseen_host = outcome.unseen_host or origin_of(session.target.cluster)
         _kill_by_door(session, record, timeout_s, force, waits, outcome)
         return outcome
     if outcome.unseen_host:

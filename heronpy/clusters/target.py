@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import socket
 from dataclasses import dataclass, field
 
 from heronpy.clusters.errors import RequestError
@@ -65,3 +66,8 @@ class Common:
     config_path: str | None = None
     config_property: tuple[str, ...] = ()
     verbose: bool = False
+
+
+def caller() -> str:
+    """Who runs this command, for events and logs: `ann on login1`."""
+    return f"{unix_user()} on {socket.gethostname()}"

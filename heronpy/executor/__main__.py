@@ -32,6 +32,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--parent", type=int, default=0, help="process with which it ends; 0: it ends by itself")
     parser.add_argument("--signs-fd", type=int, default=-1, help="descriptor for a byte a second, as a sign of life")
     parser.add_argument("--echo-fd", type=int, default=-1, help="descriptor that gets all log lines of the container")
+    parser.add_argument("--after", default="", help="why the container was started again; empty: nobody said")
+    parser.add_argument("--after-text", default="", help="the same, for people")
     return parser.parse_args(argv)
 
 
@@ -66,7 +68,7 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     from heronpy.executor.shell import Executor
     from heronpy.procs.loop import run_loop
 
-    place = Place(launch, arguments.launch, arguments.container, arguments.epoch)
+    place = Place(launch, arguments.launch, arguments.container, arguments.epoch, arguments.after, arguments.after_text)
     return run_loop(lambda: Executor(place, server, roles, arguments.signs_fd, arguments.echo_fd).run())
 
 

@@ -41,6 +41,7 @@ from heronpy.executor.last_words import LOG_END_MAX_BYTES, archive_logs, code_of
 from heronpy.executor.scheduler_link import Admitted, SchedulerLink
 from heronpy.executor.standing import (
     AskState,
+    Cause,
     End,
     Ending,
     Event,
@@ -285,8 +286,8 @@ class Container:
                     self._jobs.start(self._leave(why))
                 case AskState(number):
                     self._jobs.start(self._ask_state(number))
-                case StartExecutor(epoch):
-                    self._start(epoch)
+                case StartExecutor(epoch, after):
+                    self._start(epoch, after)
                 case StopExecutor(why):
                     log.warning("the executor is stopped: %s", why)
                     self._child.stop()
@@ -297,7 +298,7 @@ class Container:
                     if not self._end.done():
                         self._end.set_result(effect)
 
-    def _start(self, epoch: int) -> None:
+    def _start(self, epoch: int, after: Cause | None) -> None:
         launch, folder = self._launch, self._folder
         assert launch is not None and folder is not None
         file = str(folder.path / arriving.LAUNCH)
@@ -305,6 +306,7 @@ class Container:
             *(launch.python, "-P", "-m", self._module, "--launch", file, "--container", str(self._who.container)),
             *("--epoch", str(epoch), "--parent", str(os.getpid()), "--signs-fd", str(SIGNS_FD)),
             *(("--echo-fd", str(ECHO_FD)) if self._stdout >= 0 else ()),
+            *((f"--after={after.reason}", f"--after-text={after.text}") if after is not None else ()),
         )
         # Whatever has no folder of its own goes where it is removed.
         environ = {**os.environ, "HERON_HOME": str(folder.path), "HERON_LAUNCH": file}

@@ -54,6 +54,9 @@ class Place:
     launch_file: str
     container: int
     epoch: int
+    #: Why the container was started again, as its scheduler says: the value of an ExitReason, and words for people.
+    after: str = ""
+    after_text: str = ""
 
 
 def desired_processes(

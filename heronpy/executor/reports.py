@@ -21,7 +21,7 @@ from heronpy.procs.supervision import Ended, Overgrown, ProcessView
 from heronpy.procs.supervisor import Supervisor
 from heronpy.procs.trees import TreeMeter
 from heronpy.procs.usage import UsageMeter
-from heronpy.proto import control_pb2
+from heronpy.proto import control_pb2, door_pb2
 
 if TYPE_CHECKING:
     from heronpy.metrics.prometheus import Page
@@ -106,6 +106,7 @@ class Reports:
             files_door=files_door,
             processes=self._records(),
             usage=self._host.usage,
+            after=door_pb2.Cause(reason=self._place.after, text=self._place.after_text) if self._place.after else None,
         )
 
     def heartbeat(self) -> control_pb2.ExecutorHeartbeat:

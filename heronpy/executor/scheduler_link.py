@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from heronpy.common.backoff import Backoff
 from heronpy.common.errors import DeadlineError, FencedRpcError, HeronError, InvalidRpcError, RetryableError, RpcError
-from heronpy.executor.standing import AnswerLate, Renewed, Send, Word
+from heronpy.executor.standing import AnswerLate, Cause, Renewed, Send, Word
 from heronpy.net.rpc import ControlClient
 from heronpy.net.ticket import Ticket
 from heronpy.proto import control_pb2, door_pb2
@@ -110,7 +110,8 @@ class SchedulerLink:
             return AnswerLate(send.number)
         if not isinstance(answer, door_pb2.Renewed) or answer.number != send.number:
             return AnswerLate(send.number)
-        return Renewed(answer.number, _WORDS.get(answer.verdict, Word.NONE), answer.epoch, answer.why)
+        after = Cause(answer.after.reason, answer.after.text) if answer.HasField("after") else None
+        return Renewed(answer.number, _WORDS.get(answer.verdict, Word.NONE), answer.epoch, answer.why, after)
 
     async def leave(self, why: str) -> bool:
         """Say that this container will be ended; False if nobody heard it."""

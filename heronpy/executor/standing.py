@@ -22,6 +22,14 @@ OWN_STALL_S = 5.0
 PAUSE = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a submission follows another, as the door says."""
+
+    reason: str
+    text: str
+
+
 class Word(Enum):
     """What the door answers to a request for the lease."""
 
@@ -57,6 +65,7 @@ class Renewed:
     word: Word
     epoch: int = 0
     why: str = ""
+    after: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +146,7 @@ class SendLeave:
 @dataclass(frozen=True, slots=True)
 class StartExecutor:
     epoch: int
+    after: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +202,7 @@ class Standing:
         self._next_at = now
         self._state_asked: int | None = None
         self._state_asked_at = float("-inf")
+        self._after: Cause | None = None
         self._leave_why = ""
         self._leave_at: float | None = None
         #: What follows once the executor has stopped; None: it stands by again.
@@ -273,14 +284,15 @@ class Standing:
             case Word.ACTIVATED if event.epoch == self._lease.epoch:
                 self._lease.granted(event.number, now)
             case Word.ACTIVATED if self.phase in (Phase.PREPARING, Phase.STANDBY) and not self._lease.epoch:
-                if self._lease.activated(event.number, event.epoch, now) and self.phase is Phase.STANDBY:
-                    return self._start(now)
+                if self._lease.activated(event.number, event.epoch, now):
+                    self._after = event.after
+                    return self._start(now) if self.phase is Phase.STANDBY else []
         return []
 
     def _start(self, now: float) -> list[Effect]:
         self.phase, self._next_at = Phase.ACTING, now
         self._silent_at = now + FIRST_SIGN_S
-        return [StartExecutor(self._lease.epoch)]
+        return [StartExecutor(self._lease.epoch, self._after)]
 
     def _on_ended(self, status: int) -> list[Effect]:
         self._lease.stop()

@@ -94,7 +94,18 @@ def door_of(cluster: str, topology: str) -> DoorPlace | None:
     file = folder_of(cluster) / f"{topology}{_DOOR}"
     if "/" in topology or not file.exists():
         return None
-    return _place_of(read_private(file, TEXT_MAX_CHARS), str(file))
+    place = _place_of(read_private(file, TEXT_MAX_CHARS))
+    if place is None:
+        anew = "the scheduler of the topology writes it anew when it starts"
+        if origin_of(cluster):
+            anew = (
+                f"bring the access anew: heron cluster access {cluster} on host {origin_of(cluster)}, and heron cluster"
+                f" access {cluster} --install here"
+            )
+        raise ConfigError(
+            f"the file {file} is damaged, which says where the door of topology '{topology}' is; remove it, and {anew}"
+        )
+    return place
 
 
 def topologies_of(cluster: str) -> list[str]:
@@ -137,13 +148,18 @@ def bring(cluster: str, text: str) -> int:
         public, secret = (str(key).encode() for key in found["client"])
         origin = str(found["origin"])
         doors: Mapping[str, Any] = found["doors"]
-        places = {str(name): _place_of(json.dumps(place).encode(), "it") for name, place in doors.items()}
-        if not origin or len(places) > TOPOLOGIES_MAX or any(not _is_name(name) for name in places):
+        if not origin or len(doors) > TOPOLOGIES_MAX or any(not _is_name(name) for name in doors):
             raise ValueError
+        places = {name: _place_of(json.dumps(place).encode()) for name, place in doors.items()}
     except (ValueError, KeyError, TypeError, AttributeError, UnicodeError):
         raise ConfigError("this is not what 'heron cluster access' has printed on another host") from None
     if not curve.is_pair(public, secret):
         raise ConfigError("this is not what 'heron cluster access' has printed on another host: its key is damaged")
+    if damaged := [name for name, place in places.items() if place is None]:
+        raise ConfigError(
+            "this is not what 'heron cluster access' has printed on another host: what it says of the door of topology"
+            f" '{damaged[0]}' is damaged; run both commands again"
+        )
     folder = folder_of(cluster)
     if client_of(cluster) is not None and not origin_of(cluster):
         raise ConfigError(
@@ -156,6 +172,7 @@ def bring(cluster: str, text: str) -> int:
         write_private(draft / KEY, curve.pair_text(Pair(public, secret)))
         write_private(draft / ORIGIN, origin.encode()[:ORIGIN_MAX_BYTES])
         for name, place in places.items():
+            assert place is not None
             write_private(draft / f"{name}{_DOOR}", _text_of(place))
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(draft, folder)
@@ -174,14 +191,13 @@ def _text_of(place: DoorPlace) -> bytes:
     return json.dumps(content).encode()
 
 
-def _place_of(data: bytes, source: str) -> DoorPlace:
-    """ConfigError, which names the source, when it says no door."""
+def _place_of(data: bytes) -> DoorPlace | None:
+    """None when it says no door."""
     try:
         found = json.loads(data)
         # A ticket has the same rules; the client's key is no part of it.
         key = str(found["server"])
-        text = json.dumps({**found, "client": [key, key]})
-    except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"{source} does not say where a door is") from None
-    ticket = Ticket.from_text(text, source)
+        ticket = Ticket.from_text(json.dumps({**found, "client": [key, key]}), "")
+    except (ValueError, KeyError, TypeError, ConfigError):
+        return None
     return DoorPlace(ticket.topology_id, ticket.addresses, ticket.server)

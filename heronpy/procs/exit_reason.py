@@ -36,12 +36,19 @@ class ExitReason(Enum):
     SPAWN_FAILED = "spawn_failed"
     #: It said that no later attempt can succeed.
     GAVE_UP = "gave_up"
+    #: Of a container: somebody drains its host, or asked for its restart.
+    MOVED = "moved"
+    RESTARTED = "restarted"
 
 
 #: A restart cannot help.
 NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED, ExitReason.GAVE_UP})
 #: Not the fault of the process: no budget is charged.
-UNCOUNTED = frozenset({ExitReason.PREEMPTED, ExitReason.REWOUND, ExitReason.LOST_HOST})
+UNCOUNTED = frozenset(
+    {ExitReason.PREEMPTED, ExitReason.REWOUND, ExitReason.LOST_HOST, ExitReason.MOVED, ExitReason.RESTARTED}
+)
+#: Somebody wanted it to end, and it did.
+ORDERLY = frozenset({ExitReason.PREEMPTED, ExitReason.MOVED, ExitReason.RESTARTED})
 #: Reasons that may have their own budget.
 COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
 

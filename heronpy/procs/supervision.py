@@ -71,6 +71,8 @@ EXITS: dict[ExitReason | None, control_pb2.ExitReason] = {
     ExitReason.OWN_BUG: control_pb2.EXIT_OWN_BUG,
     ExitReason.SPAWN_FAILED: control_pb2.EXIT_SPAWN_FAILED,
     ExitReason.GAVE_UP: control_pb2.EXIT_GAVE_UP,
+    ExitReason.MOVED: control_pb2.EXIT_MOVED,
+    ExitReason.RESTARTED: control_pb2.EXIT_RESTARTED,
 }
 
 

@@ -25,11 +25,13 @@ EXIT_GAVE_UP: ExitReason
 EXIT_HUNG: ExitReason
 EXIT_KILLED: ExitReason
 EXIT_LOST_HOST: ExitReason
+EXIT_MOVED: ExitReason
 EXIT_NONE: ExitReason
 EXIT_OK: ExitReason
 EXIT_OOM: ExitReason
 EXIT_OWN_BUG: ExitReason
 EXIT_PREEMPTED: ExitReason
+EXIT_RESTARTED: ExitReason
 EXIT_REWOUND: ExitReason
 EXIT_SPAWN_FAILED: ExitReason
 EXIT_STARTUP_FAILURE: ExitReason
@@ -322,12 +324,14 @@ class DoorRefusals(_message.Message):
     def __init__(self, strangers: _Optional[int] = ..., garbage: _Optional[int] = ..., unknown: _Optional[int] = ..., impostors: _Optional[int] = ..., replaced: _Optional[int] = ..., releases: _Optional[int] = ..., oversized: _Optional[int] = ..., busy: _Optional[int] = ..., not_theirs: _Optional[int] = ...) -> None: ...
 
 class DrainHost(_message.Message):
-    __slots__ = ["host", "wait_s"]
+    __slots__ = ["by", "host", "wait_s"]
+    BY_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    by: str
     host: str
     wait_s: float
-    def __init__(self, host: _Optional[str] = ..., wait_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, host: _Optional[str] = ..., wait_s: _Optional[float] = ..., by: _Optional[str] = ...) -> None: ...
 
 class DumpStacks(_message.Message):
     __slots__ = ["name"]
@@ -1225,7 +1229,8 @@ class RegisterAgain(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterExecutor(_message.Message):
-    __slots__ = ["container", "epoch", "files_door", "host", "metrics_host", "metrics_port", "pid", "processes", "usage"]
+    __slots__ = ["after", "container", "epoch", "files_door", "host", "metrics_host", "metrics_port", "pid", "processes", "usage"]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FILES_DOOR_FIELD_NUMBER: _ClassVar[int]
@@ -1235,6 +1240,7 @@ class RegisterExecutor(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    after: _door_pb2.Cause
     container: int
     epoch: int
     files_door: str
@@ -1244,7 +1250,7 @@ class RegisterExecutor(_message.Message):
     pid: int
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
     usage: HostUsage
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ..., metrics_host: _Optional[str] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ..., metrics_host: _Optional[str] = ..., after: _Optional[_Union[_door_pb2.Cause, _Mapping]] = ...) -> None: ...
 
 class RegisterInstance(_message.Message):
     __slots__ = ["component", "epoch", "instance_id", "pid", "task_id"]
@@ -1287,14 +1293,16 @@ class RegisterStmgrReply(_message.Message):
     def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., tmaster_epoch: _Optional[int] = ...) -> None: ...
 
 class RestartContainer(_message.Message):
-    __slots__ = ["container", "force", "wait_s"]
+    __slots__ = ["by", "container", "force", "wait_s"]
+    BY_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    by: str
     container: int
     force: bool
     wait_s: float
-    def __init__(self, container: _Optional[int] = ..., force: bool = ..., wait_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., force: bool = ..., wait_s: _Optional[float] = ..., by: _Optional[str] = ...) -> None: ...
 
 class RestartLedger(_message.Message):
     __slots__ = ["before", "executor_epoch", "latest", "name"]

@@ -24,6 +24,14 @@ VERDICT_FENCED: Verdict
 VERDICT_GRANTED: Verdict
 VERDICT_NONE: Verdict
 
+class Cause(_message.Message):
+    __slots__ = ["reason", "text"]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    text: str
+    def __init__(self, reason: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
 class Hello(_message.Message):
     __slots__ = ["address", "container", "cpu", "heronpy", "host", "nonce", "pid", "python", "ram_bytes", "submission", "topology_id"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -145,16 +153,18 @@ class Renew(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., stopped: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class Renewed(_message.Message):
-    __slots__ = ["epoch", "number", "verdict", "why"]
+    __slots__ = ["after", "epoch", "number", "verdict", "why"]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    after: Cause
     epoch: int
     number: int
     verdict: Verdict
     why: str
-    def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., after: _Optional[_Union[Cause, _Mapping]] = ...) -> None: ...
 
 class SharedFolder(_message.Message):
     __slots__ = ["content", "name", "path"]

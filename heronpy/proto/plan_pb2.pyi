@@ -6,6 +6,20 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AvoidedHost(_message.Message):
+    __slots__ = ["by", "draining", "host", "until", "why"]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    draining: bool
+    host: str
+    until: float
+    why: str
+    def __init__(self, host: _Optional[str] = ..., until: _Optional[float] = ..., why: _Optional[str] = ..., by: _Optional[str] = ..., draining: bool = ...) -> None: ...
+
 class ContainerPlan(_message.Message):
     __slots__ = ["id", "instances", "required"]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -99,8 +113,10 @@ class PhysicalPlan(_message.Message):
     def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrRecord, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceRecord, _Mapping]]] = ..., regions: _Optional[_Iterable[_Union[RegionRecord, _Mapping]]] = ..., spouts_held: bool = ...) -> None: ...
 
 class PlacementEntry(_message.Message):
-    __slots__ = ["cancels", "container", "ends", "epoch", "exit_detail", "exit_reason", "failed", "finished", "holder", "judged", "restarts", "submitted"]
+    __slots__ = ["cancels", "cause_reason", "cause_text", "container", "ends", "epoch", "exit_detail", "exit_reason", "failed", "finished", "holder", "judged", "moves_from", "restarts", "submitted"]
     CANCELS_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_REASON_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_TEXT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -110,9 +126,12 @@ class PlacementEntry(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     JUDGED_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FROM_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     SUBMITTED_FIELD_NUMBER: _ClassVar[int]
     cancels: RestartCharges
+    cause_reason: str
+    cause_text: str
     container: int
     ends: RestartCharges
     epoch: int
@@ -122,21 +141,24 @@ class PlacementEntry(_message.Message):
     finished: bool
     holder: int
     judged: int
+    moves_from: str
     restarts: int
     submitted: int
-    def __init__(self, container: _Optional[int] = ..., submitted: _Optional[int] = ..., holder: _Optional[int] = ..., epoch: _Optional[int] = ..., restarts: _Optional[int] = ..., judged: _Optional[int] = ..., failed: _Optional[str] = ..., finished: bool = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., ends: _Optional[_Union[RestartCharges, _Mapping]] = ..., cancels: _Optional[_Union[RestartCharges, _Mapping]] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., submitted: _Optional[int] = ..., holder: _Optional[int] = ..., epoch: _Optional[int] = ..., restarts: _Optional[int] = ..., judged: _Optional[int] = ..., failed: _Optional[str] = ..., finished: bool = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., ends: _Optional[_Union[RestartCharges, _Mapping]] = ..., cancels: _Optional[_Union[RestartCharges, _Mapping]] = ..., moves_from: _Optional[str] = ..., cause_reason: _Optional[str] = ..., cause_text: _Optional[str] = ...) -> None: ...
 
 class PlacementLedger(_message.Message):
-    __slots__ = ["alone", "entries", "killing", "scheduler"]
+    __slots__ = ["alone", "entries", "hosts", "killing", "scheduler"]
     ALONE_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
     KILLING_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_FIELD_NUMBER: _ClassVar[int]
     alone: bool
     entries: _containers.RepeatedCompositeFieldContainer[PlacementEntry]
+    hosts: _containers.RepeatedCompositeFieldContainer[AvoidedHost]
     killing: bool
     scheduler: SchedulerTrace
-    def __init__(self, entries: _Optional[_Iterable[_Union[PlacementEntry, _Mapping]]] = ..., scheduler: _Optional[_Union[SchedulerTrace, _Mapping]] = ..., alone: bool = ..., killing: bool = ...) -> None: ...
+    def __init__(self, entries: _Optional[_Iterable[_Union[PlacementEntry, _Mapping]]] = ..., scheduler: _Optional[_Union[SchedulerTrace, _Mapping]] = ..., alone: bool = ..., killing: bool = ..., hosts: _Optional[_Iterable[_Union[AvoidedHost, _Mapping]]] = ...) -> None: ...
 
 class RegionRecord(_message.Message):
     __slots__ = ["attempt", "checkpoint", "components", "epochs", "location", "started"]

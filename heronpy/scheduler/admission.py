@@ -145,7 +145,10 @@ class Admission:
         elif self.permit is not None and self.permit.may_grant(received_at):
             activates = isinstance(effect, Activate)
             verdict = door_pb2.VERDICT_ACTIVATED if activates else door_pb2.VERDICT_GRANTED
-            self._renewals.say(member, verdict, effect.epoch if isinstance(effect, Activate) else 0)
+            entry = self.entry_of(effect.container) if activates else None
+            cause = entry.cause if entry is not None else None
+            after = door_pb2.Cause(reason=cause.reason.value, text=cause.text) if cause is not None else None
+            self._renewals.say(member, verdict, effect.epoch if isinstance(effect, Activate) else 0, after=after)
 
     # ---- requests ---------------------------------------------------------------------------
     async def hello(self, hello: door_pb2.Hello) -> door_pb2.Welcome:

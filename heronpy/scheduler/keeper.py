@@ -191,12 +191,21 @@ class EngineScheduler:
         )
         self._store = LedgerStore(self._state, location, self._now)
         asked_at = self._now()
-        ledger, alone, killing = self._store.take()
+        ledger, alone, killing, hosts = self._store.take()
         self._permit = Permit(setup.terms.times, asked_at, alone)
         self._placement = Placement(
-            launch.topology_id, setup.limits, setup.terms.times, setup.terms.fencing, self._now(), ledger, alone
+            launch.topology_id,
+            setup.limits,
+            setup.terms.times,
+            setup.terms.fencing,
+            self._now(),
+            ledger,
+            alone,
+            hosts,
         )
         self._moves = Moves(self._handle, self._placement.views, self._changed, setup.limits.leave_s + RESTART_MAX_S)
+        placement = self._placement
+        self._moves.resume(placement.draining, lambda: placement.has_listed)
         self.admission.known = self._placement.submissions_of
         self.admission.entry_of = self._placement.entry_of
         self._desk = EngineDesk(
@@ -322,9 +331,9 @@ class EngineScheduler:
         if field in ("restart_container", "drain_host") and self._acting().is_killed:
             raise RpcError(f"topology {self._launch.topology!r} was killed, and its containers are being ended")
         if field == "restart_container":
-            return self._answer_restart(body.container, body.force, body.wait_s)
+            return self._answer_restart(body.container, body.force, body.wait_s, body.by)
         if field == "drain_host":
-            return self._answer_drain(body.host, body.wait_s)
+            return self._answer_drain(body.host, body.wait_s, body.by)
         raise RpcError(f"the scheduler does not know the request {field!r}")
 
     def _containers_reply(self) -> control_pb2.ContainersReply:
@@ -404,17 +413,17 @@ class EngineScheduler:
         await asyncio.to_thread(remove_state, self._state, launch.topology)
         remove_sockets(launch.sockets_dir)
 
-    async def _answer_restart(self, container: int, force: bool, wait_s: float) -> control_pb2.Ok:
+    async def _answer_restart(self, container: int, force: bool, wait_s: float, by: str) -> control_pb2.Ok:
         known = [view.container for view in self._acting().views()]
         if container >= 0 and container not in known:
             raise RpcError(
                 f"topology {self._launch.topology!r} has no container {container};"
                 f" its containers are {', '.join(map(str, known))}"
             )
-        names = await self._moves.restart(known if container < 0 else [container], force, wait_s)
+        names = await self._moves.restart(known if container < 0 else [container], force, wait_s, by)
         return control_pb2.Ok(text=f"restarted {', '.join(names)}")
 
-    async def _answer_drain(self, host: str, wait_s: float) -> control_pb2.Ok:
+    async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:
             raise RpcError("a host to drain has a name; give one that heron status shows")
         if not traits_of(self._setup.engine).avoids_hosts:
@@ -422,6 +431,6 @@ class EngineScheduler:
                 f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; take the host out"
                 " of its cluster, and they are replaced elsewhere"
             )
-        moved = await self._moves.drain(host, wait_s)
+        moved = await self._moves.drain(host, wait_s, by)
         what = f"moved {', '.join(f'container {number}' for number in moved)}" if moved else "no container was there"
         return control_pb2.Ok(text=f"host {host} gets no container for {self._setup.settings.avoid_s:g} s; {what}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,8 @@ from heronpy.common.host import Host, this_host
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import Charges
 from heronpy.proto import plan_pb2
-from heronpy.scheduler.placement_events import Entry, Ledger, Past
+from heronpy.scheduler.avoided_hosts import Avoided
+from heronpy.scheduler.placement_events import Cause, Entry, Ledger, Past
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
@@ -36,6 +37,8 @@ class Taken(NamedTuple):
     alone: bool
     #: The topology was killed, and what remains of it has to be ended.
     killing: bool = False
+    #: Hosts that get no containers.
+    hosts: tuple[Avoided, ...] = ()
 
 
 class LedgerStore:
@@ -68,8 +71,9 @@ class LedgerStore:
         alone = kept.alone and _has_ended(kept.scheduler)
         ledger = {one.container: self._entry(one) for one in kept.entries}
         self._written = plan_pb2.PlacementLedger(scheduler=trace_of(os.getpid(), self._location.permit), alone=alone)
-        self.write(ledger, kept.killing)
-        return Taken(ledger, alone, kept.killing)
+        hosts = self._hosts(kept)
+        self.write(ledger, kept.killing, hosts)
+        return Taken(ledger, alone, kept.killing, hosts)
 
     def prove(self) -> None:
         """FencedError unless the permit is still the one that this scheduler took; StateError when nobody can say."""
@@ -80,7 +84,7 @@ class LedgerStore:
             raise FencedError(f"this scheduler of {self._topology} has lost its permit; {who} has it")
 
     # ---- ledger -----------------------------------------------------------------------------
-    def write(self, ledger: Ledger, killing: bool = False) -> None:
+    def write(self, ledger: Ledger, killing: bool = False, hosts: Sequence[Avoided] = ()) -> None:
         """Prove the permit and write; FencedError when another scheduler has written meanwhile.
 
         After any other error the ledger may have been written; the same or a later one can be written again.
@@ -90,6 +94,13 @@ class LedgerStore:
                 scheduler=self._written.scheduler, alone=self._written.alone, killing=killing
             )
             draft.entries.extend(self._kept(number, entry) for number, entry in sorted(ledger.items()))
+            ahead_s = time.time() - self._now()
+            draft.hosts.extend(
+                plan_pb2.AvoidedHost(
+                    host=one.host, until=one.until + ahead_s, why=one.why, by=one.by, draining=one.draining
+                )
+                for one in hosts
+            )
             self._write(draft)
 
     def become_alone(self) -> None:
@@ -130,6 +141,9 @@ class LedgerStore:
             exit_detail=past.detail,
             ends=_charges_kept(past.ends, ahead_s),
             cancels=_charges_kept(past.cancels, ahead_s),
+            moves_from=entry.moves_from,
+            cause_reason=entry.cause.reason.value if entry.cause is not None else "",
+            cause_text=entry.cause.text if entry.cause is not None else "",
         )
 
     def _entry(self, kept: plan_pb2.PlacementEntry) -> Entry:
@@ -144,7 +158,13 @@ class LedgerStore:
             _charges(kept.ends, ahead_s),
             _charges(kept.cancels, ahead_s),
         )
-        return Entry(kept.submitted, kept.holder, kept.epoch, past)
+        reason = _reason(kept.cause_reason)
+        cause = Cause(reason, kept.cause_text) if reason is not None else None
+        return Entry(kept.submitted, kept.holder, kept.epoch, past, kept.moves_from, cause)
+
+    def _hosts(self, kept: plan_pb2.PlacementLedger) -> tuple[Avoided, ...]:
+        ahead_s = time.time() - self._now()
+        return tuple(Avoided(one.host, one.until - ahead_s, one.why, one.by, one.draining) for one in kept.hosts)
 
     def _recognise(self, path: str) -> None:
         """After a write at the wrong version: our own, whose answer was lost, or another scheduler's."""

@@ -1,21 +1,25 @@
 """Replacing containers because a user asks for it: `heron restart`, and `heron drain` of a host.
 
 It tells placement what is asked, and waits until it is done. Invariants: a request is answered
-within the time that it brings; after a drain that failed a container acts where it was, or elsewhere.
+within the time that it brings; after a drain that failed a container acts where it was, or elsewhere, and its host may
+get containers again. A drain that an earlier scheduler has left is carried on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
-from heronpy.common.errors import DeadlineError, RpcError
+from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.common.ids import executor_id
 from heronpy.scheduler.placement_events import (
     ContainerView,
+    DrainAsked,
+    DrainEnded,
     Event,
-    HostAvoided,
     MoveAsked,
     MoveEnded,
     Phase,
@@ -23,7 +27,12 @@ from heronpy.scheduler.placement_events import (
 )
 from heronpy.scheduler.shown import standing
 
-WHY = "a user asked for it"
+#: Of who asks, in events and logs.
+BY_MAX_CHARS = 100
+#: How long one look for the list of the engine lasts at most.
+LISTED_S = 60.0
+
+log = logging.getLogger("heronpy.scheduler")
 
 
 class Moves:
@@ -62,10 +71,10 @@ class Moves:
                 continue
         return True
 
-    async def restart(self, containers: Sequence[int], force: bool, wait_s: float) -> list[str]:
+    async def restart(self, containers: Sequence[int], force: bool, wait_s: float, by: str = "") -> list[str]:
         """Replace containers, and wait until their successors act."""
         before = {number: view.epoch for number, view in self._by_container().items()}
-        self._handle(RestartAsked(tuple(containers), WHY, force))
+        self._handle(RestartAsked(tuple(containers), f"{_who(by)} asked for it", force))
         limit_s = wait_s or self._limit_s
         until = time.monotonic() + limit_s
 
@@ -81,7 +90,7 @@ class Moves:
             raise DeadlineError(f"not restarted within {limit_s:g} s: {where or 'they are being replaced'}")
         return [executor_id(number) for number in containers]
 
-    async def drain(self, host: str, wait_s: float) -> list[int]:
+    async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
         """Avoid a host and move the containers away from it, one at a time; the numbers of those that have moved.
 
         Two who ask for the same host wait for the same drain, which has the time of the more patient one.
@@ -90,10 +99,31 @@ class Moves:
         running = self._drains.get(host)
         if running is None or running.done():
             self._until[host] = until
-            running = self._drains[host] = asyncio.create_task(self._drain(host))
-            running.add_done_callback(lambda done: self._forget(host, done))
+            running = self._begin(host, self._drain(host, _who(by)))
         self._until[host] = max(self._until[host], until)
         return await asyncio.shield(running)
+
+    def _begin(self, host: str, work: Coroutine[Any, Any, list[int]]) -> asyncio.Task[list[int]]:
+        running = self._drains[host] = asyncio.create_task(work)
+        running.add_done_callback(lambda done: self._forget(host, done))
+        return running
+
+    def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
+        """Carry on drains of these hosts, by who asked for them, once it is `listed` where containers are."""
+        for host, by in drains.items():
+            log.info("the drain of host %s, which %s asked for, is carried on", host, by)
+            self._until[host] = time.monotonic() + self._limit_s
+            self._begin(host, self._carry_on(host, by, listed))
+
+    async def _carry_on(self, host: str, by: str, listed: Callable[[], bool]) -> list[int]:
+        # However long the engine is away: before that nobody knows who is on the host.
+        await self._when(listed, lambda: time.monotonic() + LISTED_S)
+        self._until[host] = max(self._until[host], time.monotonic() + self._limit_s)
+        try:
+            return await self._drain(host, by)
+        except HeronError as error:
+            log.warning("%s", error)
+            raise
 
     def _forget(self, host: str, done: asyncio.Task[list[int]]) -> None:
         if self._drains.get(host) is done:
@@ -101,22 +131,31 @@ class Moves:
         if not done.cancelled():
             done.exception()  # those who waited have it
 
-    async def _drain(self, host: str) -> list[int]:
-        self._handle(HostAvoided(host, WHY))
+    async def _drain(self, host: str, by: str) -> list[int]:
+        self._handle(DrainAsked(host, by))
+        try:
+            moved = await self._move_all(host, by)
+        except HeronError:
+            self._handle(DrainEnded(host, failed=True))
+            raise
+        self._handle(DrainEnded(host, failed=False))
+        return moved
+
+    async def _move_all(self, host: str, by: str) -> list[int]:
         moved: list[int] = []
         while True:
             there = [view.container for view in self._views() if view.host == host]
             if not there:
                 return moved
             if there[0] in moved:
-                raise RpcError(f"container {there[0]} is on host {host} again; {_rest(there[1:], moved)}")
-            await self._move(there[0], host, there[1:], moved)
+                raise RpcError(f"container {there[0]} is on host {host} again; {_rest(host, there[1:], moved)}")
+            await self._move(there[0], host, by, there[1:], moved)
             moved.append(there[0])
 
-    async def _move(self, number: int, host: str, later: Sequence[int], moved: Sequence[int]) -> None:
+    async def _move(self, number: int, host: str, by: str, later: Sequence[int], moved: Sequence[int]) -> None:
         began = time.monotonic()
         before = self._by_container()[number].epoch
-        self._handle(MoveAsked(number, host))
+        self._handle(MoveAsked(number, host, by))
 
         def over() -> bool:
             view = self._by_container().get(number)
@@ -130,17 +169,22 @@ class Moves:
         self._handle(MoveEnded(number))
         what = f"container {number} cannot be moved away from host {host}"
         if in_time:
-            raise RpcError(f"{what}: {view.unmoved}; {_rest(later, moved)}")
+            raise RpcError(f"{what}: {view.unmoved}; {_rest(host, later, moved)}")
         spent_s = time.monotonic() - began
-        raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {_rest(later, moved)}, or give a longer --timeout")
+        rest = _rest(host, later, moved)
+        raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
 
 
-def _rest(later: Sequence[int], moved: Sequence[int]) -> str:
-    """What became of the others, and of this one."""
+def _rest(host: str, later: Sequence[int], moved: Sequence[int]) -> str:
+    """What became of the others, of this one, and of the host."""
     gone = f"{_names(moved)} has moved, " if len(moved) == 1 else f"{_names(moved)} have moved, " if moved else ""
     stays = "it stays there" if not later else f"it and {_names(later)} stay there"
-    return f"{gone}{stays}; make room on another host"
+    return f"{gone}{stays}, and host {host} may get containers as before; make room on another host"
 
 
 def _names(containers: Sequence[int]) -> str:
     return ", ".join(f"container {number}" for number in containers)
+
+
+def _who(by: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in by[:BY_MAX_CHARS]) or "a user"

@@ -84,7 +84,7 @@ class Outbox:
             commands, self._commands = self._commands, {}
             try:
                 if ledger is not None:
-                    await asyncio.to_thread(self._store.write, ledger.ledger, ledger.killing)
+                    await asyncio.to_thread(self._store.write, ledger.ledger, ledger.killing, ledger.hosts)
                 elif commands:
                     await self._prove()
             except FencedError as error:

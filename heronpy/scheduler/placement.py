@@ -19,14 +19,17 @@ from heronpy.engines.contract import Ended, Request, Seen
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
-from heronpy.scheduler.avoided_hosts import AvoidedHosts
+from heronpy.scheduler.avoided_hosts import Avoided, AvoidedHosts
 from heronpy.scheduler.leases import Grants
 from heronpy.scheduler.placement_events import (
     Activate,
     AllGone,
     Cancel,
+    Cause,
     ContainerSpec,
     ContainerView,
+    DrainAsked,
+    DrainEnded,
     Effect,
     EngineAway,
     Entry,
@@ -35,7 +38,6 @@ from heronpy.scheduler.placement_events import (
     GiveUp,
     Grant,
     Heard,
-    HostAvoided,
     KillAsked,
     Leaving,
     Ledger,
@@ -63,6 +65,8 @@ LIST_LATE_S = 10.0
 CANCEL_AGAIN_S = 10.0
 #: How long the engine has to call a submission hopeless before the container has FAILED.
 HOPELESS_S = 30.0
+#: Of the sentence that says why a container was started again.
+CAUSE_MAX_CHARS = 400
 #: Ends by commands of others: the third within five minutes is final.
 CANCELLED = RestartLimits(backoff_s=0.2, budget=2, window_s=300.0, budgets={ExitReason.KILLED: 2})
 
@@ -96,6 +100,7 @@ class Placement:
         now: float,
         ledger: Ledger | None = None,
         alone: bool = True,
+        hosts: Iterable[Avoided] = (),
     ) -> None:
         self._topology_id = topology_id
         self._limits = limits
@@ -103,7 +108,7 @@ class Placement:
         self._grants = Grants(times, fencing, times.silence_from(now, alone))
         self._fencing = fencing
         self._containers: dict[int, Container] = {}
-        self._avoided = AvoidedHosts(limits.avoid_s)
+        self._avoided = AvoidedHosts(limits.avoid_s, hosts)
         self._planned = self._listed = self._changed = False
         self._asked_at = float("-inf")
         #: Since when the engine does not answer.
@@ -118,6 +123,7 @@ class Placement:
             for known in {entry.holder, entry.submitted} - {0}:
                 container.submissions[known] = Submission(known, since=now)
             if entry.holder:
+                container.submissions[entry.holder].moving = bool(entry.moves_from)
                 self._grants.hold(number, now)
 
     # ---- queries ----------------------------------------------------------------------------
@@ -130,7 +136,7 @@ class Placement:
     def views(self) -> list[ContainerView]:
         """The containers that should run or may still run, in order."""
         return [
-            self._view(container)
+            container.view(self._fencing)
             for _, container in sorted(self._containers.items())
             if container.spec is not None or container.submissions
         ]
@@ -144,6 +150,16 @@ class Placement:
         """Those of a container that may exist."""
         found = self._containers.get(container)
         return sorted(found.submissions) if found is not None else []
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether the engine has said what there is, so that it is known where containers are."""
+        return self._planned and self._listed
+
+    @property
+    def draining(self) -> dict[str, str]:
+        """Hosts whose drain is not over, and who asked for it."""
+        return self._avoided.draining()
 
     @property
     def is_killed(self) -> bool:
@@ -172,27 +188,6 @@ class Placement:
                 others = [one for one in container.successors() if one.number != entry.holder]
                 assert not others, f"duplicates of container {container.number} are not cancelled: {others}"
 
-    def _view(self, container: Container) -> ContainerView:
-        shown = container.stays or next(iter(container.successors()), None) or container.holder
-        entry, words = container.entry, container.failed or (shown.words if shown else "") or container.exit_detail
-        phase = Phase.FAILED if container.failed else shown.phase if shown else Phase.QUEUED
-        holder = container.holder
-        if phase is Phase.STANDBY and self._fencing is Fencing.CONFIRMATION and holder not in (None, shown):
-            words = f"it waits until the end of submission {entry.holder} is confirmed, or restart it with --force"
-        return ContainerView(
-            container.number,
-            phase,
-            shown.number if shown else 0,
-            entry.epoch,
-            shown.engine_id if shown else "",
-            shown.host if shown else "",
-            words,
-            container.restarts,
-            container.exit_reason,
-            tuple((one.number, one.phase) for _, one in sorted(container.submissions.items())),
-            container.unmoved,
-        )
-
     # ---- events -----------------------------------------------------------------------------
     def handle(self, event: Event, now: float) -> list[Effect]:
         """One event at the monotonic time `now`; nothing follows after AllGone."""
@@ -210,7 +205,8 @@ class Placement:
         if self._killed_at is not None and not self.left():
             self._gone = True
             effects.append(AllGone())
-        return [Persist(self.ledger, self.is_killed), *effects] if self._changed else effects
+        persist = Persist(self.ledger, self.is_killed, self._avoided.known(now))
+        return [persist, *effects] if self._changed else effects
 
     def _apply(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -223,24 +219,36 @@ class Placement:
             case Leaving(container, number, why):
                 found = self._containers.get(container)
                 leaver = found.submissions.get(number) if found is not None else None
-                if leaver is None or leaver.leaving:
+                if found is None or leaver is None or leaver.leaving:
                     return []
                 leaver.leaving = True
-                return [Note(f"container {container} has to leave {leaver.host or 'its host'}: {why}")]
+                what = f"has to leave {leaver.host or 'its host'}: {why}"
+                self._blame(found, number, ExitReason.PREEMPTED, f"it {what.replace('has', 'had', 1)}")
+                return [Note(f"container {container} {what}")]
             case Refused():
                 return self._on_refused(event, now)
-            case HostAvoided(host, why):
-                return self._avoid(host, why, now)
-            case MoveAsked(container, host):
+            case DrainAsked(host, by):
+                return self._avoid(host, f"{by} drains it", now, by)
+            case DrainEnded(host, failed):
+                self._changed = True
+                self._avoided.drained(host, failed, now)
+                return [
+                    Note(
+                        f"the drain of host {host} {'has failed; it may get containers again' if failed else 'is over'}"
+                    )
+                ]
+            case MoveAsked(container, host, by):
                 found = self._containers.get(container)
                 if found is None or found.spec is None:
                     return []
                 found.move(host, now)
-                return [Note(f"container {container} is moved away from {host}")]
+                self._write(found, moves_from=host)
+                self._blame(found, found.entry.holder, ExitReason.MOVED, f"{by} has moved it away from host {host}")
+                return [Note(f"container {container} is moved away from {host}, which {by} drains")]
             case MoveEnded(container):
                 found = self._containers.get(container)
                 if found is not None and found.moves_from:
-                    found.end_move("it took too long", now)
+                    self._end_move(found, "it took too long", now)
                 return []
             case RestartAsked():
                 return self._on_restart(event, now)
@@ -325,10 +333,13 @@ class Placement:
 
     def _judge(self, container: Container, seen: Seen, one: Submission, now: float) -> list[Effect]:
         """What follows the end of a submission that was to go on."""
+        where = f"on host {seen.host}: " if seen.host else ""
         what = f"container {container.number}, submission {one.number} on {seen.host or 'no host'}, has ended"
         what += f" ({container.exit_detail})"
         ran_s = now - one.hello_at if one.hello_at is not None else 0.0
         reason = ExitReason.PREEMPTED if one.leaving else seen.reason or ExitReason.KILLED
+        if not one.leaving:  # else it is known why
+            self._blame(container, one.number, reason, f"it had ended {where}{container.exit_detail}")
         if seen.cancelled and not one.leaving:
             decision = decide_restart(CANCELLED, container.cancels, ExitReason.KILLED, ran_s, now)
         else:
@@ -405,6 +416,7 @@ class Placement:
             elif holder is not None and not holder.lost and holder.cancelled_at is None:
                 holder.cancelled_at = now
             self._write(container, past=container.past())
+            self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user asked for it")
         return effects
 
     # ---- what follows from the facts ----------------------------------------------------------
@@ -446,6 +458,7 @@ class Placement:
                 if one.given_up and not one.lost and not one.leaving:
                     one.leaving = True
                     what = f"the engine has given up container {container.number}, which still runs"
+                    self._blame(container, number, ExitReason.LOST_HOST, f"the engine had given it up on {one.host}")
                     effects += [Note(what, True), *self._avoid(one.host, "the engine has given it up", now)]
                 continue
             absent = one.is_absent(now, self._times.lost_s, self._awake_since)
@@ -456,6 +469,10 @@ class Placement:
                 how = "the engine has given it up" if one.given_up else "nobody lists it" if absent else "it is silent"
                 what = f"container {container.number}, submission {number} on {one.host or 'no host'}, is lost: {how}"
                 effects.append(Note(what, True))
+                if one.cancelled_at is None:  # else it was to end
+                    self._blame(
+                        container, number, ExitReason.LOST_HOST, f"it was lost on {one.host or 'no host'}: {how}"
+                    )
                 if one.host:
                     effects += self._avoid(one.host, "a container on it is lost", now)
         return effects
@@ -529,8 +546,8 @@ class Placement:
             return [Activate(container.number, one.number, entry.epoch)] if again else []
         if not self._grants.is_free(container.number, now):
             return []
-        self._write(container, holder=one.number, epoch=entry.epoch + 1)
-        container.beside, container.moves_from = False, ""
+        self._write(container, holder=one.number, epoch=entry.epoch + 1, moves_from="")
+        container.beside = False
         self._grants.hold(container.number, now)
         return [Activate(container.number, one.number, container.entry.epoch)]
 
@@ -543,16 +560,26 @@ class Placement:
         """The engine refuses one for good. One that was to be moved only goes on where it is."""
         if not container.moves_from:
             return self._fail(container, None, why)
-        container.end_move(why, now)
+        self._end_move(container, why, now)
         return [Note(f"container {container.number} is not moved: {why}", True)]
+
+    def _end_move(self, container: Container, why: str, now: float) -> None:
+        container.end_move(why, now)
+        self._write(container, moves_from="", cause=None)
+
+    def _blame(self, container: Container, number: int, reason: ExitReason, text: str) -> None:
+        """Say why the submission that acts is going to be replaced."""
+        if number and number == container.entry.holder:
+            self._write(container, cause=Cause(reason, text[:CAUSE_MAX_CHARS]))
 
     def _fail(self, container: Container, reason: ExitReason | None, detail: str) -> list[Effect]:
         container.failed = detail or (reason.value if reason else "it was refused")
         self._write(container, past=container.past())
         return [GiveUp(container.number, reason, container.failed)]
 
-    def _avoid(self, host: str, why: str, now: float) -> list[Effect]:
-        if not self._avoided.add(host, now):
+    def _avoid(self, host: str, why: str, now: float, by: str = "") -> list[Effect]:
+        self._changed = self._changed or bool(host)
+        if not self._avoided.add(host, now, why, by):
             return []
         return [Note(f"host {host} gets no container for {self._limits.avoid_s:g} s: {why}", True)]
 

@@ -9,6 +9,7 @@ from enum import Enum
 from heronpy.engines.contract import Request, Seen
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import Charges
+from heronpy.scheduler.avoided_hosts import Avoided
 
 
 class Phase(Enum):
@@ -60,6 +61,15 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a container was started again, or is going to be."""
+
+    reason: ExitReason
+    #: For people.
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What outlives the scheduler of one container."""
 
@@ -69,6 +79,10 @@ class Entry:
     holder: int = 0
     epoch: int = 0
     past: Past = Past()
+    #: The host from which it is being moved away; empty: it is not.
+    moves_from: str = ""
+    #: Why the holder follows its predecessor; once the holder is to be replaced, why that is.
+    cause: Cause | None = None
 
 
 #: By container. It is kept when a container leaves the plan, so that no number or epoch is ever used again.
@@ -127,11 +141,19 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class HostAvoided:
-    """Nothing is submitted to this host for a time."""
+class DrainAsked:
+    """Nothing is submitted to this host for a time, and its containers are going to be moved away."""
 
     host: str
-    why: str = ""
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainEnded:
+    """All have been moved, or, `failed`, they were not; then the host may have containers again."""
+
+    host: str
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +162,7 @@ class MoveAsked:
 
     container: int
     host: str
+    by: str = "a user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +204,8 @@ class Tick:
 
 
 Event = (
-    PlanChanged | Listed | Heard | Leaving | Refused | HostAvoided | MoveAsked | MoveEnded | RestartAsked | KillAsked
-    | EngineAway | Tick
+    PlanChanged | Listed | Heard | Leaving | Refused | DrainAsked | DrainEnded | MoveAsked | MoveEnded | RestartAsked
+    | KillAsked | EngineAway | Tick
 )  # fmt: skip
 
 
@@ -198,6 +221,7 @@ class Persist:
     ledger: Ledger
     #: The topology was killed: a successor of this scheduler goes on ending its containers.
     killing: bool = False
+    hosts: tuple[Avoided, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,19 @@ class Renewals:
         found = self._open.get(member)
         return found.received_at if found is not None else None
 
-    def say(self, member: tuple[int, int], verdict: door_pb2.Verdict, epoch: int = 0, why: str = "") -> bool:
+    def say(
+        self,
+        member: tuple[int, int],
+        verdict: door_pb2.Verdict,
+        epoch: int = 0,
+        why: str = "",
+        after: door_pb2.Cause | None = None,
+    ) -> bool:
         """Answer the open request of a submission; False if there is none."""
         found = self._open.pop(member, None)
         if found is None or found.answer.done():
             return False
-        found.answer.set_result(door_pb2.Renewed(number=found.number, verdict=verdict, epoch=epoch, why=why))
+        found.answer.set_result(
+            door_pb2.Renewed(number=found.number, verdict=verdict, epoch=epoch, why=why, after=after)
+        )
         return True

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from heronpy.engines.contract import Ended, EnginePhase, Seen
+from heronpy.engines.lease import Fencing
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import Charges, RestartHistory, RestartLimits
-from heronpy.scheduler.placement_events import ContainerSpec, Entry, Past, Phase
+from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Entry, Past, Phase
 
 #: Good lists in a row that do not show a submission, before it counts as missing.
 ABSENT_LISTS = 2
@@ -116,8 +117,7 @@ class Container:
     apart_since: float | None = None
     #: It has waited long enough for a host apart from theirs: one of them is better than none.
     beside: bool = False
-    #: The host from which it is moved away, and why its last move was given up.
-    moves_from: str = ""
+    #: Why its last move was given up.
     unmoved: str = ""
     #: Why it has FAILED; empty: it has not.
     failed: str = ""
@@ -163,6 +163,11 @@ class Container:
         )
 
     @property
+    def moves_from(self) -> str:
+        """The host from which it is moved away; empty: it is not."""
+        return self.entry.moves_from
+
+    @property
     def holder(self) -> Submission | None:
         """The submission that was activated last, while it may exist."""
         return self.submissions.get(self.entry.holder)
@@ -180,9 +185,31 @@ class Container:
         found = [one for number, one in self.submissions.items() if number > self.entry.holder and one.phase in ready]
         return sorted(found, key=lambda one: (ready[one.phase], one.number))
 
+    def view(self, fencing: Fencing) -> ContainerView:
+        """What others see of it."""
+        shown = self.stays or next(iter(self.successors()), None) or self.holder
+        entry, words = self.entry, self.failed or (shown.words if shown else "") or self.exit_detail
+        phase = Phase.FAILED if self.failed else shown.phase if shown else Phase.QUEUED
+        holder = self.holder
+        if phase is Phase.STANDBY and fencing is Fencing.CONFIRMATION and holder not in (None, shown):
+            words = f"it waits until the end of submission {entry.holder} is confirmed, or restart it with --force"
+        return ContainerView(
+            self.number,
+            phase,
+            shown.number if shown else 0,
+            entry.epoch,
+            shown.engine_id if shown else "",
+            shown.host if shown else "",
+            words,
+            self.restarts,
+            self.exit_reason,
+            tuple((one.number, one.phase) for _, one in sorted(self.submissions.items())),
+            self.unmoved,
+        )
+
     def move(self, host: str, now: float) -> None:
         """Away from a host; what only waits there is ended at once."""
-        self.moves_from, self.unmoved = host, ""
+        self.unmoved = ""
         for number, one in self.submissions.items():
             if one.host == host and not one.lost and number == self.entry.holder:
                 one.moving = one.cancelled_at is None
@@ -191,7 +218,7 @@ class Container:
 
     def end_move(self, why: str, now: float) -> None:
         """It stays, or its next submission may go anywhere."""
-        self.moves_from, self.unmoved = "", why
+        self.unmoved = why
         for one in self.submissions.values():
             one.moving = False
             if one.barred and one.phase is Phase.QUEUED:

@@ -17,7 +17,8 @@ from math import isfinite
 
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import format_bytes, format_duration
-from heronpy.proto import control_pb2
+from heronpy.procs.exit_reason import ORDERLY, ExitReason
+from heronpy.proto import control_pb2, door_pb2
 from heronpy.proto.control_pb2 import EventKind, TopologyEvent
 
 #: Number of events kept in memory, and of those handed to a successor.
@@ -32,6 +33,7 @@ _EXPLAINED = frozenset(
 )
 #: Exits that are not failures.
 _ORDERLY = frozenset({control_pb2.EXIT_PREEMPTED})
+_WANTED = frozenset(reason.value for reason in ORDERLY)
 
 _Key = tuple[EventKind, str, str]
 
@@ -152,13 +154,27 @@ class Watcher:
     #: Per stream manager: the culprits that it announces.
     _episodes: dict[str, dict[tuple[int, str], _Episode]] = field(default_factory=dict)
 
-    def processes(self, container: int, epoch: int, records: Iterable[control_pb2.ProcessRecord]) -> None:
-        """An executor reports its processes. Restarts count from the first report of each process."""
+    def processes(
+        self,
+        container: int,
+        epoch: int,
+        records: Iterable[control_pb2.ProcessRecord],
+        after: door_pb2.Cause | None = None,
+    ) -> None:
+        """An executor reports its processes. Restarts count from the first report of each process.
+
+        `after` is why its container follows another, where its scheduler says it.
+        """
         known = self._executors.get(container)
         if known is not None and known != epoch:
-            name = f"container {container}"
+            name, text = f"container {container}", after.text if after is not None else ""
             self.journal.add(
-                control_pb2.EVENT_RESTART, f"{name} was started again", subject=name, reason="lost_host", warning=True
+                control_pb2.EVENT_RESTART,
+                f"{name} was started again{': ' if text else ''}{text}",
+                subject=name,
+                reason=after.reason if after is not None else ExitReason.LOST_HOST.value,
+                detail=text,
+                warning=after is None or after.reason not in _WANTED,
             )
             self._restarts.pop(container, None)
         self._executors[container] = epoch

@@ -294,7 +294,8 @@ class TopologyMaster:
     def _on_executor_registered(self, event: events.ExecutorRegistered, now: float) -> None:
         message = event.message
         self.desk.registry.register_executor(event.peer, message, now)
-        self.watcher.processes(message.container, message.epoch, message.processes)
+        after = message.after if message.HasField("after") else None
+        self.watcher.processes(message.container, message.epoch, message.processes, after)
         self.desk.reply(event.request, control_pb2.Ok(text="registered"))
 
     def _on_executor_beat(self, event: events.ExecutorBeat, now: float) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from heronpy.clusters import records, takedown
+from heronpy.clusters import killing, records, takedown
+from heronpy.clusters.session import Session
 from heronpy.common.errors import RpcError
 from heronpy.net import access, door_keys
 from heronpy.net.access import DoorPlace
@@ -129,6 +130,19 @@ def test_kill_is_the_schedulers_and_looks_for_nothing_here(
     assert access.topologies_of("local") == []
 
 
+def test_the_paths_that_a_kill_names_are_those_of_the_host_that_has_them(
+    door: DoorInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hosts of this access have one name, as containers may have."""
+    monkeypatch.setattr(takedown, "origin_of", lambda _: "login")
+    monkeypatch.setattr(Session, "elsewhere", lambda *_: "")
+    monkeypatch.setattr(killing, "newest_location", lambda *_: "/shared/checkpoints/7")
+    result = heron("kill", "local", "wordy")
+    assert result.code == 0, result
+    paths_named = [line for line in result.out.splitlines() if "/nowhere" in line or "/shared" in line]
+    assert len(paths_named) == 2 and all(line.endswith(" of host login") for line in paths_named), result.out
+
+
 def test_what_remains_is_named_and_nothing_is_removed(
     door: DoorInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +220,10 @@ def test_a_state_of_another_host_is_read_by_the_doors(
         port = closed.getsockname()[1]
     access.write_door("local", "gone", DoorPlace("gone-1", (f"tcp://127.0.0.1:{port}",), client.public))
     result = heron("list", "local")
-    assert result.code == 0 and "the door of topology 'gone' does not answer this host" in result.err
+    assert result.code == 1 and "the door of topology 'gone' does not answer this host" in result.err
+    assert "No topology runs" not in result.out, "nobody knows"
+    assert result.err.strip().endswith("it is not known whether 'gone' still runs, as said above")
+    assert json.loads(heron("list", "local", "--json").out) == []
+    assert "it is not known whether 'gone' still runs" in heron("status", "local").err
     result = heron("status", "local", "gone")
     assert result.code == 1 and "the door of topology 'gone' does not answer this host" in result.err

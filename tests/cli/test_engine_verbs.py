@@ -17,7 +17,7 @@ from heronpy.cli.submit import on_engine
 from heronpy.cli.submit.waiting import Queue
 from heronpy.clusters import engines, requirements, takedown
 from heronpy.clusters.session import Session
-from heronpy.clusters.target import Target
+from heronpy.clusters.target import Target, caller
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.log_format import format_record
 from heronpy.common.setting_types import CheckpointSettings
@@ -118,6 +118,29 @@ def test_status_has_host_engine_id_and_phase(placed: FakeTopology, heron: Heron)
     ]
 
 
+def test_a_container_that_was_just_moved_is_starting(placed: FakeTopology, heron: Heron) -> None:
+    """The topology master still has the last word of its predecessor."""
+    known = control_pb2.RegisterExecutor(container=1, epoch=3, host="n1")
+    status = control_pb2.StatusReply(lifecycle=control_pb2.LIFE_RUNNING, executors=[known])
+    moved = record(1, "RUNNING", host="n2", epoch=4)
+    containers.tell_starting(status, [moved])
+    assert (status.lifecycle, status.cause) == (control_pb2.LIFE_DEGRADED, "container 1 is starting on host n2")
+    running = control_pb2.StatusReply(lifecycle=control_pb2.LIFE_RUNNING, executors=[known])
+    containers.tell_starting(running, [record(1, "RUNNING", host="n1", epoch=3), record(2, "RUNNING", epoch=9)])
+    assert running.lifecycle == control_pb2.LIFE_RUNNING
+
+    shown = placed.status
+    shown.lifecycle = control_pb2.LIFE_RUNNING
+    del shown.executors[:]
+    shown.executors.append(known)
+    placed.answers["get_containers"] = control_pb2.ContainersReply(containers=[moved])
+    assert "state      DEGRADED: container 1 is starting on host n2" in heron("status", "local", "wordy").out
+    told = json.loads(heron("status", "local", "wordy", "--json").out)
+    assert (told["lifecycle"], told["cause"]) == ("DEGRADED", "container 1 is starting on host n2")
+    [row] = json.loads(heron("list", "local", "--json").out)
+    assert row["state"] == "DEGRADED"
+
+
 def test_a_topology_that_is_being_killed_says_so(placed: FakeTopology, heron: Heron) -> None:
     placed.answers["get_containers"] = control_pb2.ContainersReply(
         containers=[record(0, "LEAVING", host="n1")], killing=True, engine_away="for 30 s: squeue hangs"
@@ -153,14 +176,15 @@ def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) 
     assert (refused.code, "did you mean 'n1'?" in refused.err) == (exits.USAGE, True), refused.err
     placed.answers["drain_host"] = control_pb2.Ok(text="moved container 0")
     assert heron("drain", "local", "wordy", "--host", "n1").out == "Successfully drained: moved container 0\n"
-    assert placed.asked[-1] == ("drain_host", control_pb2.DrainHost(host="n1", wait_s=600))
+    assert placed.asked[-1] == ("drain_host", control_pb2.DrainHost(host="n1", wait_s=600, by=caller()))
 
 
 def test_a_container_whose_end_nobody_confirms_is_replaced_by_force(placed: FakeTopology, heron: Heron) -> None:
     placed.answers["restart_container"] = control_pb2.Ok(text="restarted executor-1")
     forced = heron("restart", "local", "wordy", "1", "--force")
     assert forced.out == "Successfully restarted topology 'wordy' (executor-1)\n", forced.err
-    assert placed.asked[-1] == ("restart_container", control_pb2.RestartContainer(container=1, force=True, wait_s=90))
+    asked = control_pb2.RestartContainer(container=1, force=True, wait_s=90, by=caller())
+    assert placed.asked[-1] == ("restart_container", asked)
     refused = heron("restart", "local", "wordy", "--task", "1", "--force")
     assert refused.code == exits.USAGE and "name a container" in refused.err
 

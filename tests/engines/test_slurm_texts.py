@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError
-from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, EnginePhase, Request, Seen
+from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, EnginePhase, Explained, Request, Seen
 from heronpy.engines.slurm.batch import (
     SlurmOptions,
     batch_script,
@@ -157,6 +157,10 @@ def test_other_texts() -> None:
     explained = parse_start("Resources|1795424293|")
     assert (explained.words, explained.starts_at) == ("Resources", 1795424293.0)
     assert parse_start("Priority|N/A|").starts_at is None
+    for nothing in ("None", "(null)", "N/A", ""):
+        assert parse_start(f"{nothing}|1795424293|") == Explained("", 1795424293.0), "that is no reason"
+        [job] = parse_jobs(f"7_1|PENDING||0|{nothing}|heron.word_count-9f.1|(null)|\n")
+        assert seen_of(job, set()).words == "PENDING"
     assert "does not list" in parse_start("").words
     assert parse_config("KillWait                = 30 sec\nx\n") == {"KillWait": "30 sec"}
     [one, other] = parse_partitions("batch*|up|1-00:00:00|2+|1000+|0\ntiny|down|1:00|64|256000|99\nbroken|up\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from heronpy.executor.standing import (
     SILENT_S,
     AnswerLate,
     AskState,
+    Cause,
     Effect,
     End,
     Ending,
@@ -107,6 +109,15 @@ def test_it_waits_for_what_it_needs() -> None:
     world.answer(Word.ACTIVATED, 3)
     assert world.standing.phase is Phase.PREPARING and world.standing.epoch == 3
     assert StartExecutor(3) in world.feed(Prepared())
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_executor_is_told_why_its_container_was_started_again(prepared: bool) -> None:
+    world, moved = World(), Cause("moved", "ann has moved it away from host n1")
+    if prepared:
+        world.feed(Prepared())
+    started = world.feed(Renewed(world.last(Send).number, Word.ACTIVATED, 3, after=moved))
+    assert StartExecutor(3, moved) in (started if prepared else world.feed(Prepared()))
 
 
 def test_an_activation_whose_lease_is_over_before_it_could_start_is_given_back() -> None:

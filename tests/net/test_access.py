@@ -95,6 +95,30 @@ def test_garbage_is_refused(text: str) -> None:
         access.bring("hpc", text)
 
 
+@pytest.mark.parametrize(
+    "content", ["", "{", "{}", '{"topology_id": "wc-1", "addresses": ["nowhere"], "server": "short"}']
+)
+def test_a_damaged_door_file_is_named_with_what_helps(content: str) -> None:
+    access.bring("hpc", text_of_another_host())
+    file = folder_of("hpc") / "wc.door.json"
+    file.write_text(content)
+    with pytest.raises(ConfigError) as brought:
+        access.door_of("hpc", "wc")
+    assert str(brought.value) == (
+        f"the file {file} is damaged, which says where the door of topology 'wc' is; remove it, and bring the access"
+        " anew: heron cluster access hpc on host login, and heron cluster access hpc --install here"
+    )
+    (folder_of("hpc") / ".origin").unlink()
+    with pytest.raises(ConfigError, match="the scheduler of the topology writes it anew when it starts"):
+        access.door_of("hpc", "wc")
+
+
+def test_a_door_that_was_damaged_on_its_way_is_named() -> None:
+    text = text_of_another_host(doors={"wc": {"topology_id": "wc-1", "addresses": [], "server": "short"}})
+    with pytest.raises(ConfigError, match="what it says of the door of topology 'wc' is damaged; run both commands"):
+        access.bring("hpc", text)
+
+
 def test_the_key_of_this_host_is_not_replaced() -> None:
     text = text_of_another_host()
     mine = access.make_client("hpc")

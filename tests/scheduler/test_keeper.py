@@ -306,14 +306,39 @@ def test_drain_moves_the_containers_of_a_host_elsewhere(play: Callable[..., None
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             world.engine.hosts = ["n1", "n2"]
-            reply = await scheduler.ask(control_pb2.DrainHost(host="n1"), 30.0)
+            reply = await scheduler.ask(control_pb2.DrainHost(host="n1", by="ann on login1"), 30.0)
             assert "moved container 0, container 1, container 2" in reply.text
+            said = {(one.reason, one.text) for number in range(3) for one in world.of(number).after}
+            assert said == {("moved", "ann on login1 has moved it away from host n1")}
             found = await scheduler.all_run()
             assert {one.host for one in found.values()} == {"n2"}
             again = await scheduler.ask(control_pb2.DrainHost(host="n1"), 5.0)
             assert "no container was there" in again.text
             with pytest.raises(RpcError, match="has a name"):
                 await scheduler.ask(control_pb2.DrainHost(), 5.0)
+
+    play(story)
+
+
+def test_a_drain_is_carried_on_by_the_next_scheduler(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        world.engine.hosts = ["n1"]
+        async with world.scheduler() as first:
+            await first.all_run()
+            asked = asyncio.create_task(
+                first.ask(control_pb2.DrainHost(host="n1", by="ann on login1", wait_s=60), 60.0)
+            )
+            await eventually(lambda: len(world.engine.requests) == 4, what="the first successor")
+            asked.cancel()
+        world.engine.hosts = ["n1", "n2"]
+        world.engine.make_room()
+        async with world.scheduler() as second:
+            await second.when(
+                lambda found: {(one.host, one.phase) for one in found.values()} == {("n2", "RUNNING")},
+                "all on the other host",
+            )
+            said = {(one.reason, one.text) for number in range(3) for one in world.of(number).after}
+            assert said == {("moved", "ann on login1 has moved it away from host n1")}
 
     play(story)
 
@@ -330,7 +355,9 @@ def test_a_drain_that_finds_no_other_host_fails_and_all_go_on_where_they_are(pla
             assert "container 0 cannot be moved away from host n1 within 1 s: its successor is QUEUED" in str(
                 late.value
             )
-            assert "it and container 1, container 2 stay there" in str(late.value)
+            assert "it and container 1, container 2 stay there, and host n1 may get containers as before" in str(
+                late.value
+            )
             world.engine.refuses = "sbatch refuses: no such configuration"
             with pytest.raises(
                 RpcError, match=r"container 0 cannot be moved .*: sbatch refuses: no such configuration;"

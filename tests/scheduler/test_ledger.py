@@ -15,8 +15,9 @@ from heronpy.common.errors import FencedError, StateError
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import Charges
 from heronpy.proto import plan_pb2
+from heronpy.scheduler.avoided_hosts import Avoided
 from heronpy.scheduler.ledger import LedgerStore, trace_of
-from heronpy.scheduler.placement_events import Entry, Past
+from heronpy.scheduler.placement_events import Cause, Entry, Past
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 
@@ -45,13 +46,13 @@ def release(state: StateManager) -> None:
 
 def test_a_successor_takes_over_what_was_written(state: StateManager) -> None:
     first = store(state)
-    assert first.take() == ({}, True, False)
+    assert first.take() == ({}, True, False, ())
     first.write(LEDGER)
     with pytest.raises(FencedError, match="another scheduler runs topology 'wc'"):
         store(state, "two").take()
     release(state)
     # The first one is this process, which lives.
-    assert store(state, "two").take() == (LEDGER, False, False)
+    assert store(state, "two").take() == (LEDGER, False, False, ())
 
 
 TAKES = """
@@ -69,7 +70,7 @@ def test_a_predecessor_that_has_ended_here_is_known_to_have_ended(state: StateMa
     subprocess.run([sys.executable, "-c", TAKES, str(tmp_path / "state")], check=True, timeout=30)
     kept = state.get(paths.placement("wc"))
     assert kept is not None and plan_pb2.PlacementLedger.FromString(kept[0]).scheduler.permit == "one"
-    assert store(state, "two").take() == ({}, True, False)
+    assert store(state, "two").take() == ({}, True, False, ())
 
 
 @pytest.mark.parametrize("change", ["host", "pids"])
@@ -156,7 +157,9 @@ def test_what_has_ended_is_remembered_on_a_clock_that_begins_anew(
     one = plan_pb2.SchedulerLocation(topology="wc", endpoint="ipc:///x", permit="one")
     first = LedgerStore(state, one, lambda: 10.0)
     first.take()
-    first.write({1: Entry(4, 2, 7, PAST)}, killing=True)
+    cause = Cause(ExitReason.MOVED, "ann has moved it away from host n1")
+    drained = Avoided("n1", 12.0, "ann drains it", "ann", draining=True)
+    first.write({1: Entry(4, 2, 7, PAST, "n1", cause)}, True, [drained])
     release(state)
     monkeypatch.setattr(time, "time", lambda: 5060.0)
     two = plan_pb2.SchedulerLocation(topology="wc", endpoint="ipc:///x", permit="two")
@@ -165,7 +168,8 @@ def test_what_has_ended_is_remembered_on_a_clock_that_begins_anew(
     # 60 s later, on a clock that has gone on by 30 s only.
     ends = Charges(((ExitReason.OOM, (-29.0, -27.5)), (ExitReason.CRASHED, (-27.0,))), 2, 0.4, -29.5)
     past = replace(PAST, ends=ends, cancels=Charges(((ExitReason.KILLED, (-26.0,)),)))
-    assert taken.ledger == {1: Entry(4, 2, 7, past)}
+    assert taken.ledger == {1: Entry(4, 2, 7, past, "n1", cause)}
+    assert taken.hosts == (replace(drained, until=-18.0),)
 
 
 def test_a_reason_of_another_release_is_left_out(state: StateManager) -> None:

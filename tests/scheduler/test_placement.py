@@ -21,7 +21,10 @@ from heronpy.scheduler.placement_events import (
     Activate,
     AllGone,
     Cancel,
+    Cause,
     ContainerSpec,
+    DrainAsked,
+    DrainEnded,
     Effect,
     EngineAway,
     Entry,
@@ -30,7 +33,6 @@ from heronpy.scheduler.placement_events import (
     GiveUp,
     Grant,
     Heard,
-    HostAvoided,
     KillAsked,
     Leaving,
     Listed,
@@ -283,6 +285,62 @@ def test_a_move_hands_over_through_a_standby_elsewhere() -> None:
     assert submit.request.barred == (), "a move bars its host once"
 
 
+def test_a_drain_and_its_reason_outlive_the_scheduler() -> None:
+    story = Story().run()
+    story.do(DrainAsked("a", "ann on login1"))
+    [persist] = of(story.do(MoveAsked(1, "a", "ann on login1")), Persist)
+    heir = Story(ledger=persist.ledger, hosts=persist.hosts)
+    assert heir.machine.draining == {"a": "ann on login1"}
+    heir.jobs = story.jobs
+    assert not of(heir.list() + heir.do(Heard(1, 1, 1, host="a")), Submit), "its successor is in the queue already"
+    assert [one.submission for one in of(heir.start(1, 2, "b"), Cancel)] == [1], "the move goes on"
+    effects = heir.do(Heard(1, 1, 0, stopped=1))
+    assert of(effects, Activate) == [Activate(1, 2, 2)]
+    moved = of(effects, Persist)[0].ledger[1]
+    assert moved.cause == Cause(ExitReason.MOVED, "ann on login1 has moved it away from host a")
+    assert moved.moves_from == ""
+    [persist] = of(heir.do(DrainEnded("a", failed=False)), Persist)
+    assert Story(hosts=persist.hosts).machine.draining == {}
+    assert [one.host for one in persist.hosts] == ["a"], "it is avoided for its time"
+
+
+def test_after_a_drain_that_failed_its_host_is_like_others_unless_it_was_lost_as_well() -> None:
+    story = Story().run()
+    story.do(DrainAsked("b", "ann"))
+    [persist] = of(story.do(DrainEnded("b", failed=True)), Persist)
+    assert persist.hosts == ()
+    story.wait(TIMES.lost_s + 1, lists=False)
+    story.do(DrainAsked("a", "ann"))
+    [persist] = of(story.do(DrainEnded("a", failed=True)), Persist)
+    assert [(one.host, one.by) for one in persist.hosts] == [("a", "")], "a container on it was lost"
+
+
+def test_the_ledger_says_why_a_container_is_started_again() -> None:
+    def cause(story: Story) -> tuple[ExitReason, str]:
+        found = story.machine.ledger[1].cause
+        assert found is not None
+        return found.reason, found.text
+
+    ended = Story().run()
+    ended.end(host="a", words="FAILED, signal SIGKILL", reason=ExitReason.KILLED)
+    assert cause(ended) == (ExitReason.KILLED, "it had ended on host a: FAILED, signal SIGKILL")
+    lost = Story().run()
+    lost.wait(TIMES.lost_s + 1)
+    assert cause(lost) == (ExitReason.LOST_HOST, "it was lost on a: it is silent")
+    leaves = Story().run()
+    leaves.do(Leaving(1, 1, "preempted"))
+    leaves.end(host="a", words="PREEMPTED", reason=ExitReason.PREEMPTED)
+    assert cause(leaves) == (ExitReason.PREEMPTED, "it had to leave a: preempted")
+    again = Story().run()
+    again.do(RestartAsked((1,), "ann asked for it"))
+    again.end(host="a", words="CANCELLED", reason=ExitReason.KILLED)
+    assert cause(again) == (ExitReason.RESTARTED, "ann asked for it")
+    moved = Story().run()
+    moved.do(MoveAsked(1, "a", "ann"))
+    moved.do(MoveEnded(1))
+    assert moved.machine.ledger[1].cause is None, "it stays"
+
+
 @pytest.mark.parametrize("how", ["refused", "hopeless", "given up"])
 def test_a_move_without_another_host_ends_nothing(how: str) -> None:
     story = Story().run()
@@ -378,9 +436,10 @@ def test_one_that_never_says_hello_is_replaced_elsewhere() -> None:
 
 def test_hosts_are_avoided_for_a_time_and_queued_submissions_freed_of_it() -> None:
     story = Story()
-    story.do(HostAvoided("n7", "it is drained"))
+    story.do(DrainAsked("n7", "ann"))
     [submit] = of(story.list(), Submit)
     assert submit.request.avoid == ("n7",)
+    story.do(DrainEnded("n7", failed=False))
     effects = story.wait(LIMITS.avoid_s + 2)
     assert [one.request.avoid for one in of(effects, Submit)] == [()]
     assert of(effects, Cancel)[0].submission == 1
@@ -591,7 +650,8 @@ events = st.one_of(
     st.builds(Heard, containers, numbers, st.integers(0, 6), st.integers(0, 6), st.sampled_from(("a", "b"))),
     st.builds(Leaving, containers, numbers),
     st.builds(Refused, containers, numbers, st.just("no"), st.booleans()),
-    st.builds(HostAvoided, st.sampled_from(("a", "b"))),
+    st.builds(DrainAsked, st.sampled_from(("a", "b")), st.just("ann")),
+    st.builds(DrainEnded, st.sampled_from(("a", "b")), st.booleans()),
     st.builds(MoveAsked, containers, st.sampled_from(("a", "b"))),
     st.builds(MoveEnded, containers),
     st.builds(RestartAsked, st.lists(containers, max_size=2).map(tuple), force=st.booleans()),

@@ -149,6 +149,8 @@ class Pretend:
     #: In which epoch it acts; 0: it does not.
     epoch: int = 0
     epochs: list[int] = field(default_factory=list)
+    #: Why it follows another, as it was told.
+    after: list[door_pb2.Cause] = field(default_factory=list)
     granted: int = 0
     fenced: str = ""
     refused: str = ""
@@ -205,6 +207,7 @@ class Pretend:
                 elif answer.verdict == door_pb2.VERDICT_ACTIVATED:
                     if lease.activated(number, answer.epoch, time.monotonic()):
                         self.epochs.append(answer.epoch)
+                        self.after += [answer.after] if answer.HasField("after") else []
                 elif answer.verdict == door_pb2.VERDICT_FENCED:
                     self.fenced = answer.why or "fenced"
             self.epoch = 0 if self.fenced else lease.epoch

@@ -83,8 +83,9 @@ class Submitted:
 
     def all_run(self, within_s: float = 60.0) -> dict[str, control_pb2.ProcessRecord]:
         def running() -> dict[str, control_pb2.ProcessRecord]:
+            # A scheduler that has just adopted them hears containers before it has the engine's list.
             found = self.records()
-            return found if found and all(one.phase == "RUNNING" for one in found.values()) else {}
+            return found if found and all(one.phase == "RUNNING" and one.engine_id for one in found.values()) else {}
 
         return wait_for(running, within_s, "all containers running")
 

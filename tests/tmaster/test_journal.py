@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.proto import control_pb2
+from heronpy.proto import control_pb2, door_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.journal import FLAP_S, HANDED_OVER_MAX, MERGE_S, Journal, Watcher
 from tests.tmaster.checkpoint_world import attempt, restored_from, world
@@ -103,6 +103,17 @@ def test_restarts_are_counted_from_the_first_report() -> None:
     watcher.place([2])
     watcher.processes(1, 3, [process("a", 9)])
     assert len(watcher.journal) == 2, "container 1 left the plan and is new again"
+
+
+def test_why_a_container_follows_another_is_what_its_scheduler_says() -> None:
+    watcher = Watcher(Journal())
+    watcher.processes(1, 1, [])
+    watcher.processes(1, 2, [], door_pb2.Cause(reason="moved", text="ann has moved it away from host n1"))
+    watcher.processes(1, 3, [], door_pb2.Cause(reason="lost_host", text="it was lost on n2: it is silent"))
+    moved, lost = watcher.journal.after(0).events
+    assert (moved.reason, moved.warning) == ("moved", False)
+    assert moved.text == "container 1 was started again: ann has moved it away from host n1"
+    assert (lost.reason, lost.warning, lost.detail) == ("lost_host", True, "it was lost on n2: it is silent")
 
 
 def test_an_episode_is_told_when_it_is_over() -> None:

@@ -6,7 +6,7 @@ from heronpy.cli import exits
 from heronpy.cli.output import say
 from heronpy.clusters.restarting import ANSWER_S
 from heronpy.clusters.session import Session
-from heronpy.clusters.target import Common, Target
+from heronpy.clusters.target import Common, Target, caller
 from heronpy.common.nearest import suggestion
 from heronpy.proto import control_pb2
 
@@ -37,5 +37,5 @@ def drain(target: Target, topology: str, host: str, timeout_s: float, common: Co
             hint = suggestion(host, known, f"; its containers are on {', '.join(sorted(known)) or 'no host yet'}")
             raise exits.Failure(f"topology '{topology}' has no container on host '{host}'{hint}", exits.USAGE)
         # The scheduler keeps the time: its answer says why it was not enough.
-        answer = scheduler.call(control_pb2.DrainHost(host=host, wait_s=timeout_s), timeout_s + ANSWER_S)
+        answer = scheduler.call(control_pb2.DrainHost(host=host, wait_s=timeout_s, by=caller()), timeout_s + ANSWER_S)
         say(f"Successfully drained: {answer.text}")

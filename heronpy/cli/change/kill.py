@@ -45,6 +45,6 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
     where = f" of host {outcome.unseen_host}" if outcome.unseen_host else ""
     say(f"  logs stay in {record.working_dir}/log-files{where}")
     if newest:
-        say(f"  checkpoints stay; the newest is {newest}")
+        say(f"  checkpoints stay; the newest is {newest}{where if newest.startswith('/') else ''}")
         say(f"  to resume from it:  {command('heron', 'submit', target, 'PROGRAM', '--restore', 'latest')}")
         say(f"  to delete them:     {command('heron', 'checkpoints', 'delete', target, topology, '--all')}")

@@ -8,8 +8,8 @@ from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.look import doctor, pipelines, spark, stateful
-from heronpy.cli.look.topologies import STARTING
-from heronpy.cli.output import clean, command, moment, picked, print_json, print_table, say
+from heronpy.cli.look.topologies import STARTING, unknown
+from heronpy.cli.output import clean, command, moment, picked, print_json, print_table, say, warning
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -23,18 +23,19 @@ from heronpy.tracker import place
 
 def show_status(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
     """Print a topology's state, by default the only one's; a Failure when it has failed or nothing of it runs."""
-    session = Session(target, common)
+    session = Session(target, common, warn=warning)
     topology = topology or _only_topology(session)
     record = session.find(topology)
     waits_for = session.starting(record) if session.tmaster_location(topology) is None else None
     if waits_for is not None:
         _show_starting(record, waits_for.value, as_json, placed_of(session, topology))
         return
-    status = session.status(topology)
+    status, placed = session.status(topology), placed_of(session, topology)
+    containers.tell_starting(status, placed.containers if placed is not None else ())
     if as_json:
-        print_json(status_json(session, record, status))
+        print_json(_status_json(session, record, status, placed))
     else:
-        _show_status(session, record, status)
+        _show_status(session, record, status, placed)
     if lifecycle_name(status.lifecycle) == "FAILED":
         raise exits.Failure(f"topology '{topology}' has failed: {status.cause or 'see its logs'}")
 
@@ -42,6 +43,8 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
 def _only_topology(session: Session) -> str:
     """The only topology, when none is named; a Failure when there is none, or several."""
     names = session.names()
+    if session.unseen:
+        raise exits.Failure(f"name a topology: {unknown(session.unseen)}")
     if len(names) == 1:
         return names[0]
     if not names:
@@ -90,6 +93,16 @@ def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
 def status_json(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> dict[str, Any]:
     """The documented shape of `heron status --json`."""
     placed = placed_of(session, record.topology)
+    containers.tell_starting(status, placed.containers if placed is not None else ())
+    return _status_json(session, record, status, placed)
+
+
+def _status_json(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    status: control_pb2.StatusReply,
+    placed: control_pb2.ContainersReply | None,
+) -> dict[str, Any]:
     return {
         **summary.as_json(status, summary.components(status), rates=False),
         **_record_json(record),
@@ -169,7 +182,12 @@ def _discarded_text(status: control_pb2.StatusReply) -> str:
     return "tuples at most, which the spouts send again"
 
 
-def _show_status(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> None:
+def _show_status(
+    session: Session,
+    record: plan_pb2.ExecutionState,
+    status: control_pb2.StatusReply,
+    placed: control_pb2.ContainersReply | None,
+) -> None:
     name = clean(status.topology)
     say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
     say(f"  state      {clean(summary.state_text(status))}")
@@ -193,7 +211,6 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
         say(f"  exceptions {status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'")
     for culprit in status.culprits:
         say(f"  {clean(summary.culprit_text(culprit))}")
-    placed = placed_of(session, record.topology)
     if placed is None:
         _show_containers(status)
         if session.engine_of(record.topology) and session.scheduler_location(record.topology) is None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from heronpy.cli import exits
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say, warning
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.losses import losses_text
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 ASK_S = 1.0
 ASKED_AT_ONCE = 16
+#: Names in a sentence.
+SHOWN = 5
 DEAD = "DEAD"
 STARTING = "STARTING"
 NO_MASTER = "NO MASTER"
@@ -29,10 +33,22 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
         found = list(pool.map(lambda record: _row(session, record), records))
     if as_json:
         print_json([{key: value for key, value in row.items() if key != "waits"} for row in found])
-        return
-    if not found:
+    elif found:
+        _print(session, found)
+    elif not session.unseen:
         say(f"No topology runs in {session.target}{session.of_this_host()}")
-        return
+    if session.unseen:
+        raise exits.Failure(unknown(session.unseen))
+
+
+def unknown(names: Sequence[str]) -> str:
+    """That nobody could be asked about topologies; the reasons were told."""
+    shown = ", ".join(f"'{clean(name)}'" for name in names[:SHOWN])
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"it is not known whether {shown}{more} still {'runs' if len(names) == 1 else 'run'}, as said above"
+
+
+def _print(session: Session, found: list[dict[str, Any]]) -> None:
     rows = [
         (row["name"], row["state"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))
         for row in found
@@ -50,6 +66,10 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
 
 def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     status, cause = session.poll(record.topology, ASK_S), ""
+    engine = session.engine_of(record.topology)
+    placed = session.containers(record.topology, ASK_S) if engine else None
+    if status is not None and placed is not None:
+        containers.tell_starting(status, placed.containers)
     if status is not None:
         state, cause = summary.label_of(status), status.cause
     elif (waits_for := session.starting(record)) is not None:
@@ -68,16 +88,14 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
         "text": summary.state_text(status) if status is not None else f"{state}: {cause}" if cause else state,
         "tasks": len(status.tasks) if status is not None else None,
         "uptime_s": round(status.uptime_s, 3) if status is not None else None,
-        **_engine_row(session, record.topology),
+        **_engine_row(engine, placed),
     }
 
 
-def _engine_row(session: Session, name: str) -> dict[str, Any]:
+def _engine_row(engine: str, placed: control_pb2.ContainersReply | None) -> dict[str, Any]:
     """What an engine adds: nothing for a topology of one machine."""
-    engine = session.engine_of(name)
     if not engine:
         return {}
-    placed = session.containers(name, ASK_S)
     known = placed.containers if placed is not None else ()
     return {
         "engine": engine,

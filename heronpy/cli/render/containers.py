@@ -54,6 +54,21 @@ def texts(containers: Iterable[control_pb2.ProcessRecord], now: float) -> list[s
     return [*found, f"and {len(waiting) - SHOWN} more"] if len(waiting) > SHOWN else found
 
 
+def tell_starting(status: control_pb2.StatusReply, containers: Iterable[control_pb2.ProcessRecord]) -> None:
+    """Say in a status that containers have just been started again, of which its topology master has not heard yet."""
+    if status.lifecycle != control_pb2.LIFE_RUNNING:
+        return
+    heard = {one.container: one.epoch for one in status.executors}
+    found = [
+        f"container {number_of(one)} is starting on host {one.host}"
+        for one in containers
+        if one.phase == RUNNING and one.epoch > heard.get(number_of(one), one.epoch)
+    ]
+    if found:
+        more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+        status.lifecycle, status.cause = control_pb2.LIFE_DEGRADED, "; ".join([*found[:SHOWN], *more])
+
+
 def refusals_json(refused: control_pb2.DoorRefusals) -> dict[str, int]:
     """What the door has refused since its scheduler started."""
     return {name: getattr(refused, name) for name in _REFUSED}

@@ -20,6 +20,8 @@ NODES = "%N|%T"
 #: The star of a default partition is part of %P.
 PARTITIONS = "%P|%a|%l|%c|%m|%d"
 
+#: What Slurm prints where it has no reason.
+_NO_REASON = frozenset({"", "None", "(null)", "N/A"})
 _ENDED = {
     "COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "DEADLINE", "PREEMPTED", "CANCELLED", "NODE_FAIL", "BOOT_FAIL",
 }  # fmt: skip
@@ -96,7 +98,7 @@ def parse_nodes(text: str) -> set[str]:
 def seen_of(job: Job, lost_nodes: Collection[str]) -> Seen:
     """A job as the contract has it; `lost_nodes` matters only for ends that a node has to bring about."""
     phase = EnginePhase.ENDED if job.ended else _PHASES.get(job.state, EnginePhase.ENDING)
-    words = job.state if job.reason in ("None", "") else f"{job.state}: {job.reason}"
+    words = job.state if job.reason in _NO_REASON else f"{job.state}: {job.reason}"
     unconfirmed = job.state == "NODE_FAIL" or (job.state in ENDED_BY_NODE and job.host in lost_nodes)
     ended = Ended.NO if not job.ended else Ended.UNCONFIRMED if unconfirmed else Ended.CONFIRMED
     reason: ExitReason | None = None
@@ -145,9 +147,10 @@ def parse_start(text: str) -> Explained:
     """The output of squeue for one job, in the format START, with times as seconds since 1970."""
     reason, _, rest = text.strip().partition("|")
     starts = rest.partition("|")[0].strip()
-    if not reason:
+    if not text.strip():
         return Explained("Slurm does not list it any more")
-    return Explained(reason.strip(), float(starts) if starts.isdigit() else None)
+    reason = reason.strip()
+    return Explained("" if reason in _NO_REASON else reason, float(starts) if starts.isdigit() else None)
 
 
 def parse_submitted(text: str) -> str:
