@@ -36,7 +36,9 @@ from tests.support.waiting import wait_for  # noqa: E402
 FAST = {"renew_s": 2, "fence_s": 6, "lost_s": 10, "poll_s": 1}
 #: At least once: at most once a container of a silent host waits until its end is confirmed.
 PROGRAM = ("topologies/ack_and_fail.py", NAME, "--count", "10000000")
-REST_S = 20.0
+FLOW_S = 20.0
+#: The end of a minute is in it: figures are kept by the minute.
+REST_S = 70.0
 #: From the last container running until nothing begins any more.
 SETTLE_S = 15.0
 Records = dict[str, control_pb2.ProcessRecord]
@@ -91,7 +93,8 @@ class Figures:
         self.silent = Row("a silent host's container RUNNING elsewhere, `lost_s` 10", 14, "10 s + start (4 s)", "s")
         self.memory = Row("memory of the scheduler at rest (USS)", 50, "50 MB", "MB")
         self.cpu = Row("CPU of the scheduler at rest", 1, "1 % of a core", "%")
-        self.writes = Row(f"changes of state in {REST_S:g} s at rest", 0, "0", "")
+        self.flowing = Row(f"changes of state in {FLOW_S:g} s, while tuples flow", 0, "0", "")
+        self.writes = Row(f"changes of state in {REST_S:g} s, while nothing moves", 0, "0", "")
 
     def rows(self) -> list[Row]:
         return [value for value in vars(self).values() if isinstance(value, Row)]
@@ -113,6 +116,7 @@ class Figures:
         lost = ""
         try:
             found = it.all_run()
+            self._flow(it)
             self._rest(it)
             found = self._kill(it, found)
             found = self._adopt(it, found)
@@ -134,18 +138,21 @@ class Figures:
                 cluster.start_node(lost)
                 wait_for(lambda: set(cluster.states().values()) == {"idle"}, 90, "the node being back")
 
-    def _rest(self, it: Submitted) -> None:
+    def _flow(self, it: Submitted) -> None:
         scheduler = psutil.Process(it.location().pid)
-        state = it.home / "state" / "hpc"
         time.sleep(SETTLE_S)
-        before, used = _files(state), sum(scheduler.cpu_times()[:2])
-        time.sleep(REST_S)
-        self.cpu.found.append((sum(scheduler.cpu_times()[:2]) - used) / REST_S * 100)
+        used = sum(scheduler.cpu_times()[:2])
+        self.flowing.found.append(_changes(it, FLOW_S))
+        self.cpu.found.append((sum(scheduler.cpu_times()[:2]) - used) / FLOW_S * 100)
         self.memory.found.append(scheduler.memory_full_info().uss / 1e6)
-        after = _files(state)
-        changed = sorted(name for name in before | after if before.get(name) != after.get(name))
-        print(*changed, sep="\n", end="\n" if changed else "", file=sys.stderr)
-        self.writes.found.append(len(changed))
+
+    def _rest(self, it: Submitted) -> None:
+        """The spouts pause."""
+        it.heron("deactivate", "hpc", NAME)
+        # The minute in which they still moved is written after its end, and what was counted half a minute later.
+        time.sleep(REST_S)
+        self.writes.found.append(_changes(it, REST_S))
+        it.heron("activate", "hpc", NAME)
 
     def _kill(self, it: Submitted, found: Records) -> Records:
         victim = found["executor-1"]
@@ -175,6 +182,17 @@ def _acts(it: Submitted, victim: control_pb2.ProcessRecord) -> None:
         return now.epoch > victim.epoch and now.phase == "RUNNING"
 
     wait_for(next_one, 120, f"the successor of {victim.name}")
+
+
+def _changes(it: Submitted, seconds: float) -> int:
+    """How many nodes of the state change in this time; their names go to stderr."""
+    state = it.home / "state" / "hpc"
+    before = _files(state)
+    time.sleep(seconds)
+    after = _files(state)
+    changed = sorted(name for name in before | after if before.get(name) != after.get(name))
+    print(*changed, sep="\n", end="\n" if changed else "", file=sys.stderr)
+    return len(changed)
 
 
 def _files(folder: Path) -> dict[str, int]:

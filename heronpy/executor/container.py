@@ -42,6 +42,7 @@ from heronpy.executor.scheduler_link import Admitted, SchedulerLink
 from heronpy.executor.standing import (
     AskState,
     Cause,
+    DoorBack,
     End,
     Ending,
     Event,
@@ -140,7 +141,9 @@ class Container:
         loop.add_signal_handler(signal.SIGHUP, self._on_parent)
         loop.add_signal_handler(signal.SIGUSR1, self._on_signal, False, "its engine will end it soon")
         self._child = ExecutorChild(lambda: self._feed(SignOfLife()), lambda status: self._feed(ExecutorEnded(status)))
-        self._link = SchedulerLink(self._ticket, self._who.container, self._who.submission)
+        self._link = SchedulerLink(
+            self._ticket, self._who.container, self._who.submission, lambda: self._feed(DoorBack())
+        )
         if os.getppid() != self._parent:
             self._on_parent()
         said, code, soon = "an error of its own", int(exit_codes.FAILURE), False

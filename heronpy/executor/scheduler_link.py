@@ -53,7 +53,11 @@ class Admitted:
 class SchedulerLink:
     """The connection of one submission to the door; needs a running loop."""
 
-    def __init__(self, ticket: Ticket, container: int, submission: int) -> None:
+    def __init__(
+        self, ticket: Ticket, container: int, submission: int, on_back: Callable[[], None] | None = None
+    ) -> None:
+        """`on_back`: the door is there again, perhaps that of another scheduler, which has not heard of us."""
+        self._on_back = on_back
         self._ticket = ticket
         self._member = door_pb2.Member(container=container, submission=submission)
         self._at = 0
@@ -163,7 +167,7 @@ class SchedulerLink:
         if self._closed:
             raise RpcError("this container has closed its connection to the scheduler")
         if self._client is None:
-            self._client = ControlClient(self.address, _ignore, keys=self._ticket.keys())
+            self._client = ControlClient(self.address, _ignore, keys=self._ticket.keys(), on_reconnect=self._on_back)
         return self._client
 
     def _turn(self) -> None:

@@ -20,6 +20,8 @@ FIRST_SIGN_S = 120.0
 OWN_STALL_S = 5.0
 #: A standby asks again no sooner than this part of `renew_s`, whatever it is answered.
 PAUSE = 0.1
+#: However often the connection to the door is lost, it is asked no sooner than this after the last time.
+BACK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,11 @@ class AnswerLate:
 
 
 @dataclass(frozen=True, slots=True)
+class DoorBack:
+    """The connection to the door was lost and is there again: what was asked before may never be answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class StateAnswered:
     """The state manager says whether there is a scheduler; None: it did not answer."""
 
@@ -114,8 +121,8 @@ class Tick:
 
 
 Event = (
-    Prepared | Renewed | AnswerLate | StateAnswered | SignOfLife | ExecutorEnded | Signal | LeaveHeard | Tick
-)  # fmt: skip
+    Prepared | Renewed | AnswerLate | DoorBack | StateAnswered | SignOfLife | ExecutorEnded | Signal | LeaveHeard | Tick
+)
 
 
 # ---- effects --------------------------------------------------------------------------------
@@ -254,6 +261,9 @@ class Standing:
             case AnswerLate(number):
                 if number == self._asked:
                     self._asked, self._next_at = None, max(now, self._asked_at + self._times.renew_s)
+            case DoorBack():
+                # Soon: another scheduler takes containers for running once it has heard of them.
+                self._asked, self._next_at = None, self._asked_at + BACK_S
             case StateAnswered(number, has_scheduler):
                 if number == self._state_asked:
                     self._state_asked = None

@@ -335,16 +335,24 @@ class ControlClient:
         identity: bytes | None = None,
         context: zmq.Context[Any] | None = None,
         keys: Keys | None = None,
+        on_reconnect: Callable[[], None] | None = None,
     ) -> None:
+        """`on_reconnect`: there is a connection again, perhaps to a successor, which has none of our requests."""
         self.endpoint = endpoint
         sock = configure(
             (context or zmq.Context.instance()).socket(zmq.DEALER),
             identity=identity,
             heartbeat=not endpoint.startswith("ipc:"),
         )
+        self._on_reconnect, self._was_connected = on_reconnect, False
+        self._monitor: LoopSocket | None = None
         try:
+            if on_reconnect is not None:
+                # Before there can be a connection: the first one is not that of a successor.
+                self._monitor = LoopSocket(sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED), self._on_connected)
             connect(sock, endpoint, keys)
         except BaseException:
+            self._close_monitor(sock)
             sock.close()
             raise
         self._on_message = on_message
@@ -365,6 +373,17 @@ class ControlClient:
                 waiter.set_result(envelope)
         else:
             self._on_message(envelope)
+
+    def _on_connected(self, _: list[bytes]) -> None:
+        if self._was_connected and self._on_reconnect is not None:
+            self._on_reconnect()
+        self._was_connected = True
+
+    def _close_monitor(self, sock: zmq.Socket[bytes]) -> None:
+        if self._monitor is not None:
+            sock.disable_monitor()
+            self._monitor.close()
+            self._monitor = None
 
     def send(self, body: Message) -> bool:
         """Send a one-way message."""
@@ -407,4 +426,5 @@ class ControlClient:
         for waiter in self._waiting.values():
             if not waiter.done():
                 waiter.set_exception(LostReplyError(f"the connection to {self.endpoint} was closed before it answered"))
+        self._close_monitor(self._socket.sock)
         self._socket.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,10 +55,15 @@ class _Ledger:
     written_at: float = float("-inf")
     cost_s: float = 0.0
 
+    def is_ahead(self) -> bool:
+        """Whether there is more than what was written."""
+        return (self.changes(), self.growth()) != (self.written_changes, self.written_growth)
+
     def due(self, now: float) -> bool:
         pause_s = max(self.growth_pause_s, self.cost_s / _SHARE)
         changed = self.changes() != self.written_changes
-        return now - self.written_at >= (self.pause_s if changed else pause_s) and (
+        # An infinite pause is never over, even before the first write.
+        return now - self.written_at > (self.pause_s if changed else pause_s) and (
             changed or self.growth() != self.written_growth
         )
 
@@ -85,7 +91,16 @@ class Keeper:
             growth_pause_s=GROWTH_PAUSE_S,
         )
         self._events = _Ledger(Node.EVENTS, journal.ledger, lambda: journal.last)
-        self._minutes = _Ledger(Node.MINUTES, minutes.ledger, lambda: minutes.last, written_changes=minutes.last)
+        # At rest nothing is written: what those minutes show is not worth it.
+        self._minutes = _Ledger(
+            Node.MINUTES,
+            minutes.ledger,
+            changes=lambda: minutes.moved,
+            growth=lambda: minutes.last,
+            growth_pause_s=math.inf,
+            written_changes=minutes.moved,
+            written_growth=minutes.last,
+        )
         self._task: asyncio.Task[None] | None = None
         self._written: set[Node] = set()
         #: The write in progress; it goes on when the task that waits for it is cancelled.
@@ -99,15 +114,13 @@ class Keeper:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Write the latest counts, and unsaved events, once; a write in progress completes first."""
+        """Write the latest counts, and unsaved events and minutes, once; a write in progress completes first."""
         if self._task is not None:
             self._task.cancel()
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=LAST_WRITE_S)
         # Counts change all the time, and a successor may not hear of them from anybody else.
-        last = [self._totals, self._counts]
-        if self._events.changes() != self._events.written_changes:
-            last.append(self._events)
+        last = [self._totals, self._counts, *(one for one in (self._events, self._minutes) if one.is_ahead())]
         for ledger in last:
             # Where nothing was written before, the topology may be gone by now.
             if ledger.node in self._written:
@@ -121,9 +134,8 @@ class Keeper:
         What cannot be written by then is left to a later turn, and so is what would take more of the loop's time.
         """
         ledger = self._counts if isinstance(answer, control_pb2.MetricsReply) else self._totals
-        known = ledger.changes() == ledger.written_changes and ledger.growth() == ledger.written_growth
         pause_s = ledger.written_at + ledger.cost_s / _SHARE - time.monotonic()
-        if not known and pause_s < SHOWN_S:
+        if ledger.is_ahead() and pause_s < SHOWN_S:
             with contextlib.suppress(HeronError, OSError, TimeoutError):
                 async with asyncio.timeout(SHOWN_S):
                     if pause_s > 0:

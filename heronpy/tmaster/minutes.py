@@ -22,12 +22,14 @@ from heronpy.proto import control_pb2
 
 #: A day; and 4 bytes each.
 KEPT_MAX, VALUES_MAX = 1_440, 4_000_000
-#: What a successor gets at most: it is written to the state manager each minute.
+#: What a successor gets at most: it is written to the state manager each minute in which something moved.
 HANDED_OVER_MAX, HANDED_OVER_BYTES_MAX = 30, 64 << 10
 POINTS_MAX = 1_000
 MINUTE_S = 60.0
 
 _MEAN, _MOST, _SUM, _LAST = "mean", "most", "sum", "last"
+#: A minute in which none of these is above 0 is one of rest.
+MOVES = ("emitted", "executed", "acked", "failed", "restarts", "dead_letters", "lost")
 #: Name of each series, and how minutes are joined into one point.
 SERIES: dict[str, str] = {
     "emitted": _MEAN,  # tuples per second, all tasks together
@@ -94,6 +96,8 @@ class Minutes:
         self._values_max = values_max
         self._minutes: deque[_Minute] = deque()
         self._values = 0
+        #: The number of the newest minute in which something moved since this process began; 0 if there is none.
+        self.moved = 0
 
     def __len__(self) -> int:
         return len(self._minutes)
@@ -125,6 +129,8 @@ class Minutes:
             for name, value in row.items():
                 if value is not None and abs(value) <= _F32_MAX:
                     values[place * _WIDTH + _INDEX[name]] = value
+        if any((row.get(name) or 0.0) > 0.0 for row in rows.values() for name in MOVES):
+            self.moved = number
         self._append(_Minute(number, components, values))
 
     def _append(self, minute: _Minute) -> None:

@@ -1,18 +1,19 @@
-"""Full disks, damaged checkpoints and damaged state nodes (F21, F23, F24)."""
+"""Full disks, damaged checkpoints, in a folder or an object store, and damaged state nodes (F21, F23, F24)."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
 from heronpy.statemgr import paths
-from heronpy.storage.checkpoint_files import read_metadata
-from heronpy.storage.checkpoint_layout import METADATA, number_of
+from heronpy.storage.checkpoint_layout import METADATA, folder_name, number_of
 from heronpy.storage.checkpoints import files_of
-from heronpy.storage.locations import open_location
+from heronpy.storage.locations import open_location, open_store
+from heronpy.storage.objects.opening import COMMAND_S, open_objects
+from heronpy.storage.objects.port import Objects
+from heronpy.storage.objects.url import Place, Url, place_of
 from heronpy.verify.acts import BETWEEN, repeat
 from heronpy.verify.disk import SmallDisk
 from heronpy.verify.errors import VerifyError
@@ -134,44 +135,64 @@ def full_packages(world: World, runs: int) -> None:
 # ---- damaged checkpoints ---------------------------------------------------------------------------
 
 
-def _flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+def _read(place: Place) -> bytes:
+    """A file of a checkpoint, wherever its store is."""
+    return place.read_bytes() if isinstance(place, Path) else _objects(place).get(place.name)
 
 
-def _truncate(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
+def _write(place: Place, data: bytes | None) -> None:
+    """Replace a file of a checkpoint; None removes it."""
+    if isinstance(place, Path):
+        place.unlink() if data is None else place.write_bytes(data)
+    elif data is None:
+        _objects(place).delete([place.name])
+    else:
+        _objects(place).put(place.name, data)
 
 
-def _empty(path: Path) -> None:
-    os.truncate(path, 0)
+def _objects(place: Url) -> Objects:
+    return open_objects(place.parent, COMMAND_S)
 
 
-def _metadata_before(mine: Path) -> Path:
-    others = sorted(mine.parent.parent.glob(f"*/{METADATA}"), key=lambda path: number_of(path.parent.name) or 0)
-    place = others.index(mine)
-    if not place:
-        raise VerifyError(f"there is no checkpoint before {mine.parent.name}")
-    return others[place - 1]
+def _flip(data: bytes) -> bytes:
+    changed = bytearray(data)
+    changed[len(changed) // 2] ^= 1
+    return bytes(changed)
 
 
-def _swap(mine: Path) -> None:
+def _metadata_of(location: str) -> Place:
+    return place_of(location) / METADATA
+
+
+def _metadata_before(mine: Place) -> Place:
+    """That of the previous complete checkpoint."""
+    folder = mine.parent
+    before = [number for number in open_store(folder.parent).checkpoints() if number < (number_of(folder.name) or 0)]
+    if not before:
+        raise VerifyError(f"there is no checkpoint before {folder.name}")
+    return folder.parent / folder_name(max(before)) / METADATA
+
+
+def _swap(mine: Place) -> None:
     """Swap the metadata of this checkpoint and the previous one."""
     other = _metadata_before(mine)
-    mine_data, other_data = mine.read_bytes(), other.read_bytes()
-    mine.write_bytes(other_data)
-    other.write_bytes(mine_data)
+    mine_data, other_data = _read(mine), _read(other)
+    _write(mine, other_data)
+    _write(other, mine_data)
+
+
+def _rewrite(change: Callable[[bytes], bytes | None]) -> Callable[[Place], None]:
+    return lambda place: _write(place, change(_read(place)))
 
 
 #: The damage, and the file of a checkpoint that gets it.
-DAMAGES: tuple[tuple[str, str, Callable[[Path], None]], ...] = (
-    ("a bit flipped in", "state", _flip),
-    ("truncated:", "state", _truncate),
-    ("deleted:", "shared", Path.unlink),
-    ("emptied:", "state", _empty),
-    ("a bit flipped in", "metadata", _flip),
-    ("emptied:", "metadata", _empty),
+DAMAGES: tuple[tuple[str, str, Callable[[Place], None]], ...] = (
+    ("a bit flipped in", "state", _rewrite(_flip)),
+    ("truncated:", "state", _rewrite(lambda data: data[: len(data) // 2])),
+    ("deleted:", "shared", _rewrite(lambda data: None)),
+    ("emptied:", "state", _rewrite(lambda data: b"")),
+    ("a bit flipped in", "metadata", _rewrite(_flip)),
+    ("emptied:", "metadata", _rewrite(lambda data: b"")),
     ("swapped with the previous one:", "metadata", _swap),
 )
 
@@ -187,13 +208,13 @@ def damaged_checkpoint(world: World, runs: int) -> None:
     world.notes["damages"] = len(DAMAGES) * runs
 
 
-def _damage_and_restore(world: World, what: str, which: str, change: Callable[[Path], None]) -> None:
+def _damage_and_restore(world: World, what: str, which: str, change: Callable[[Place], None]) -> None:
     """Damage the newest checkpoint and make the topology restore from it."""
     # Another checkpoint may complete before the kill; then the next one is damaged.
     for _ in range(20):
         victim = world.random.choice(world.tasks("work"))
         record = max(world.checkpoints().complete, key=lambda one: one.checkpoint)
-        path = _victim(record, which)
+        path = victim_of(record, which)
         change(path)
         world.note(f"{what} {which} of checkpoint {record.checkpoint}", disruptive=False)
         _restore(world, victim)
@@ -218,22 +239,19 @@ def _restore(world: World, victim: Target) -> None:
     world.until(restored, BACK_S, "the start of the restored topology")
 
 
-def _victim(record: CheckpointRecord, which: str) -> Path:
+def victim_of(record: CheckpointRecord, which: str) -> Place:
     """A file of this checkpoint, if possible one that no earlier checkpoint has."""
     store, metadata = open_location(record.location)
-    mine = Path(record.location) / "metadata"
+    mine = _metadata_of(record.location)
     if which == "metadata":
         return mine
-    older = _metadata_before(mine)
-    known = {ref.path for ref in files_of(read_metadata(older, int(older.parent.name[4:])))}
+    older = store.load_metadata(number_of(_metadata_before(mine).parent.name) or 0)
+    known = {ref.path for ref in files_of(older)}
     shared = which == "shared"
     refs = sorted(files_of(metadata), key=lambda ref: (ref.path in known, ref.path.startswith("shared") != shared))
     if not refs:
         raise VerifyError(f"checkpoint {record.checkpoint} has no files")
-    path = store.path_of(refs[0])
-    if not isinstance(path, Path):
-        raise VerifyError(f"this fault needs checkpoints in a folder, and {path} is none")
-    return path
+    return store.path_of(refs[0])
 
 
 def no_checkpoint_left(world: World, runs: int) -> None:
@@ -242,17 +260,17 @@ def no_checkpoint_left(world: World, runs: int) -> None:
     def once(number: int) -> None:
         world.until_checkpoint()
         victim = world.random.choice(world.tasks("work"))
-        good = {path: path.read_bytes() for path in _all_metadata(world)}
-        for path in good:
-            _flip(path)
+        good = {place: _read(place) for place in _all_metadata(world)}
+        for place, data in good.items():
+            _write(place, _flip(data))
         world.kill(victim, wait=False)
         world.note("all checkpoints are damaged", disruptive=False)
         status = world.until_failed(BACK_S)
-        if not any(str(path) in status.cause for path in good):
+        if not any(str(place) in status.cause for place in good):
             raise VerifyError(f"the cause of the failure names no damaged file: {status.cause}")
         world.notes["cause"] = status.cause
-        for path, data in good.items():
-            path.write_bytes(data)
+        for place, data in good.items():
+            _write(place, data)
         newest = max(world.checkpoints().complete, key=lambda one: one.checkpoint).checkpoint
         world.heron(
             "checkpoints", "restore", world.topology.cluster.target, world.topology.name, "--checkpoint", newest
@@ -269,16 +287,16 @@ def empty_when_no_checkpoint_is_left(world: World, runs: int) -> None:
     def once(number: int) -> None:
         world.until_checkpoint()
         victim = world.random.choice(world.tasks("work"))
-        for path in _all_metadata(world):
-            _flip(path)
+        for place in _all_metadata(world):
+            _write(place, _flip(_read(place)))
         _restore(world, victim)
         world.until_checkpoint()
 
     repeat(world, runs, once)
 
 
-def _all_metadata(world: World) -> list[Path]:
-    return [Path(record.location) / "metadata" for record in world.checkpoints().complete]
+def _all_metadata(world: World) -> list[Place]:
+    return [_metadata_of(record.location) for record in world.checkpoints().complete]
 
 
 # ---- damaged state -----------------------------------------------------------------------------------

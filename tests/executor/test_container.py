@@ -186,6 +186,23 @@ def test_without_grants_it_stops_and_starts_again_in_a_new_epoch(tmp: Path) -> N
     at_door(tmp, scene, fencing="lease")
 
 
+def test_the_door_of_another_scheduler_hears_of_it_before_its_next_renewal(tmp: Path) -> None:
+    """Renewals an hour apart: what comes is said because the connection is back."""
+
+    async def scene(door: FakeDoor, host: Host) -> None:
+        process, _ = await host.run()
+        await eventually(lambda: any(renew.epoch for renew in door.all("renew")), 20, "a renewal in its epoch")
+        door.shut()
+        door.heard.clear()
+        await eventually(door.reopen, 20, "the address being free")
+        await eventually(lambda: door.all("renew"), 60, "a renewal at the new door")
+        assert door.all("renew")[0].epoch == 1
+        process.terminate()
+        await host.ended(process)
+
+    at_door(tmp, scene, renew_s=3600.0, fence_s=10_000.0)
+
+
 @pytest.mark.heavy
 def test_a_stopped_executor_is_noticed_and_killed(tmp: Path) -> None:
     async def scene(door: FakeDoor, host: Host) -> None:

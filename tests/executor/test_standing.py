@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.executor.standing import (
+    BACK_S,
     FIRST_SIGN_S,
     SILENT_S,
     AnswerLate,
     AskState,
     Cause,
+    DoorBack,
     Effect,
     End,
     Ending,
@@ -102,6 +104,18 @@ def test_it_stands_by_and_acts_when_it_is_told() -> None:
     assert effects[0] == StartExecutor(3) and effects[1].epoch == 3 and effects[1].wait_s == 0  # type: ignore[union-attr]
     assert not world.answer(Word.ACTIVATED, 3), "the door says so until it has heard of it"
     assert world.standing.phase is Phase.ACTING
+
+
+def test_a_door_that_is_back_hears_of_it_at_once() -> None:
+    """Its scheduler may be another one, which takes no container for running that it has not heard of."""
+    world = World().acting()
+    world.answer(Word.GRANTED)
+    assert not world.feed(DoorBack()), "it has just asked: a door that comes and goes is not flooded"
+    assert kinds(world.wait(BACK_S)) == [Send]
+    unanswered = world.last(Send)
+    world.now += BACK_S
+    [again] = world.feed(DoorBack())
+    assert isinstance(again, Send) and again.number > unanswered.number and again.epoch == 3
 
 
 def test_it_waits_for_what_it_needs() -> None:
@@ -222,6 +236,7 @@ EVENTS = st.one_of(
     st.builds(Prepared),
     st.builds(Renewed, st.integers(1, 12), st.sampled_from(Word), st.integers(0, 6), st.just("x")),
     st.builds(AnswerLate, st.integers(1, 12)),
+    st.builds(DoorBack),
     st.builds(StateAnswered, st.integers(1, 12), st.sampled_from([True, False, None])),
     st.builds(SignOfLife),
     st.builds(ExecutorEnded, st.integers(0, 255)),
@@ -248,6 +263,8 @@ def test_whatever_happens(steps: list[tuple[Event, float]], fencing: Fencing, st
             continue
         if isinstance(event, Renewed | AnswerLate):
             asked.discard(event.number)
+        if isinstance(event, DoorBack):
+            asked.clear()  # given up
         if isinstance(event, ExecutorEnded):
             runs = 0
         effects = standing.handle(event, now)

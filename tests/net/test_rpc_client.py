@@ -1,7 +1,8 @@
-"""The blocking client: answers, refusals, deadlines, and a peer that ends while somebody waits for it."""
+"""Clients: answers, refusals, deadlines, and a peer that ends while somebody waits for it, or gets a successor."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
 from heronpy.net import rpc
-from heronpy.net.rpc import RpcClient
+from heronpy.net.rpc import ControlClient, RpcClient
 from heronpy.proto import control_pb2
 from tests.support.wires import new_endpoint
 
@@ -48,6 +49,31 @@ def test_answers_refusals_and_deadlines() -> None:
                 client.call(control_pb2.Ok(text="silence"), 0.1)
             assert client.call(control_pb2.Ok(text="again")).text == "again"
         server.kill()
+
+
+def test_a_client_hears_of_the_successor_of_its_peer() -> None:
+    async def ask(client: ControlClient, back: asyncio.Event, server: subprocess.Popen[str]) -> None:
+        assert (await client.call(control_pb2.Ok(text="first"), 30.0)).text == "first"
+        assert not back.is_set(), "the first connection is not one that is back"
+        server.kill()
+        server.wait()
+        with subprocess.Popen([sys.executable, "-c", SERVER, client.endpoint], stdout=subprocess.DEVNULL) as successor:
+            async with asyncio.timeout(30.0):
+                await back.wait()
+            assert (await client.call(control_pb2.Ok(text="second"), 30.0)).text == "second"
+            successor.kill()
+
+    async def scene(endpoint: str, server: subprocess.Popen[str]) -> None:
+        back = asyncio.Event()
+        client = ControlClient(endpoint, lambda envelope: None, on_reconnect=back.set)
+        try:
+            await ask(client, back, server)
+        finally:
+            client.close()
+
+    with subprocess.Popen([sys.executable, "-c", SERVER, new_endpoint()], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        asyncio.run(scene(server.stdout.readline().strip(), server))
 
 
 def test_somebody_who_waits_hears_of_the_end() -> None:

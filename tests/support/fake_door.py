@@ -16,7 +16,7 @@ from typing import IO, Any
 import zmq
 from google.protobuf.message import Message
 
-from heronpy.common.errors import InvalidRpcError
+from heronpy.common.errors import ConfigError, InvalidRpcError
 from heronpy.net.curve import Keys, Pair
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
@@ -138,6 +138,18 @@ class FakeDoor:
         if verdict == door_pb2.VERDICT_ACTIVATED and renew.stopped >= epoch:
             verdict = door_pb2.VERDICT_NONE
         return door_pb2.Renewed(number=renew.number, verdict=verdict, epoch=epoch, why="the test says so")
+
+    def shut(self) -> None:
+        """Nobody listens any more, until `reopen`."""
+        self._server.close()
+
+    def reopen(self) -> bool:
+        """At the same address, as the door of another scheduler; False while the address is not free yet."""
+        try:
+            self._server = ControlServer([self.endpoint], self._on_request, keys=self.keys)
+        except (ConfigError, zmq.ZMQError):
+            return False
+        return True
 
     def close(self) -> None:
         self._gate.close()

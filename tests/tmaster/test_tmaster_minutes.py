@@ -50,6 +50,18 @@ def test_a_series_is_what_was_added() -> None:
     assert reply.known_since == FIRST * 60.0
 
 
+def test_what_moves_is_told_from_rest() -> None:
+    minutes = Minutes()
+    for number, moves in enumerate([{"executed": 3.0}, {"executed": 0.0, "cpu": 0.2, "tasks": 2.0}, {"emitted": None}]):
+        minutes.add(FIRST + number, {"": {}, "a": moves})
+    assert (minutes.moved, minutes.last) == (FIRST, FIRST + 2)
+    minutes.add(FIRST + 3, {"": {}, "a": {"restarts": 1.0}})
+    assert minutes.moved == FIRST + 3
+    again = Minutes()
+    again.take_over(minutes.ledger("wc-1"), "wc-1")
+    assert (again.moved, again.last) == (0, FIRST + 3), "what a predecessor has told is written already"
+
+
 def test_gaps_and_components_that_come_and_go_are_unknown() -> None:
     minutes = Minutes()
     minutes.add(FIRST, {"a": {"executed": 1.0}, "old": {"executed": 7.0}})

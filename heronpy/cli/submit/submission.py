@@ -62,7 +62,8 @@ from heronpy.storage.packages import PackageStore
 from heronpy.storage.roots import check_folders
 from heronpy.storage.stores import check_stores, object_store
 
-SCHEDULER_START_S = 20.0
+#: One that ends is noticed at once. This is for one that hangs, and leaves time to a machine that is very busy.
+SCHEDULER_START_S = 60.0
 CLEAN_UP_S = 15.0
 LOG_TAIL_LINES = 30
 

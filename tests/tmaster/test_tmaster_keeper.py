@@ -1,0 +1,68 @@
+"""What is written for the next topology master, and that nothing is while nothing moves."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from google.protobuf.message import Message
+
+from heronpy.metrics.cache import MetricsCache
+from heronpy.proto import control_pb2
+from heronpy.tmaster.effects import Node
+from heronpy.tmaster.keeper import Keeper
+from heronpy.tmaster.minutes import Minutes
+from heronpy.tmaster.totals import Totals
+from tests.support.waiting import eventually
+
+FIRST = 29_000_000
+REST = {"count": {"executed": 0.0, "cpu": 0.1, "memory_bytes": 1e8}}
+
+
+class World:
+    """A keeper, and what it has written; needs a running loop."""
+
+    def __init__(self) -> None:
+        self.minutes, self.written = Minutes(), list[tuple[Node, Message]]()
+        desk: Any = SimpleNamespace(
+            book=SimpleNamespace(topology=SimpleNamespace(id="wc-1")),
+            registry=SimpleNamespace(totals=Totals()),
+            journal=SimpleNamespace(last=0, ledger=lambda topology_id: control_pb2.EventLedger()),
+        )
+        store: Any = SimpleNamespace(write=lambda node, value: self.written.append((node, value)))
+        self.keeper = Keeper(store, desk, self.minutes, MetricsCache(60.0, 1.0))
+
+    async def look(self) -> None:
+        self.keeper.look()
+        for _ in range(5):  # a write that is due begins in these turns, and an end waits for it
+            await asyncio.sleep(0)
+
+
+def test_at_rest_nothing_is_written() -> None:
+    async def scenario() -> None:
+        world = World()
+        for number in range(3):
+            world.minutes.add(FIRST + number, REST)
+            await world.look()
+        await world.keeper.close()
+        assert world.written == []
+
+    asyncio.run(scenario())
+
+
+def test_a_minute_in_which_something_moved_is_written_and_an_orderly_end_hands_over_the_others() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.minutes.add(FIRST, {"count": {"executed": 5.0}})
+        await world.look()
+        await eventually(lambda: world.written, 20)
+        assert [node for node, _ in world.written] == [Node.MINUTES]
+        world.minutes.add(FIRST + 1, REST)
+        await world.look()
+        await world.keeper.close()
+        assert [node for node, _ in world.written] == [Node.MINUTES] * 2
+        told = cast(control_pb2.MinutesLedger, world.written[-1][1])
+        assert [one.number for one in told.minutes] == [FIRST, FIRST + 1]
+
+    asyncio.run(scenario())
