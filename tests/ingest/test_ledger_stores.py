@@ -402,7 +402,7 @@ def test_a_process_that_comes_new_waits_for_its_turn_as_the_others_do(
     _filled(first, "p")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    pauses = []
+    pauses: list[float] = []
 
     def rest(seconds: float) -> None:
         pauses.append(seconds)

@@ -40,7 +40,7 @@ def test_who_comes_while_another_waits_lets_it_go_first(tmp_path: Path, monkeypa
     store.transact("p", lambda view, now: (Changes(), None))
     waiting = Waiters(path.parent)
     waiting.join()
-    pauses = []
+    pauses: list[float] = []
     monkeypatch.setattr(sqlite, "time", SimpleNamespace(**{**vars(time), "sleep": pauses.append}))
     store.transact("p", lambda view, now: (Changes(), None))
     assert len(pauses) == 1
