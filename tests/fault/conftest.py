@@ -22,14 +22,16 @@ def verify(home: Path) -> Verify:
     """Run faults under the oracle; the result documents of runs that were right."""
     command = Heron(home)
 
-    def run(mode: str, *faults: str, together: bool = False, **flags: object) -> list[dict[str, Any]]:
+    def run(
+        mode: str, *faults: str, together: bool = False, timeout_s: float = 280, **flags: object
+    ) -> list[dict[str, Any]]:
         words: list[object] = ["verify", "run", "--json", "--mode", mode]
         for fault in faults:
             words += ["--fault", fault]
         words += ["--together"] * together
         for name, value in {"duration": 3, "baseline": 1, **flags}.items():
             words += [f"--{name}", value]
-        done = command(*words, timeout_s=280)
+        done = command(*words, timeout_s=timeout_s)
         if FORBIDDEN in done.err:
             pytest.skip(f"this host does not allow it: {done.err.strip().splitlines()[-1]}")
         print(f"\n{done.err}")

@@ -299,7 +299,9 @@ class World:
                 self._count(one)
 
     def _count(self, unit: Finished) -> None:
-        staged = self.staged[unit.generation, unit.unit, unit.winner]
+        attempt = unit.generation, unit.unit, unit.winner
+        assert attempt in self.staged, f"committed, and never staged: {attempt}"
+        staged = self.staged[attempt]
         assert [_range(one) for one in staged] == [_range(one) for one in unit.chunks]
         for chunk in unit.chunks:
             self.published.update((chunk.key, offset) for offset in range(chunk.begin, chunk.end))

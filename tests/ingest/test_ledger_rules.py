@@ -394,14 +394,17 @@ def test_a_line_that_raises_three_times_is_cut_out() -> None:
     world = _world()
     _see(world, "a", 100)
     world.ask(world.keepers[0], Cut())
-    answers = []
-    for wait in (1.0, 5.0, 0.0):
-        answers.append(_fails_at(world, 40))
-        if wait:
-            assert _lease(world).brake is Brake.LATER
-        world.now += wait
-    assert answers == [Again(1), Again(2), Taken((2, 3, 4))]
-    # Alone it has one try.
+    # The lines before it were good: the others do not wait for the tries that it has left.
+    assert _fails_at(world, 40) == Taken((2, 3, 4))
+    for chunk in ((0, 40), (50, 100)):
+        [one] = _lease(world).chunks
+        assert (one.begin, one.end) == chunk
+    assert _lease(world, 1).brake is Brake.LATER
+    world.now += 1.0
+    # Alone it has two tries.
+    assert _fails_at(world, 40) == Again(2)
+    assert _lease(world, 1).brake is Brake.LATER
+    world.now += 5.0
     assert _fails_at(world, 40) == Bad(1, 3, (Line(1, 40, 50),), "boo")
     assert _spans(world) == [(0, 40, SpanState.UNIT), (40, 50, SpanState.BAD), (50, 100, SpanState.UNIT)]
     assert world.ask(world.user, Show()).bad_ranges == 1
@@ -409,14 +412,49 @@ def test_a_line_that_raises_three_times_is_cut_out() -> None:
     assert all(unit.tries == 0 for unit in _units(world))
 
 
+def test_a_first_line_that_raises_is_tried_among_the_others() -> None:
+    """What the function needs may be away: then every line would raise."""
+    world = _world()
+    _see(world, "a", 100)
+    world.ask(world.keepers[0], Cut())
+    answers = []
+    for wait in (1.0, 5.0, 0.0):
+        answers.append(_fails_at(world, 0))
+        if wait:
+            assert _lease(world).brake is Brake.LATER
+        world.now += wait
+    assert answers == [Again(1), Again(2), Taken((2, 3))]
+    # Alone it has one try.
+    assert _fails_at(world, 0) == Bad(1, 3, (Line(1, 0, 10),), "boo")
+
+
+def test_lines_are_tried_apart_as_long_as_so_many_may_be_bad() -> None:
+    world = _world(replace(SMALL, bad_max=3))
+    _see(world, "a", 100)
+    world.ask(world.keepers[0], Cut())
+    answers = []
+    for line in (20, 40, 60):
+        while True:
+            work = _lease(world)
+            if any(one.begin <= line < one.end for one in work.chunks):
+                break
+        answers.append(
+            world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
+        )
+    assert answers == [Taken((2, 3, 4)), Taken((5, 6, 7)), Taken((8, 9, 10))]
+    work = _lease(world)
+    while not any(one.begin == 70 for one in work.chunks):
+        work = _lease(world)
+    assert world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, 80, 90))) == Again(1)
+
+
 def test_a_line_that_fails_only_among_others_is_not_bad() -> None:
     """A function that takes the lines in batches fails at the last one of a batch, whichever is to blame."""
     world = _world()
     _see(world, "a", 100)
     world.ask(world.keepers[0], Cut())
-    for _ in range(3):
-        _fails_at(world, 40)
-        world.now += 5.0
+    _fails_at(world, 40)
+    world.now += 1.0
     work = _lease(world)
     assert [(one.begin, one.end) for one in work.chunks] == [(40, 50)]
     world.ask(world.workers[0], Commit(work.unit, work.attempt, 1, 1, 0.1))
@@ -451,9 +489,10 @@ def test_lines_that_differ_are_no_diagnosis() -> None:
     world = _world()
     _see(world, "a", 100)
     world.ask(world.keepers[0], Cut())
-    for line in (10, 20, 20):
+    for line in (0, None, 0):
         work = _lease(world)
-        world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
+        found = None if line is None else Line(1, line, line + 10)
+        world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", found))
         world.now += 5.0
     halve = _lease(world)
     assert isinstance(halve, Halve)

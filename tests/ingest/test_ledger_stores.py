@@ -8,17 +8,19 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from heronpy.common.errors import LedgerAwayError, LedgerError
 from heronpy.common.host import Host
-from heronpy.ingest.ledger import sql
+from heronpy.ingest.ledger import sql, sqlite
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.requests import (
@@ -389,6 +391,29 @@ def test_a_ledger_that_somebody_keeps_locked_is_away(tmp_path: Path) -> None:
     other.close()
     keeper.ask(Cut())
     store.close()
+
+
+def test_a_process_that_comes_new_waits_for_its_turn_as_the_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own pauses grow to 100 ms: beside processes that look each millisecond it would come too late for long."""
+    path = tmp_path / "l" / "ledger.db"
+    first = SqliteStore(path)
+    _filled(first, "p")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    pauses: list[float] = []
+
+    def rest(seconds: float) -> None:
+        pauses.append(seconds)
+        other.execute("ROLLBACK")
+
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(**{**vars(time), "sleep": rest}))
+    newcomer = SqliteStore(path, busy_s=0.05)
+    assert newcomer.pipelines() == ("p",)
+    assert len(pauses) == 1
+    for one in (first, newcomer, other):
+        one.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -57,8 +57,14 @@ def _judge(draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int
     if unit.tries < config.tries_max:
         if unit.state is UnitState.LEASED and attempt < unit.attempt:
             draft.put(unit)  # a backup is at work
-        else:
-            draft.put(_rested(unit, draft.now + policy.try_again_s(unit.tries)))
+            return Again(unit.tries)
+        rested = draft.now + policy.try_again_s(unit.tries)
+        if line is not None and _has_room(draft, unit):
+            cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
+            # The first line proves nothing about the others: what the function needs may be away.
+            if cut is not None and cut[0]:
+                return _alone(draft, unit, *cut, unit.tries, rested)
+        draft.put(_rested(unit, rested))
         return Again(unit.tries)
     if config.on_bad == "fail":
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
@@ -68,7 +74,7 @@ def _judge(draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int
             before, suspect, behind = cut
             if not before and not behind:
                 return _bad(draft, unit, [suspect])
-            return _alone(draft, unit, before, suspect, behind)
+            return _alone(draft, unit, before, suspect, behind, config.tries_max - 1)
     # The next holder looks for the middle: here nobody reads bytes.
     draft.put(replace(_rested(unit, draft.now), halve=True))
     return Again(unit.tries)
@@ -93,15 +99,37 @@ def split_at(draft: Draft, request: SplitAt, who: Who) -> Judged:
     return Taken(tuple(draft.make_unit(half, unit.since, unit, tries) for half in halves))
 
 
-def _alone(draft: Draft, unit: Unit, before: Sequence[Piece], suspect: Piece, behind: Sequence[Piece]) -> Taken:
-    """The line at which every try has failed becomes a unit of its own, which has one try: it is bad if it fails alone.
+def _has_room(draft: Draft, unit: Unit) -> bool:
+    """Whether a line of the unit may be tried apart from the others: as many of a root as may be bad, and no more."""
+    config = draft.config
+    if config.on_bad == "fail":
+        return False
+    most = config.bad_max - draft.view.bad_count(unit.root)
+    ready = draft.view.units(UnitState.READY, (unit.root, -1), max(most, 0))
+    return sum(one.root == unit.root for one in ready) < most
+
+
+def _alone(
+    draft: Draft,
+    unit: Unit,
+    before: Sequence[Piece],
+    suspect: Piece,
+    behind: Sequence[Piece],
+    tries: int,
+    rested: float = 0.0,
+) -> Taken:
+    """The line at which tries have failed becomes a unit of its own, which has those that are left: it is bad if it
+    fails alone. The others do not wait for it.
 
     A function that holds several lines, such as a batch, fails at the last one whichever of them is to blame.
     """
     draft.drop(unit)
-    made = [draft.make_unit([suspect], unit.since, unit, draft.config.tries_max - 1)]
-    made += [draft.make_unit(pieces, unit.since, unit) for pieces in (before, behind) if pieces]
-    return Taken(tuple(made))
+    alone = draft.make_unit([suspect], unit.since, unit, tries)
+    made = draft.get(Unit, alone)
+    assert made is not None
+    draft.put(replace(made, until=rested))
+    others = [draft.make_unit(pieces, unit.since, unit) for pieces in (before, behind) if pieces]
+    return Taken((alone, *others))
 
 
 def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece]) -> Bad | Failed:

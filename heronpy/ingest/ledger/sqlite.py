@@ -24,6 +24,7 @@ from heronpy.common.folders import check_root, make_folders
 from heronpy.common.host import this_host
 from heronpy.ingest.ledger import sql
 from heronpy.ingest.ledger.store import Decide
+from heronpy.ingest.ledger.turns import TURN_S, Waiters, pause_s
 from heronpy.ingest.ledger.types import VERSION, Row
 from heronpy.statemgr.root_host import OF_ONE_HOST, file_system_of
 
@@ -34,8 +35,6 @@ DIALECT: Final = sql.Dialect("TEXT", " WITHOUT ROWID")
 APPLICATION: Final = 0x68657275
 #: How long a transaction waits for others; then the ledger is away.
 BUSY_S: Final = 10.0
-#: Between two looks whether it is one's turn.
-TURN_S: Final = (0.0005, 0.003)
 #: The write-ahead log is cut to this when it has been written back.
 LOG_BYTES: Final = 16 << 20
 #: The latest time in any row, per column that is often written.
@@ -54,6 +53,7 @@ class SqliteStore:
         self._path = Path(path).absolute()
         self._busy_s = busy_s
         self._connection: sqlite3.Connection | None = None
+        self._waiters: Waiters | None = None
         self._pid = 0
         #: Whether the connection syncs each commit.
         self._lasting = True
@@ -104,12 +104,12 @@ class SqliteStore:
     @contextlib.contextmanager
     def _transaction(self, begin: str, lasting: bool = True) -> Iterator[sqlite3.Connection]:
         try:
-            connection = self._open()
+            connection, waiters = self._open()
             if lasting is not self._lasting:
                 # Without, the log is written and not synced; a later commit that is synced syncs all of the log.
                 connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
                 self._lasting = lasting
-            self._begin(connection, begin)
+            self._begin(connection, waiters, begin)
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -126,21 +126,32 @@ class SqliteStore:
             self._close()
             raise self._damaged(error) from None
 
-    def _begin(self, connection: sqlite3.Connection, begin: str) -> None:
+    def _begin(self, connection: sqlite3.Connection, waiters: Waiters, begin: str) -> None:
         """Wait for one's turn in short pauses: those of SQLite grow to 100 ms, and who comes later is often first."""
-        late = time.monotonic() + self._busy_s
-        while True:
-            try:
-                connection.execute(begin)
-                # A reader may have to wait as well, while somebody mends or locks the whole file.
-                connection.execute("SELECT 1 FROM pipelines LIMIT 1").fetchall()
-                return
-            except sqlite3.OperationalError as error:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= late:
-                    raise
-            time.sleep(random.uniform(*TURN_S))
+        began, waited_s = time.monotonic(), 0.0
+        tries = waiters.is_empty()
+        try:
+            while not (tries and self._has_begun(connection, begin, waited_s < self._busy_s)):
+                waiters.join()
+                time.sleep(pause_s(waited_s, random.uniform(*TURN_S)))
+                tries, waited_s = True, time.monotonic() - began
+        finally:
+            waiters.leave()
+
+    @staticmethod
+    def _has_begun(connection: sqlite3.Connection, begin: str, may_wait: bool) -> bool:
+        """Whether it is one's turn; sqlite3.OperationalError when it is not, and one may not wait for it."""
+        try:
+            connection.execute(begin)
+            # A reader may have to wait as well, while somebody mends or locks the whole file.
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+        except sqlite3.OperationalError as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not may_wait:
+                raise
+            return False
+        return True
 
     def _now(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) + self._offset
@@ -154,12 +165,16 @@ class SqliteStore:
             else:
                 _of_parents.append(self._connection)
             self._connection = None
+        if self._waiters is not None:
+            self._waiters.close()
+            self._waiters = None
 
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is not None and self._pid == os.getpid():
-            return self._connection
+    def _open(self) -> tuple[sqlite3.Connection, Waiters]:
+        if self._connection is not None and self._waiters is not None and self._pid == os.getpid():
+            return self._connection, self._waiters
         self._close()
         self._prepare()
+        self._waiters = waiters = Waiters(self._path.parent)
         connection = sqlite3.connect(
             self._path, timeout=self._busy_s, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -168,16 +183,16 @@ class SqliteStore:
             connection.execute("PRAGMA synchronous = FULL")
             self._lasting = True
             connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("PRAGMA busy_timeout = 0")
+            self._begin(connection, waiters, "BEGIN IMMEDIATE")
             self._make_tables(connection)
             self._offset = self._void_if_rebooted(connection)
             connection.execute("COMMIT")
-            connection.execute("PRAGMA busy_timeout = 0")  # see `_begin`
         except BaseException:
             connection.close()
             raise
         self._connection, self._pid = connection, os.getpid()
-        return connection
+        return connection, waiters
 
     def _prepare(self) -> None:
         folder = self._path.parent
