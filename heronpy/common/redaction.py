@@ -20,7 +20,7 @@ _WORD = (
 _NAME = re.compile(rf"{_WORD}|(?:^|[-_.])(?:key|keys|curve|tls|cert)(?:$|[-_.])", re.IGNORECASE)
 #: Names of settings that match, and whose values are no secrets.
 _HARMLESS = re.compile(
-    r"(?:^|[-_.])(?:key_groups|keys_max|key_bytes|path|file|folder|dir|timeout\w*|enabled)$", re.IGNORECASE
+    r"(?:^|[-_.])(?:key_groups|keys_max|key_bytes|memo_keys|path|file|folder|dir|timeout\w*|enabled)$", re.IGNORECASE
 )
 #: What follows a name: a quoted text, or a word.
 _VALUE = r"(?:bearer\s+|basic\s+)?(?:\"[^\"]*\"|'[^']*'|[^\s,;&}\])]+)"

@@ -59,7 +59,7 @@ def _dependency(f: Finding, topology: str) -> str:
 def _skew(f: Finding, topology: str) -> str:
     n = f.figures
     return (
-        f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, gets {_percent(n['share'])} of the tuples"
+        f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, processes {_percent(n['share'])} of the tuples"
         f" (an even share is {_percent(n['even'])}) and is {_percent(n['busy'])} busy,"
         f" the others {_percent(n['median'])}{_of_key(f)}{_lasting(f)}"
     )
@@ -115,7 +115,7 @@ def _hung(f: Finding, topology: str) -> str:
 def _bad_update(f: Finding, topology: str) -> str:
     n = f.figures
     what = f" ({f.quote})" if f.quote else ""
-    plan = f" to plan {n['plan']:.0f}" if "plan" in n else ""
+    plan = f" to physical plan {n['plan']:.0f}" if "plan" in n else ""
     return (
         f"{f.component} does {_percent(n['less'])} less per busy second since the update{plan}"
         f" {format_duration(round(n['ago_s']))} ago{what}: {_rate(n['after'])} per task, before {_rate(n['before'])}"
@@ -144,11 +144,11 @@ def _go_back(f: Finding, where: str) -> str:
         back = "undo the update"
     elif f.names:
         tasks = " ".join(f"--component-parallelism {name}" for name in f.names)
-        back = f"go back to plan {f.figures['plan_before']:.0f}: heron update {where} {tasks}"
+        back = f"go back to physical plan {f.figures['plan_before']:.0f}: heron update {where} {tasks}"
     else:
         back = (
-            f"go back to plan {f.figures['plan_before']:.0f}, which had the same tasks: heron update {where} with its"
-            " settings (--runtime-config) or containers (--container-number)"
+            f"go back to physical plan {f.figures['plan_before']:.0f}, which had the same tasks: heron update {where}"
+            " with its settings (--runtime-config) or containers (--container-number)"
         )
     return f"if this is not what the update was for, {back}; heron events {where}"
 

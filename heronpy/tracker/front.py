@@ -16,11 +16,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from heronpy.common.log_format import escape
 from heronpy.tracker import peer
 from heronpy.tracker.guard import SAFE, Asker, Facts, House, Scope, decide
 from heronpy.tracker.pages import INDEX, Page
 from heronpy.tracker.problems import Problem
 from heronpy.views.overview import Problem as ProblemShape
+
+#: Of a sentence of a problem, in characters.
+SENTENCE_MAX = 2000
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -107,11 +111,22 @@ def facts_of(request: Request) -> Facts:
     return Facts(request.method, headers, repeated, uid, request.scope["scheme"] == "https")
 
 
+def _line(text: str) -> str:
+    """At most `SENTENCE_MAX` characters of it in one line."""
+    line = escape(text[: SENTENCE_MAX + 1]).replace("\n", " ").replace("\t", " ")
+    return line if len(line) <= SENTENCE_MAX else line[: SENTENCE_MAX - 1] + "…"
+
+
 def problem_response(problem: Problem) -> Response:
-    """A problem as `application/problem+json`."""
+    """A problem as `application/problem+json`.
+
+    Its sentences may quote what others wrote, as the topology master does with the error of a savepoint's user code:
+    each becomes one line of bounded length without control characters.
+    """
     shape = ProblemShape(
-        status=problem.status, type=problem.type, title=str(problem), detail=problem.detail, nearest=problem.nearest
-    )
+        status=problem.status, type=problem.type, title=_line(str(problem)), detail=_line(problem.detail),
+        nearest=problem.nearest,
+    )  # fmt: skip
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
     if problem.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(problem.retry_after_s))

@@ -198,6 +198,8 @@ def _summary(
         # What was answered last may be newer than what the topology master has written last.
         if totals is None or summed.acked + summed.failed >= totals.acked + totals.failed:
             totals = totals_of(summed)
+    # A Spark gateway leaves a last report; nobody may have looked while there was one.
+    spark = known.spark if known.spark is not None or kept is None else kept.HasField("spark")
     failure = known.cause if known.state == "FAILED" else ""
     lost = missing_text(totals) if how == "finished" and totals is not None else ""
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
@@ -206,7 +208,7 @@ def _summary(
         verdict=None, sentence=None, calm=None, next=None, rank=4 if how == "failed" else 2 if lost else 0,
         uptime_s=max(0.0, ended_at - record.submitted_at),
         tasks_up=None, emitted_per_s=None, held=None, latency_p99_s=None, totals=totals, recent_per_s=[],
-        ended_at=ended_at,
+        ended_at=ended_at, spark=spark,
     )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class ActionResult(Struct, kw_only=True):
     #: One sentence: what was done, or would be.
     text: str
     changes: list[Change]
-    #: The plan version afterwards; None: not known, or gone.
+    #: The version of the packing plan afterwards; None: not known, or gone.
     plan_version: int | None
 
 

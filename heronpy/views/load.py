@@ -89,6 +89,7 @@ class Culprit(Struct, kw_only=True):
 class Load(Struct, kw_only=True):
     """`GET /load`"""
 
+    #: Of the packing plan, as `Plan.version`.
     plan_version: int
     state: str
     cause: str
@@ -170,6 +171,7 @@ class ProcessRow(Struct, kw_only=True):
 class Tasks(Struct, kw_only=True):
     """`GET /tasks`: all tasks in the order of the plan, or those of `component`; and the other processes."""
 
+    #: Of the packing plan, as `Plan.version`.
     plan_version: int
     at: float
     #: None: nothing was reported over a time.

@@ -67,6 +67,7 @@ class Topology(Struct, kw_only=True):
     uptime_s: float | None
     #: ATMOST_ONCE, ATLEAST_ONCE or EFFECTIVELY_ONCE.
     mode: str | None
+    #: Of the packing plan, as `Plan.version`.
     plan_version: int | None
     tasks: int | None
     tasks_up: int | None

@@ -64,7 +64,7 @@ class Plan(Struct, kw_only=True):
     """`GET /plan`: nodes in the order of the topology, spouts first."""
 
     topology: str
-    #: Give it as `If-Match` with an action.
+    #: Of the packing plan; give it as `If-Match` with an action.
     version: int
     mode: str
     nodes: list[Node]

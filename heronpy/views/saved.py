@@ -82,6 +82,7 @@ class CheckpointDetail(Struct, kw_only=True):
 
     checkpoint: Checkpoint
     unaligned: bool
+    #: Of the physical plan that the tasks had, which also grows when a container moves.
     plan_version: int
     tasks: list[CheckpointTask]
 

@@ -366,7 +366,7 @@ def test_reading_verbs(heron: Heron) -> None:
     assert heron("list", "local/nobody").ok().out == "No topology runs in local/nobody\n"
 
     status = heron("status", "local", "wc").ok().out
-    assert "  state      RUNNING\n" in status and "  tasks      4 of 4 up, plan version 2\n" in status
+    assert "  state      RUNNING\n" in status and "  tasks      4 of 4 up, physical plan 2\n" in status
 
     logical = heron("plan", "local", "wc", "--json").json()
     assert json.dumps(logical).count("split") >= 2

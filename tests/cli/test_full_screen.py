@@ -54,7 +54,7 @@ def figures(names: tuple[str, ...] = NAMES, tasks: bool = True) -> Figures:
     ]
     return Figures(
         "prod", "clicks", load=load(names), uptime_s=3700.0, verdict="skew", calm=False,
-        sentence="data skew: container_1_count_3, one of 2 tasks, gets 61 % of the tuples (an even share is 50 %)",
+        sentence="data skew: container_1_count_3, one of 2 tasks, processes 61 % of the tuples (an even share is 50 %)",
         advice="more tasks will not help: aggregate before the fields grouping, or group by one more field",
         trends={"word": (None, 1.0, 2.0, 3.0)},
         tasks=Tasks(plan_version=7, at=0.0, window_s=10.0, tasks=mine, processes=[]) if tasks else None,
@@ -193,7 +193,7 @@ def test_the_culprit_and_what_to_do_come_first_on_a_small_terminal() -> None:
     ]
     data.load.held = 0.83
     shown = texts(View(), data)
-    assert shown[0].startswith("clicks  RUNNING  8/8 tasks up  1h01m  plan 7")
+    assert shown[0].startswith("clicks  RUNNING  8/8 tasks up  1h01m  physical plan 7")
     assert shown[1].startswith("! SKEW data skew: container_1_count_3, one of 2 tasks")
     assert any(line.startswith("next: more tasks will not help") for line in shown)
     assert any(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.redaction import HIDDEN, is_secret_name, redacted, redacted_text
+from heronpy.common.settings import describe
 
 CANARY = "c4naryC4NARY"
 
@@ -60,6 +61,11 @@ def test_settings_are_hidden_by_their_names() -> None:
         "url": f"amqp://{HIDDEN}@h", "topology.max.spout.pending": "1000", "key_groups": 128, "tls": True,
     }  # fmt: skip
     assert is_secret_name("DB_PASSWORD") and is_secret_name("spark.key") and not is_secret_name("parallelism")
+
+
+def test_no_number_of_ours_is_taken_for_a_secret() -> None:
+    numbers = [one.key for one in describe() if isinstance(one.default, int | float)]
+    assert numbers and [key for key in numbers if is_secret_name(key)] == []
 
 
 JSON = st.recursive(

@@ -84,14 +84,14 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "skew": (
         signals(*SKEWED, **HELD), Verdict.SKEW,
-        "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
+        "data skew: count-2, one of 4 tasks, processes 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
         " the others 31 %",
     ),
     "skew of one key": (
         signals(*SKEWED, **HELD, looks={"count-2": LookSignals(keyed=100, key="user='big'", of_key=0.94)},
                 history={**history("", held=[0.0, 0.1, 0.4, 0.5]), **history(busy=0.5)}),
         Verdict.SKEW,
-        "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
+        "data skew: count-2, one of 4 tasks, processes 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
         " the others 31 %; 94 % of its tuples have user='big', for 1m00s",
     ),
     "slow in one line": (
@@ -197,7 +197,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
                 history={**history(busy=0.5, tasks=[2.0] * 50 + [4.0] * 10, executed=[2000.0] * 50 + [2000.0] * 10),
                          **history("", plan_version=[6.0] * 50 + [7.0] * 10)}),
         Verdict.BAD_UPDATE,
-        "count does 50 % less per busy second since the update to plan 7 10m00s ago (update done): 1,000/s per task,",
+        "count does 50 % less per busy second since the update to physical plan 7 10m00s ago (update done): 1,000/s per task,",
     ),
     "slow host": (
         signals(*(bolt(n, 0.99, 100, host="h1") for n in (2, 3)), *(bolt(n, 0.4, 900, host="h2") for n in (4, 5)), **HELD),
@@ -418,8 +418,10 @@ def test_an_update_is_undone_by_a_command() -> None:
         found = signals(*EVEN, updated_s=600.0, changed_s=600.0, history_age_s=30.0, history={**minutes, **plans})
         return advice(diagnose(found)[0], "local", "wc")
 
-    assert "go back to plan 6: heron update local wc --component-parallelism count:2; " in bad([2.0] * 50 + [4.0] * 10)
-    assert "go back to plan 6, which had the same tasks: heron update local wc with its settings" in bad(4)
+    assert "go back to physical plan 6: heron update local wc --component-parallelism count:2; " in bad(
+        [2.0] * 50 + [4.0] * 10
+    )
+    assert "go back to physical plan 6, which had the same tasks: heron update local wc with its settings" in bad(4)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ SENTENCES = {
     "loaded": ("Sick is healthy: 464/s, spouts held 0 % of the time, busiest task container_1_work_2 at 94 %", ""),
     "slow": ("container_1_work_2 is slow: while busy it handles 39/s, the other tasks of work 836/s", _RESTART),
     "skew": (
-        "data skew: container_1_work_3, one of 4 tasks, gets 85 % of the tuples (an even share is 25 %) and is 100 % busy,"
+        "data skew: container_1_work_3, one of 4 tasks, processes 85 % of the tuples (an even share is 25 %) and is 100 % busy,"
         " the others 8 %", _SKEW,
     ),
     "crash": (
@@ -62,7 +62,7 @@ SENTENCES = {
         " process (sick.py:60)", _RESTART,
     ),
     "skew-key": (
-        "data skew: container_1_work_3, one of 4 tasks, gets 54 % of the tuples (an even share is 25 %) and is 100 % busy,"
+        "data skew: container_1_work_3, one of 4 tasks, processes 54 % of the tuples (an even share is 25 %) and is 100 % busy,"
         " the others 13 %; 96 % of its tuples have user='big'", _SKEW,
     ),
     "crash-line": (

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from heronpy.common.errors import RpcError
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology
@@ -108,3 +109,12 @@ def test_one_change_of_a_topology_at_a_time(asking: Asking, busy: FakeTopology) 
 
     assert asking.within(twice) == 409
     assert requests(busy) == []
+
+
+def test_an_error_that_quotes_others_is_one_line_of_bounded_length(asking: Asking, busy: FakeTopology) -> None:
+    """A refusal of the topology master may have the words of user code in it."""
+    busy.answers["set_state"] = RpcError("task 3: ValueError('a\x1b[31m\u202eb')\n  in save\n" + "x" * 100_000)
+    answer = asking.act("deactivate")
+    title = answer.json()["title"]
+    assert answer.status_code == 409 and title.startswith("task 3: ValueError('a\\x1b[31m\\u202eb')   in save xxx")
+    assert len(title) == 2000 and title.endswith("x…")

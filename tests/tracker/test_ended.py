@@ -163,10 +163,18 @@ def test_a_topology_that_no_tracker_saw_is_found_by_what_is_left(asking: Asking,
     (folder / "damaged").write_bytes(b"\xff" * 100)
     asking.within(lambda _, tracker: Keeper(tracker).look())
     [shown] = asking.get("/api/v1/history")["topologies"]
-    assert (shown["id"], shown["state"], shown["tasks"]) == ("wordy-1", "KILLED", 3)
+    assert (shown["id"], shown["state"], shown["tasks"], shown["spark"]) == ("wordy-1", "KILLED", 3, True)
     assert [node["name"] for node in asking.get(f"{WORDY}/plan")["nodes"]] == ["word", "count"]
     assert [sink["rows"] for sink in asking.get(f"{WORDY}/batches")["sinks"]] == [12]
     assert asking.ask("GET", f"{WORDY}/exceptions").status_code == 404
+
+
+def test_what_no_spark_gateway_has_left_had_no_spark(asking: Asking, seen: FakeTopology) -> None:
+    """Its page has no tab for batches."""
+    teardown.remove_state(seen.state, "wordy")
+    asking.within(lambda _, tracker: Keeper(tracker).look())
+    [shown] = asking.get("/api/v1/history")["topologies"]
+    assert (shown["id"], shown["spark"]) == ("wordy-1", False)
 
 
 def test_the_folder_of_ended_runs_is_bounded(seen: FakeTopology) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -83,7 +84,8 @@ def empty(started: Any) -> Any:
     opened = started.new_page()
 
     def serve(route: Any) -> None:
-        module = STATIC / "js" / route.request.url.rpartition("/")[2]
+        path = urlsplit(route.request.url).path.lstrip("/")
+        module = STATIC / (path if path.startswith("vendor/") else f"js/{path}")
         script = module.suffix == ".js"
         route.fulfill(
             body=module.read_text() if script else "", content_type="text/javascript" if script else "text/html"
@@ -160,6 +162,31 @@ def test_a_repeated_event_is_shown_once(page: Any) -> None:
     assert page.evaluate(merge, [[event(1, 1.5), event(2, 2.0)], [event(5, 1.5), event(3, 3.0)]]) == [2, 3, 5]
     # What is asked for again may be older than what the stream has told.
     assert page.evaluate(merge, [[event(5, 1.5)], [event(1, 1.5)]]) == [5]
+
+
+def test_the_lines_of_a_chart_change_only_for_one_that_is_clearly_higher(page: Any) -> None:
+    """Neither they nor their order, with which a chart would be made anew."""
+
+    def looked(*tops: float) -> dict[str, Any]:
+        found = [{"component": f"c{n}", "metric": "cpu", "values": [None, top]} for n, top in enumerate(tops)]
+        return {"series": found}
+
+    looks = [
+        looked(*(1.0 + n for n in range(10))),
+        looked(7.0, 7.0, *(12.0 - n for n in range(8))),
+        looked(9.0, *(4.0 + n / 10 for n in range(9))),
+    ]
+    shown = page.evaluate(
+        """async (looks) => {
+          const charts = await import('http://page.test/charts.js');
+          const chart = charts.OF_TOPOLOGY.find((one) => 'cpu' in one.lines);
+          let before = [];
+          return looks.map((look) => (before = charts.linesOf(chart, look, new Set(), new Set(before)).lines.map((line) => line.name)));
+        }""",
+        looks,
+    )
+    first = [f"c{n}" for n in range(2, 10)]
+    assert shown == [first, first, ["c0", *(f"c{n}" for n in range(3, 10))]]
 
 
 def test_a_spark_run_of_seconds_has_a_line(page: Any) -> None:

@@ -82,6 +82,17 @@ def test_every_page_has_its_keys_and_the_help_names_them(site: Site, tab: Tab) -
     assert {f"g {key}" for key in LEADS} <= set(told) and "g l" in told
 
 
+#: Notes how letters of marks are drawn.
+ALIGNED = """
+const draw = CanvasRenderingContext2D.prototype.fillText;
+window.aligned = [];
+CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+  if (String(text).startsWith('B')) aligned.push(this.textAlign);
+  return draw.call(this, text, ...at);
+};
+"""
+
+
 def test_marks_of_charts_name_who_it_was(site: Site, tab: Tab) -> None:
     """In the chart's title while one points at it, and, without a mouse, in the list of events."""
     now, subject = time.time(), "container_1_count_3"
@@ -99,9 +110,12 @@ def test_marks_of_charts_name_who_it_was(site: Site, tab: Tab) -> None:
     series = [{"component": "count", "metric": "executed_per_s", "values": [1.0] * len(times)}]
     line = {"times": times, "step_s": 10.0, "series": series, "kept_from": now - 300}
     page.route("**/timeline?*", lambda route: route.fulfill(json=line))
+    page.add_init_script(ALIGNED)
     page.goto(site.page())
     page.locator(".chart canvas").first.wait_for()
     page.get_by_label("events, the newest first").get_by_text(said_text).wait_for()
+    page.wait_for_function("aligned.length")
+    assert set(page.evaluate("aligned")) == {"left"}, "a letter stands within its band"
     chart = page.locator(".chart").filter(has_text="rates").first
     over = chart.locator(".u-over").bounding_box()
     for share in (0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85):
@@ -109,6 +123,18 @@ def test_marks_of_charts_name_who_it_was(site: Site, tab: Tab) -> None:
         if chart.locator("figcaption", has_text=said_text).count():
             return
     raise AssertionError("no place of the chart says who held the spouts")
+
+
+def test_a_log_that_is_left_while_it_scrolls(site: Site, tab: Tab) -> None:
+    """The browser may tell of it after the page has gone on; `tab` demands that nothing is said in the console."""
+    page = tab.page
+    page.goto(site.page("logs"))
+    page.get_by_role("link", name="lines-1").click()
+    page.locator(".log .line").first.wait_for()
+    box = page.locator(".log .lines").element_handle()
+    page.get_by_role("link", name="config").click()
+    page.wait_for_function("(box) => !box.isConnected", arg=box)
+    box.evaluate("(box) => box.dispatchEvent(new Event('scroll'))")
 
 
 def test_what_looks_like_html_stays_text(site: Site, tab: Tab) -> None:

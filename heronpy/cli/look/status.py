@@ -196,7 +196,7 @@ def _show_status(
         say(f"  {clean(diagnosis)}")
     say(f"  up         {format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
     down = summary.down_tasks(status)
-    say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, plan version {status.plan_version}")
+    say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, physical plan {status.plan_version}")
     say(f"  mode       {clean(reliability_mode(status.plan.topology))}")
     for text in stateful.current_lines(session, status):
         say(f"             {clean(text)}")

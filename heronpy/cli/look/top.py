@@ -141,7 +141,7 @@ def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
     """The lines above the table: the topology, its diagnosis and checkpoints, what holds it back and what is down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
-        f"  plan version {status.plan_version}"
+        f"  physical plan {status.plan_version}"
     ]
     lines += summary.trouble_texts(status)
     lines += [clean(text) for text in said]

@@ -115,7 +115,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
     tasks, up = sum(one.tasks for one in load.components), sum(one.up for one in load.components)
     state = f"{load.state}: {load.cause}" if load.cause else load.state
     p99 = f"  p99 {duration(load.latency_p99_s)}" if load.latency_p99_s is not None else ""
-    facts = f"  {up}/{tasks} tasks up  {format_duration(figures.uptime_s)}  plan {load.plan_version}{p99}"
+    facts = f"  {up}/{tasks} tasks up  {format_duration(figures.uptime_s)}  physical plan {load.plan_version}{p99}"
     lines = [
         Line(
             (

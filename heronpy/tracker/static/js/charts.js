@@ -56,7 +56,7 @@ const CLEARLY = 1.5;
  * @param {Kind} chart @param {any} timeline @param {Set<string>} spouts of which only what goes out is of interest
  * @param {Set<string>} before names of the lines that were shown: noise does not change them
  */
-function linesOf(chart, timeline, spouts, before) {
+export function linesOf(chart, timeline, spouts, before) {
   const both = 'emitted_per_s' in chart.lines && chart.lines.emitted_per_s.includes('%');
   const found = timeline.series
     .filter((series) => series.metric in chart.lines && series.values.some((value) => value !== null))
@@ -69,12 +69,13 @@ function linesOf(chart, timeline, spouts, before) {
   return { lines: found.length > LINES_MAX ? highest(found, before) : found, all: found.length };
 }
 
-/** @param {{name: string, top: number}[]} found @param {Set<string>} before */
+/** In the order of all: another order would be another chart. @param {{name: string, top: number}[]} found @param {Set<string>} before */
 function highest(found, before) {
   const kept = found.filter((line) => before.has(line.name));
   const least = Math.min(...kept.map((line) => line.top));
   if (kept.length === LINES_MAX && !found.some((line) => !before.has(line.name) && line.top > CLEARLY * least)) return kept;
-  return [...found].sort((one, other) => other.top - one.top).slice(0, LINES_MAX);
+  const chosen = new Set([...found].sort((one, other) => other.top - one.top).slice(0, LINES_MAX));
+  return found.filter((line) => chosen.has(line));
 }
 
 /**
@@ -197,6 +198,8 @@ function drawMarks(plot, events, colour) {
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   ctx.font = `${10 * devicePixelRatio}px system-ui`;
+  // That of the axes is another.
+  ctx.textAlign = 'left';
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = colour(event.kind === 'update' ? '--mark-calm' : '--mark');

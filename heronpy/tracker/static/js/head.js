@@ -12,7 +12,7 @@ export const PAGES = [
   ['doctor', 'doctor'],
   ['tasks', 'tasks'],
   ['checkpoints', 'checkpoints', (topology) => topology.mode === 'EFFECTIVELY_ONCE'],
-  ['batches', 'Spark batches', (topology) => topology.spark !== false],
+  ['batches', 'Spark batches', (topology) => topology.spark ?? !topology.ended_at],
   ['exceptions', 'exceptions'],
   ['letters', 'dead letters'],
   ['traces', 'traces', (topology) => !topology.ended_at],
@@ -55,7 +55,7 @@ export function TopologyFrame({ route, state, children }) {
     <header class="head">
       <h1>${topology?.name ?? place.name}</h1>
       ${topology && html`<${State} state=${topology.state} />
-        <span>${topology.ended_at ? 'ran' : 'up'} ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>plan ${text(topology.plan_version)}</span>
+        <span>${topology.ended_at ? 'ran' : 'up'} ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>packing plan ${text(topology.plan_version)}</span>
         ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${rate(topology.emitted_per_s)}</span><span>p99 ${latency(topology.latency_p99_s)}</span><span>held ${share(topology.held)}</span>`}
         <${Actions} place=${place} topology=${topology} plan=${state.snapshot.plan} ended=${state.status === 'gone' || topology.ended_at} />`}
     </header>

@@ -95,8 +95,8 @@ export function LogView({ place, process, follow }) {
   useLayoutEffect(() => {
     if (atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [shown]);
-  const scrolled = () => {
-    const { scrollTop, scrollHeight, clientHeight } = box.current;
+  // Told of a box that is gone by then, too.
+  const scrolled = ({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
     atEnd.current = scrollHeight - scrollTop - clientHeight < 30;
   };
   const earlier = async () => {

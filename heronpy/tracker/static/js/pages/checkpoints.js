@@ -91,7 +91,7 @@ function One({ place, number, plan, ended }) {
       ['size', bytes(checkpoint.total_bytes)],
       ['new', bytes(checkpoint.written_bytes)],
       ['barriers', data.unaligned ? 'unaligned' : 'aligned'],
-      ['plan', text(data.plan_version)],
+      ['physical plan', text(data.plan_version)],
     ]} /><${Table} columns=${partColumns(place, plan)} rows=${data.tasks} name=${(row) => row.task_id} caption="tasks, the slowest first" empty="No task has state in it." />`}
     <p>${checkpoint && !ended && html`<${Restore} place=${place} plan=${plan} number=${checkpoint.number} /> `}<a href=${to(place, 'checkpoints')}>all checkpoints</a></p>
   <//>`;
