@@ -7,13 +7,12 @@ is open at a time, and the same one is asked until it is answered.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
-from heronpy.api.user_code import UserCodeError
+from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
 from heronpy.ingest.asking import Asking
 from heronpy.ingest.attempt import Attempt, RowError
@@ -241,7 +240,7 @@ class LogWorker(Spout):
         except RowError as error:
             cause = error.__cause__ or error
             self._error = f"{type(cause).__name__}: {cause}"[:TEXT_MAX]
-            trace = "".join(traceback.format_exception(cause))
+            trace = user_traceback(cause)
             self._tries.write(work.generation, work.unit, work.chunks, trace)
             self._discard()
             self.report_error(UserCodeError(f"unit {work.unit}, try {work.tries + 1}: {self._error}"))
