@@ -65,3 +65,18 @@ def test_a_copy_that_was_seen_beside_its_log_becomes_the_file_when_the_log_is_tr
         watch.look(float(number))
     seen, gone = watch.changes(10)
     assert [(one.path, one.size) for one in seen] == [("a.log.1", size)] and not gone
+
+
+def test_what_is_appended_to_a_copy_is_not_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"line {number}\n" for number in range(100)))
+    size = log.stat().st_size
+    watch = Watch(parse(f"{tmp_path}/*.log*"), 7.0, (), "")
+    watch.look(1.0)
+    shutil.copyfile(log, tmp_path / "a.log.bak")
+    with (tmp_path / "a.log.bak").open("a") as file:
+        file.write("a note\n")
+    for number in range(2, 5):
+        watch.look(float(number))
+    seen, gone = watch.changes(10)
+    assert [(one.path, one.size) for one in seen] == [("a.log", size)] and not gone

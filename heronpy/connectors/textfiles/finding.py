@@ -273,7 +273,9 @@ class Finder:
             # The file itself is still there, or what was taken for it.
             if found is Identity.MUTATED:
                 return False
-            if found is not Identity.SHORTER and self._places.goes_on(file, descriptor, size):
+            # By its name a copy of what is there may be longer only if somebody has changed the copy.
+            is_copy = found is Identity.SHORTER or entry.path.startswith(file.path)
+            if not is_copy and self._places.goes_on(file, descriptor, size):
                 self._adopt(file, entry)
                 self._judge(file, found)
                 return True
