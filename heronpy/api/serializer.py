@@ -7,10 +7,27 @@ by the key `topology.serializer.classname`.
 
 from __future__ import annotations
 
+import io
 import pickle
+from collections import ChainMap
+from types import CodeType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
+
+_reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
+#: What cloudpickle writes for the name of the file.
+_NO_FILE = "<dynamic-code>"
+
+
+def _with_file(code: CodeType) -> Any:
+    """Code keeps the name of its file, so that tracebacks of functions that are sent by value can be read."""
+    make, given = _reduce_code(code)
+    return make, tuple(code.co_filename if isinstance(one, str) and one == _NO_FILE else one for one in given)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
+    dispatch_table = ChainMap({CodeType: _with_file}, cloudpickle.Pickler.dispatch_table)
 
 
 class IHeronSerializer:
@@ -35,8 +52,9 @@ class PythonSerializer(IHeronSerializer):
         """Nothing to prepare."""
 
     def serialize(self, obj: Any) -> bytes:
-        data: bytes = cloudpickle.dumps(obj)
-        return data
+        data = io.BytesIO()
+        _Pickler(data).dump(obj)
+        return data.getvalue()
 
     def deserialize(self, input_str: bytes) -> Any:
         return pickle.loads(input_str)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import linecache
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -277,11 +279,24 @@ def user_traceback(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and is_runtime_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
+    _know_sources(error)
     # When one of heronpy's connectors fails, all frames are heronpy's: show them all.
     text = "".join(traceback.format_exception(type(error), error, frames or _of_files(error)))
     for package, source in _SUBMITTED_AS.items():
         text = text.replace(f'File "{package}{os.sep}', f'File "{source}{os.sep}')
     return text
+
+
+def _know_sources(error: BaseException) -> None:
+    """Functions that were sent by value name the file that was submitted: its lines are those in the package, whatever
+    the user has made of it since then."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        for package, source in _SUBMITTED_AS.items():
+            if file not in linecache.cache and file.startswith(source + os.sep):
+                with suppress(OSError, UnicodeDecodeError):
+                    lines = (Path(package) / file[len(source) + 1 :]).read_text(encoding="utf-8").splitlines(True)
+                    linecache.cache[file] = sum(map(len, lines)), None, lines, file
 
 
 def is_runtime_frame(file: str) -> bool:

@@ -41,13 +41,16 @@ class ChildLogs:
     def last_words(self, name: str, exception: control_pb2.ExceptionReport | None, killed: bool) -> tuple[str, bool]:
         """Why a process ended, according to its own output, and whether it ran out of memory.
 
-        `exception` is the last one that it reported; without one its last line counts, unless it was killed.
+        `exception` is the last one that it reported; without one its last line counts. A process that a signal has
+        ended said neither because of it: what it has reported at some time is blamed for nothing but a lack of memory.
         """
         child_log = self._logs.get(name)
         last_line = child_log.last_line() if child_log else ""
         if exception is None:
             memory = child_log is not None and child_log.mentions(MEMORY_WORDS)
             return "" if killed else last_line[:DETAIL_MAX], memory
+        if killed and not exception.out_of_memory:
+            return "", False
         words = f"{exception.type}: {exception.message}" if exception.message else exception.type
         return words[:DETAIL_MAX], exception.out_of_memory
 

@@ -24,6 +24,14 @@ class LongLineError(HeronError):
         self.offset = offset
 
 
+class UnfinishedLineError(HeronError):
+    """A chunk has a line without an end, so its file has been longer; `offset` is that of the first byte."""
+
+    def __init__(self, name: str, offset: int) -> None:
+        super().__init__(f"{name} ends within the line at byte {offset}, and has been longer")
+        self.offset = offset
+
+
 class Lines(NamedTuple):
     """Whole lines, one after the other, with their line ends. `offset` is that of the first byte."""
 
@@ -41,7 +49,8 @@ def read_chunk(
 ) -> Iterator[Lines]:
     """The lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
 
-    `name` is for errors: LongLineError, OSError.
+    `name` is for errors: LongLineError, OSError; UnfinishedLineError where the file ends before the last of its lines
+    does.
     """
     at = begin
     if begin and os.pread(descriptor, 1, begin - 1) != b"\n":
@@ -49,7 +58,7 @@ def read_chunk(
     while at < end:
         _, data = read_lines(descriptor, name, at, min(block_bytes, end - at), line_bytes_max)
         if not data:
-            return
+            raise UnfinishedLineError(name, at)
         yield Lines(at, data)
         at += len(data)
 

@@ -20,6 +20,18 @@ log = logging.getLogger("heron.ingest")
 
 A = TypeVar("A")
 
+
+class ReplacedLedgerError(LedgerError):
+    """The ledger is not the one with which a task has begun."""
+
+    def __init__(self, pipeline: str, begun: int, found: int) -> None:
+        super().__init__(
+            f"the ledger of pipeline {pipeline!r} has generation {found}, and this task began with {begun}: it was"
+            " rebuilt or replaced; what was begun before does not count, and the task goes on with this one. If that is"
+            " not meant, kill the topology, and run: heron units check"
+        )
+
+
 #: How soon a ledger that is away is asked again: doubled each time.
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
 #: How long the end waits for the thread that shows that the process lives.

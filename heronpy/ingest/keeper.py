@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
-from heronpy.ingest.asking import Asking
+from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.bad import bad_record, dead_bytes, record_name
 from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.figures import KeeperFigures
@@ -53,6 +53,8 @@ PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
 LIVELY_S = 10.0
 #: How often figures are taken, which reads all rows; a bounded run ends by them.
 FIGURES_S, BOUNDED_S = 5.0, 0.5
+#: So long the end of a bounded run waits for bytes of bad ranges that cannot be read now.
+RECORDS_S = 10.0
 
 
 class LogFileError(HeronError):
@@ -86,6 +88,7 @@ class LogKeeper(Spout):
         self._lively_until = 0.0
         self._clean_at = self._show_at = 0.0
         self._ended = False
+        self._records_by: float | None = None
         self._figures = KeeperFigures(context, self._options.pipeline)
         self._asking.show_alive(self._options.config.silent_s)
 
@@ -144,6 +147,8 @@ class LogKeeper(Spout):
                 " that it had, or an empty table"
             )
         if opened.generation != self._generation:
+            if self._generation:
+                self.report_error(ReplacedLedgerError(self._options.pipeline, self._generation, opened.generation))
             self._stages.begin(opened.generation)
             self._stages.drop_older(opened.generation)
             self._generation = opened.generation
@@ -226,8 +231,12 @@ class LogKeeper(Spout):
             if not collected.more:
                 return
 
-    def _complete_records(self, watch: Watch) -> None:
-        """A worker may have died before it wrote down what it was told to be bad, or may not have found the bytes."""
+    def _complete_records(self, watch: Watch, at_once: bool = False) -> bool:
+        """A worker may have died before it wrote down what it was told to be bad, or may not have found the bytes.
+
+        Whether all have their record; `at_once`: also without their bytes.
+        """
+        complete = True
         ranges: list[BadRange] = []
         more = True
         while more:
@@ -237,21 +246,23 @@ class LogKeeper(Spout):
             for one in ranges:
                 # Without a unit it was found in a record, when the ledger was rebuilt.
                 if one.span.unit and one.span.tries:
-                    self._complete_record(watch, one)
+                    complete &= self._complete_record(watch, one, at_once)
+        return complete
 
-    def _complete_record(self, watch: Watch, one: BadRange) -> None:
+    def _complete_record(self, watch: Watch, one: BadRange, at_once: bool) -> bool:
         span, generation = one.span, self._generation
         found = Line(span.file, span.begin, span.end)
         if self._stages.has_bad(record_name(generation, found)):
-            return
+            return True
         path, head = watch.place_of(one.key, one.generation)
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
         data, known = dead_bytes(self._options.pattern.root, chunk, found)
-        if not known and watch.is_there(one.key, one.generation):
-            return  # it is being rotated: the next look knows where it is
+        if not known and not at_once and watch.is_there(one.key, one.generation):
+            return False  # it is being rotated: the next look knows where it is
         answer, trace = Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
         name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
         self._stages.write_bad(name, text)
+        return True
 
     def _show(self) -> None:
         figures = self._asking.ask(Show())
@@ -263,8 +274,15 @@ class LogKeeper(Spout):
             return
         failed = figures.units.get("failed", (0, 0))[0]
         open_units = sum(count for count, _ in figures.units.values()) - failed - figures.units_held
-        if not figures.waiting_bytes and not open_units:
+        if not figures.waiting_bytes and not open_units and self._is_recorded(watch):
             self._asking.ask(Cut(self._looking_since, closed=True))
             self._stages.mark_end(self._run)
             self._ended = True
             self.end_of_input()
+
+    def _is_recorded(self, watch: Watch) -> bool:
+        """Whether all that is bad has its record: a bounded run does not end before."""
+        now = time.monotonic()
+        if self._records_by is None:
+            self._records_by = now + RECORDS_S
+        return self._complete_records(watch, at_once=now >= self._records_by)

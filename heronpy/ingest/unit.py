@@ -16,7 +16,7 @@ from typing import NamedTuple
 from heronpy.common.errors import HeronError
 from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.growing.below import UnfitFileError, open_below
-from heronpy.growing.chunks import LINE_BYTES_MAX, read_chunk
+from heronpy.growing.chunks import LINE_BYTES_MAX, UnfinishedLineError, read_chunk
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
 from heronpy.ingest.marks import is_marked
 from heronpy.ingest.page import SuspectPage
@@ -34,7 +34,8 @@ class UnreadError(MovedError):
 
 
 class Block(NamedTuple):
-    """Whole lines with their ends; `key` names the file, `offset` is that of the first byte."""
+    """Whole lines with their ends; `key` is the name that the file had when it was first seen, `offset` the place of
+    the first byte in it."""
 
     key: str
     offset: int
@@ -82,11 +83,11 @@ class LogUnit:
     def lines(self) -> Iterator[str]:
         """The lines, without their ends, in the order of each file."""
         for block in self._blocks:
-            path, offset, data = block
+            key, offset, data = block
             self._block, self._offsets, self._index, self._left = block, None, -1, None
             if self._page is None:
                 try:
-                    texts = self._decoder.texts(path, offset, data)
+                    texts = self._decoder.texts(key, offset, data)
                 except HeronError:
                     pass
                 else:
@@ -100,7 +101,7 @@ class LogUnit:
                 if self._page is not None:
                     self._note(self._page)
                 try:
-                    text = self._decoder.line(path, offsets[self._index], one)
+                    text = self._decoder.line(key, offsets[self._index], one)
                 except HeronError as error:
                     self._broken = error
                     raise
@@ -165,18 +166,21 @@ class LogUnit:
     def _read(self) -> Generator[Block]:
         for chunk in self._work.chunks:
             self._chunk = chunk
-            name = chunk.path or chunk.key
+            path = chunk.path or chunk.key
             digest = sha256()
             try:
                 with opened(self._root, chunk) as descriptor:
                     for lines in read_chunk(
-                        descriptor, name, chunk.begin, chunk.end, line_bytes_max=self._line_bytes_max
+                        descriptor, chunk.key, chunk.begin, chunk.end, line_bytes_max=self._line_bytes_max
                     ):
                         digest.update(lines.data)
-                        yield Block(name, lines.offset, lines.data)
+                        yield Block(chunk.key, lines.offset, lines.data)
             except OSError as error:
                 # Of the disk with the logs: neither the bytes nor the function are to blame.
-                self._broken = UnreadError(f"{self._root}/{name} cannot be read, it is tried again: {error}")
+                self._broken = UnreadError(f"{self._root}/{path} cannot be read, it is tried again: {error}")
+                raise self._broken from error
+            except UnfinishedLineError as error:
+                self._broken = MovedError(f"{self._root}/{path} was truncated while it was read, or is an older copy")
                 raise self._broken from error
             except HeronError as error:
                 self._broken = error

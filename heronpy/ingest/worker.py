@@ -7,15 +7,14 @@ is open at a time, and the same one is asked until it is answered.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
-from heronpy.api.user_code import UserCodeError
+from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
-from heronpy.ingest.asking import Asking
+from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.attempt import Attempt, RowError
 from heronpy.ingest.bad import bad_record, dead_bytes
 from heronpy.ingest.emitted import EmittedAttempt
@@ -129,6 +128,8 @@ class LogWorker(Spout):
     # ---- answers ----------------------------------------------------------------------------
     def _take(self, request: Request[Any], answer: object) -> None:
         self.busy()
+        if isinstance(answer, Work | Halve):
+            self._notice(answer.generation)
         match answer:
             case Work():
                 self._work = answer
@@ -161,9 +162,15 @@ class LogWorker(Spout):
             case Units(units=[failed, *_]):
                 self._fail(failed.unit, failed.error)
             case Opened():
-                self._generation = answer.generation
+                self._notice(answer.generation)
             case _:
                 pass  # Again, Taken: the next lease goes on
+
+    def _notice(self, generation: int) -> None:
+        """Say that the ledger is another one than that with which this worker has begun."""
+        if self._generation not in (0, generation):
+            self.report_error(ReplacedLedgerError(self._options.pipeline, self._generation, generation))
+        self._generation = generation
 
     def _count_end(self, request: Request[Any], lost: Lost | None) -> None:
         """An attempt counts, or another one has made it needless."""
@@ -241,7 +248,7 @@ class LogWorker(Spout):
         except RowError as error:
             cause = error.__cause__ or error
             self._error = f"{type(cause).__name__}: {cause}"[:TEXT_MAX]
-            trace = "".join(traceback.format_exception(cause))
+            trace = user_traceback(cause)
             self._tries.write(work.generation, work.unit, work.chunks, trace)
             self._discard()
             self.report_error(UserCodeError(f"unit {work.unit}, try {work.tries + 1}: {self._error}"))

@@ -479,8 +479,10 @@ class Totals:
         totals.lost = _sum(totals.lost, *(known.before[1] + known.latest[1] for known in self.stmgrs.values()))
         totals.untracked = mode == "ATLEAST_ONCE" and self.untracked
         not_resent = totals.untracked or mode == "ATMOST_ONCE"
-        totals.lost_estimated = not_resent and self.uncounted
-        totals.lost_unknown = not_resent and self.queues_lost
+        # Who has no bolts sends no tuples: what workers of work units hold is leased, and their ledger judges its loss.
+        sends = not self.tasks or not all(task.spout for task in self.tasks.values())
+        totals.lost_estimated = not_resent and sends and self.uncounted
+        totals.lost_unknown = not_resent and sends and self.queues_lost
         if mode == "EFFECTIVELY_ONCE":
             totals.restores = self.restores
         return totals

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from heronpy.api import user_code
 from heronpy.api.custom_grouping import ICustomGrouping
+from heronpy.api.serializer import default_serializer
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
@@ -125,6 +127,35 @@ def test_failing_main_file_keeps_its_traceback(tmp_path: Path, text: str, reason
     assert str(main) in trace or "SystemExit" in trace
     assert "\n" not in str(caught.value)
     assert sys.modules["__main__"] is old and user_code.MAIN_ALIAS not in sys.modules
+
+
+def test_a_function_that_is_sent_by_value_shows_the_lines_that_were_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as `rows` of work units: file, line and source of each frame, also when the file was edited since."""
+    lines = ["def deep():", "    return int('-')", "def rows(unit):", "    return deep()", ""]
+    source, package = tmp_path / "home", tmp_path / "package"
+    for folder in (source, package):
+        folder.mkdir()
+        write(folder / "clicks.py", "\n".join(lines))
+    sent = "\n".join(
+        [
+            "import sys, types",
+            "from heronpy.api.serializer import default_serializer",
+            f"path = {str(source / 'clicks.py')!r}",
+            "exec(compile(open(path).read(), path, 'exec'), globals())",
+            "sys.stdout.buffer.write(default_serializer.serialize(rows))",
+        ]
+    )
+    data = subprocess.run([sys.executable, "-c", sent], check=True, capture_output=True).stdout
+    write(source / "clicks.py", "# edited\n\n\n\n")
+    monkeypatch.setattr("heronpy.api.user_code._SUBMITTED_AS", {str(package): str(source)})
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        default_serializer.deserialize(data)(None)
+    trace = user_code.user_traceback(caught.value)
+    assert f'File "{source}/clicks.py", line 4, in rows\n    return deep()\n' in trace
+    assert f"File \"{source}/clicks.py\", line 2, in deep\n    return int('-')\n" in trace
+    assert trace.startswith("Traceback (most recent call last):\n") and trace.endswith("10: '-'\n")
 
 
 def test_missing_files_and_directories(tmp_path: Path) -> None:

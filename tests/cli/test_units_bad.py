@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from heronpy.cli.exits import Failure
 from heronpy.cli.look.bad_ranges import show_bad
+from heronpy.cli.verbs.units import units_command
 from heronpy.ingest import LogUnit
 from heronpy.ingest.checking import command_of, rebuild
 from heronpy.ingest.ledger import policy
@@ -98,9 +100,63 @@ def test_bytes_traceback_and_record_are_shown(
         LINES[7] + "\n",
         LINES[12] + "\n",
     ]
+    assert "a unit of before the rebuild, 3 tries" in said(capsys, ledger) and "u0" not in said(capsys, ledger)
     for path in Stages(str(table)).bad_records():
         path.write_text("{}")
     assert "no record of them is on this host" in said(capsys, ledger)
+
+
+def test_the_file_of_a_bad_line_is_found_by_the_name_that_it_has_now(
+    tmp_path: Path,
+    run: Callable[..., Running],
+    options: dict[str, Any],
+    log: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ledger = options["ledger"]
+    broken = b"\xff is no UTF-8\n"
+    with log.open("ab") as file:
+        file.write(broken)
+    running = run("east", rows=rows, **(options | {"unit_bytes": 1 << 20}))
+    size = log.stat().st_size
+    settle(running, ledger, size)
+    assert f"  now {log}\n" in said(capsys, ledger)
+    rotated = log.rename(log.with_name("a.log.1"))
+
+    def shown() -> bool:
+        running.drive()
+        return f"  now {rotated}, was a.log\n" in said(capsys, ledger)
+
+    wait_for(shown, PATIENCE_S, "the keeper having seen the rename")
+    out = said(capsys, ledger)
+    assert "a.log.1" not in out.replace(f"now {rotated}, was a.log", ""), "header, error and record say the same name"
+    assert {one["path"] for one in json.loads(said(capsys, ledger, json=True))["bad"]} == {str(rotated)}
+    rotated.write_text("other\n" * 1000)
+    assert f"last seen as {rotated}, was a.log; it is not there" in said(capsys, ledger)
+    assert json.loads(said(capsys, ledger, json=True))["bad"][0]["path"] is None
+    rotated.unlink()
+
+    def gone() -> bool:
+        running.drive()
+        return "  was a.log; the file is gone" in said(capsys, ledger)
+
+    wait_for(gone, PATIENCE_S, "the keeper having missed the file")
+
+
+@pytest.mark.parametrize("verb", ["bad", "retry"])
+def test_units_are_named_as_they_are_printed(
+    verb: str, run: Callable[..., Running], options: dict[str, Any], log: Path
+) -> None:
+    ledger = options["ledger"]
+    settle(run("east", rows=rows, **(options | {"unit_bytes": 1 << 20})), ledger, log.stat().st_size)
+
+    def said_by(unit: str) -> str:
+        result = CliRunner().invoke(units_command, [verb, "lines", unit, "--ledger", ledger])
+        return result.output + str(result.exception)
+
+    assert said_by("u1") == said_by("1") and "no unit" not in said_by("u1")
+    assert "'u0' is no unit: ids begin with 1" in said_by("u0")
+    assert "'x1' is no unit; write its number" in said_by("x1")
 
 
 def test_a_record_that_a_keeper_completes_has_the_traceback(

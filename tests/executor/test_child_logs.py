@@ -56,6 +56,14 @@ def test_memory_is_known_from_the_report_and_not_from_its_words(
     assert last_words(tmp_path, b"the end\n", exception) == words
 
 
+def test_what_was_reported_at_some_time_has_not_caused_a_kill(tmp_path: Path) -> None:
+    """A worker reports each failed try and goes on; whoever kills it later is not user code."""
+    report = Report(type="UserCodeError", message="unit 3, try 1: ValueError")
+    assert last_words(tmp_path, b"the end\n", report, killed=True) == ("", False)
+    exhausted = Report(type="MemoryError", out_of_memory=True)
+    assert last_words(tmp_path, b"", exhausted, killed=True) == ("MemoryError", True)
+
+
 def test_who_reported_nothing_is_judged_by_what_the_interpreter_printed(tmp_path: Path) -> None:
     assert last_words(tmp_path, b"terminate called after throwing 'std::bad_alloc'\n", None)[1]
     assert last_words(tmp_path, b"the end\n", None, killed=True) == ("", False)

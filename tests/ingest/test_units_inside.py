@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from heronpy.common.errors import GaveUpError, LedgerError
 from heronpy.ingest import LineFiles, LogUnit, LogUnits
 from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.requests import Figures, ListUnits, Show, UnitView
-from heronpy.ingest.ledger.types import UnitState
+from heronpy.ingest.ledger.store import Changes, View
+from heronpy.ingest.ledger.types import Pipeline, UnitState
 from heronpy.ingest.options import SITE_KEY
 from heronpy.ingest.worker import LogWorker
 from tests.support.waiting import wait_for
@@ -325,6 +328,28 @@ def test_what_ends_in_order_does_not_keep_the_ledger_from_being_rebuilt(
     assert rebuild(ledger, "lines", table).generation == 2
     again = run("east", **options)
     settle(again, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
+    assert numbers(tmp_path / "table") == Counter(range(200))
+
+
+def test_who_runs_says_that_the_ledger_was_replaced(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    ledger = options["ledger"]
+    write(tmp_path, 0, 100, "east")
+    site = run("east", **options)
+    settle(site, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
+
+    def replaced(view: View, now: float) -> tuple[Changes, None]:
+        pipeline = view.get(Pipeline)
+        assert pipeline is not None
+        return Changes((replace(pipeline, generation=7),)), None
+
+    with closing(open_store(ledger)) as store:
+        store.transact("lines", replaced)
+    write(tmp_path, 100, 100, "east")
+    settle(site, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
+    said = [text for text in site.delegate.said if "has generation 7, and this task began with 1" in text]
+    assert len(said) == 2, "the worker and the keeper"
     assert numbers(tmp_path / "table") == Counter(range(200))
 
 

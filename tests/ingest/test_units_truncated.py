@@ -87,6 +87,12 @@ def test_the_line_across_the_end_of_a_unit_is_not_lost(log: Path, monkeypatch: p
     gives_up(attempt_of(log, end, lambda unit: unit.lines()))
 
 
+def test_an_older_copy_that_ends_within_the_last_line_of_a_unit_does_not_count(log: Path) -> None:
+    """It is long enough for the unit, and not for the line across the end of it."""
+    os.truncate(log, 1007)
+    gives_up(attempt_of(log, 1005, lambda unit: unit.lines()))
+
+
 def test_a_file_that_grows_meanwhile_is_read_up_to_the_end_of_the_unit(log: Path) -> None:
     size = log.stat().st_size
 

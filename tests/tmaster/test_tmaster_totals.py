@@ -439,6 +439,19 @@ def test_at_least_once_nothing_is_lost_with_a_process() -> None:
     assert world.machine.desk.registry.totals.uncounted and not world.status().totals.lost_estimated
 
 
+def test_a_topology_without_bolts_has_no_tuples_to_lose() -> None:
+    """Such as one of pipelines of work units only."""
+    totals = Totals()
+    for epoch in (1, 2):
+        totals.take_stmgr("stmgr-1", epoch)
+        totals.take_task(status(1, epoch, [0] * 7), spout=True)
+    found = totals.summed(mode="ATMOST_ONCE")
+    assert (found.lost_estimated, found.lost_unknown) == (False, False)
+    totals.take_task(status(2, 1, [0] * 7), spout=False)
+    found = totals.summed(mode="ATMOST_ONCE")
+    assert (found.lost_estimated, found.lost_unknown) == (True, True)
+
+
 def test_at_least_once_tuples_that_nobody_sends_again_are_lost_with_a_process() -> None:
     """Whoever has sent them, and whether that was said before the process ended or after."""
     killed = Totals()

@@ -38,6 +38,20 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(failure), param, ctx)
 
 
+class UnitId(click.ParamType):  # type: ignore[type-arg]
+    """The id of a work unit: 12, or u12 as `heron units bad` prints it."""
+
+    name = "unit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = str(value).removeprefix("u")
+        if not number.isascii() or not number.isdecimal():
+            self.fail(f"'{value}' is no unit; write its number as the tables show it, such as 12 or u12", param, ctx)
+        if not int(number):
+            self.fail(f"'{value}' is no unit: ids begin with 1; leave it out for all of the pipeline", param, ctx)
+        return int(number)
+
+
 class TopologyName(click.ParamType):  # type: ignore[type-arg]
     """A topology's name."""
 

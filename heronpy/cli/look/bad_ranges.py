@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,9 +12,13 @@ import msgspec
 from heronpy.cli import exits
 from heronpy.cli.look.units import all_units, opened, say_retried
 from heronpy.cli.output import clean, print_json, say
+from heronpy.growing.patterns import join
 from heronpy.ingest.bad import BadRecord, BadRecords
 from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import BadRange, ListBad, RetryBad, Show
+from heronpy.ingest.ledger.requests import BadRange, Chunk, ListBad, RetryBad, Show
+from heronpy.ingest.options import pattern_at
+from heronpy.ingest.unit import MovedError
+from heronpy.ingest.unit import opened as opened_file
 
 #: Of the bytes, and of the traceback unless all of it is wanted.
 SHOWN_CHARS, SHOWN_LINES = 200, 6
@@ -29,13 +34,13 @@ def show_bad(pipeline: str, unit: int | None, url: str, retry: bool, whole: bool
         ranges = [one for one in _ranges(ledger) if unit in (None, one.span.unit)]
     records = BadRecords(figures.place)
     if as_json:
-        print_json({"pipeline": pipeline, "bad": [_as_json(one, records.of(one)) for one in ranges]})
+        print_json({"pipeline": pipeline, "bad": [_as_json(one, records.of(one), figures.logs) for one in ranges]})
     elif unit is not None and not ranges:
         raise exits.Failure(f"no bad range of pipeline '{pipeline}' is of unit {unit}", exits.NOT_FOUND)
     elif not ranges:
         say(f"No bad range in pipeline '{pipeline}'")
     for one in ranges if not as_json else ():
-        _print(one, records.of(one), whole or unit is not None)
+        _print(one, records.of(one), figures.logs, whole or unit is not None)
     if ranges and not as_json and figures.rows_to == "bolts":
         say("Rows that bolts have given up are listed by: heron dead-letters")
     if ranges:
@@ -53,10 +58,12 @@ def _ranges(ledger: Reached) -> Iterator[BadRange]:
             after = ListBad(last.file, last.begin)
 
 
-def _as_json(one: BadRange, record: BadRecord | None) -> dict[str, Any]:
+def _as_json(one: BadRange, record: BadRecord | None, logs: str) -> dict[str, Any]:
+    found, _ = _places_of(one, logs)
     data = record.data if record is not None else None
     return {
         **msgspec.to_builtins(one),
+        "path": found,
         "length": one.span.end - one.span.begin,
         "record": record.path if record is not None else None,
         "traceback": record.traceback if record is not None else None,
@@ -66,14 +73,46 @@ def _as_json(one: BadRange, record: BadRecord | None) -> dict[str, Any]:
     }
 
 
+def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
+    """Where the file is now, if this host has it, and where it was last seen."""
+    seen = []
+    for site, path in one.places:
+        root = pattern_at(logs, site).root
+        seen.append(join(root, path))
+        chunk = Chunk(one.span.file, one.key, one.generation, one.span.begin, one.span.end, one.head, path)
+        with suppress(MovedError, OSError), opened_file(root, chunk):
+            return seen[-1], seen
+    return None, seen
+
+
+def _place(one: BadRange, logs: str) -> str:
+    """The same for people."""
+    found, seen = _places_of(one, logs)
+    if found is None and not seen:
+        return f"was {one.key}; the file is gone, or no keeper has looked since the ledger was rebuilt"
+    named = {path for _, path in one.places} == {one.key}
+    was = "" if named else f", was {one.key}"
+    if found is not None:
+        return f"now {found}{was}"
+    return f"last seen as {' and '.join(seen)}{was}; it is not there on this host, or no keeper has looked since"
+
+
+def _unit(one: BadRange) -> str:
+    """The unit in which the bytes were found to be bad."""
+    if one.span.unit:
+        return f"u{one.span.unit}"
+    return "a unit of before the rebuild" if one.span.tries else "no unit"
+
+
 def _text(data: bytes) -> str:
     return data.decode(errors="backslashreplace")
 
 
-def _print(one: BadRange, record: BadRecord | None, whole: bool) -> None:
+def _print(one: BadRange, record: BadRecord | None, logs: str, whole: bool) -> None:
     span = one.span
     tries = "1 try" if span.tries == 1 else f"{span.tries} tries"
-    say(f"{clean(one.key)} {span.begin}-{span.end}  u{span.unit}, {tries}  {clean(span.error)}")
+    say(f"{clean(one.key)} {span.begin}-{span.end}  {_unit(one)}, {tries}  {clean(span.error)}")
+    say(f"  {clean(_place(one, logs))}")
     size = f"{span.end - span.begin:,} bytes"
     if record is None:
         say(f"  {size}; no record of them is on this host")

@@ -274,7 +274,10 @@ def _site_row(site: SiteView) -> tuple[str, ...]:
 
 def _row(unit: UnitView, with_site: bool) -> tuple[str, ...]:
     first = unit.chunks[0] if unit.chunks else None
-    begins = f"{first.key} {first.begin}-{first.end}" if first is not None else ""
+    begins = ""
+    if first is not None:
+        was = f" (was {first.key})" if first.path not in ("", first.key) else ""
+        begins = clean(f"{first.path or first.key} {first.begin}-{first.end}{was}")
     holder = unit.holder.partition("#")[0]
     age, size = format_duration(unit.age_s), format_bytes(unit.bytes)
     site = (unit.site,) if with_site else ()

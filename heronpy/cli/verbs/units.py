@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from heronpy.cli.flags.arguments import json_flag
+from heronpy.cli.flags.arguments import UnitId, json_flag
 
 _pipeline = click.argument("pipeline")
 _ledger = click.option("--ledger", "url", metavar="URL", default="",
@@ -52,7 +52,7 @@ def show_command(**flags: Any) -> None:
 
 @units_command.command("bad")
 @_pipeline
-@click.argument("unit", type=click.IntRange(min=1), required=False)
+@click.argument("unit", type=UnitId(), required=False)
 @_ledger
 @click.option("--retry", is_flag=True, help="Make units of them: after a fix.")
 @click.option("--traceback", "whole", is_flag=True, help="Print all of each traceback; without, its end.")
@@ -70,7 +70,7 @@ def bad_command(**flags: Any) -> None:
 
 @units_command.command("retry")
 @_pipeline
-@click.argument("unit", type=click.IntRange(min=1), required=False)
+@click.argument("unit", type=UnitId(), required=False)
 @_ledger
 @json_flag
 def retry_command(**flags: Any) -> None:

@@ -61,8 +61,6 @@ class Finder:
         self._looked_at: float | None = None
         self._share = (0, 1)
         self._is_moving = False
-        #: Files, by number, of which this look has found that they were truncated, maybe since it has listed the names.
-        self._truncated: set[int] = set()
         self.lost_bytes = 0
 
     def divide(self, index: int, readers: int) -> None:
@@ -79,7 +77,6 @@ class Finder:
         """Look once; whether something changed under the eyes, so that it is worth looking again soon."""
         self._looks += 1
         self._is_moving = False
-        self._truncated.clear()
         elapsed = 0.0 if self._looked_at is None else min(now - self._looked_at, _WATCHED_S)
         self._looked_at = now
         look = self._scanner.look()
@@ -95,7 +92,10 @@ class Finder:
                     self._see(last[1], entry)
             elif not self._examine(entry):
                 unknown.append(entry)
-        nowhere = self._look_outside(look.files) if self._misses_one() else []
+        nowhere: list[tuple[Followed, list[str]]] = []
+        if self._misses_one():
+            nowhere = self._look_outside(look.files)
+            unknown += self._copies_again(look.files)
         # The longest first: of several copies of a file it has the most lines.
         for entry in sorted(unknown, key=lambda entry: -entry.size):
             with self._named(entry.path):
@@ -134,7 +134,6 @@ class Finder:
             return True
         if found is Identity.NEW:
             self._table.detach(file)
-            self._truncated.add(file.number)
             return False
         self._see(file, entry, outside)
         if self._judge(file, found):
@@ -200,6 +199,15 @@ class Finder:
                 if self._adopt_outside(file, entry):
                     break
 
+    def _copies_again(self, files: list[Entry]) -> list[Entry]:
+        """What was taken for copies, and not read, as long as the files were there that are missed now."""
+        stems = {stem(file.path) for file in self._table if file.seen != self._looks and file.misses < MISSES}
+        found = [entry for entry in files if self._settled.get(entry.path, (None, 0))[1] is None]
+        again = [entry for entry in found if not stems.isdisjoint(stems_of_origins(entry.path))]
+        for entry in again:
+            del self._settled[entry.path]
+        return again
+
     def _examine_at(self, file: Followed, path: str) -> bool:
         entry = entry_of(path)
         if entry is None or not file.inode or (entry.device, entry.inode) != (file.device, file.inode):
@@ -207,7 +215,9 @@ class Finder:
         return self._examine(entry, outside=True)
 
     def _adopt_outside(self, file: Followed, entry: Entry) -> bool:
-        if file.number in self._truncated or self._table.at(entry.device, entry.inode) is not None:
+        # Not in the first look that misses it, in whose middle it may have been moved: nobody looks at copies of other
+        # names again, and an older one has fewer lines.
+        if not file.misses or self._table.at(entry.device, entry.inode) is not None:
             return False
         with self._named(entry.path), self._places.open(entry.path) as descriptor:
             found = self._places.identify(file, descriptor, os.fstat(descriptor).st_size)
@@ -260,9 +270,15 @@ class Finder:
         if found is Identity.NEW:
             return False
         if file.seen == self._looks:
-            # The file itself is still there.
+            # The file itself is still there, or what was taken for it.
             if found is Identity.MUTATED:
                 return False
+            # By its name a copy of what is there may be longer only if somebody has changed the copy.
+            is_copy = found is Identity.SHORTER or entry.path.startswith(file.path)
+            if not is_copy and self._places.goes_on(file, descriptor, size):
+                self._adopt(file, entry)
+                self._judge(file, found)
+                return True
             if found is Identity.SHORTER and not self._places.begin_alike(file, descriptor, size):
                 return False
             if self._is_settled(entry):
@@ -275,10 +291,6 @@ class Finder:
                     f"{entry.path} begins like {file.path}, of which more was read; it waits until it is longer, or"
                     " differs"
                 )
-            return True
-        if file.number in self._truncated:
-            # The copy that was made before may not be listed, and an older one would have fewer lines: look again.
-            self._is_moving = True
             return True
         self._adopt(file, entry)
         self._judge(file, found)

@@ -66,3 +66,17 @@ class Places:
                 return os.pread(descriptor, size - start, start) == os.pread(other, size - start, start)
         except UNREADABLE:
             return True
+
+    def goes_on(self, file: Followed, descriptor: int, size: int) -> bool:
+        """Whether an open file, which had this size before this call, has all of what is at the place of a known one,
+        and more: then that place is an older copy, as no copy is longer than what it was made from.
+        """
+        try:
+            with self.open(file.path) as other:
+                there = os.fstat(other).st_size
+                if not file.mark.cut <= there < size or not self.is_it(file, other):
+                    return False
+                start = before(there)
+                return os.pread(descriptor, there - start, start) == os.pread(other, there - start, start)
+        except UNREADABLE:
+            return False  # the next look says where it is

@@ -69,7 +69,11 @@ class Draft:
     def pipeline(self) -> Pipeline:
         found = self.get(Pipeline)
         if found is None:
-            raise LedgerError("the ledger knows no such pipeline; start its topology first")
+            name = self.view.name
+            raise LedgerError(
+                f"the ledger has no such pipeline as {name!r}; if its topology runs, its ledger was emptied or is"
+                f" another one by now: heron units rebuild {name} --from TABLE; else start it first"
+            )
         return found
 
     @property

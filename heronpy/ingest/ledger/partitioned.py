@@ -374,6 +374,7 @@ def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
         p50_s=_slower(one.p50_s, other.p50_s),
         p99_s=_slower(one.p99_s, other.p99_s),
         unfinished_bytes=max(one.unfinished_bytes, other.unfinished_bytes),
+        logs=one.logs,
     )
 
 

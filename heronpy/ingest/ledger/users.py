@@ -94,6 +94,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         p99_s=_percentile(seconds, 0.99),
         # The same files are on all sites.
         unfinished_bytes=max((one.bytes for one in view.unfinished()), default=0),
+        logs=config.pattern,
     )
 
 
@@ -151,10 +152,13 @@ def list_bad(draft: Draft, request: ListBad, who: Who) -> BadRanges:
     limit = min(request.limit, PAGE_MAX)
     spans = draft.view.bad((request.after_file, request.after_begin), limit + 1)
     ranges = []
+    places: dict[int, tuple[tuple[str, str], ...]] = {}
     for span in spans[:limit]:
         file = draft.get(File, span.file)
         assert file is not None
-        ranges.append(BadRange(file.key, file.generation, span))
+        if file.id not in places:
+            places[file.id] = tuple((copy.site, copy.path) for copy in draft.view.copies(file.id))
+        ranges.append(BadRange(file.key, file.generation, span, file.head, places[file.id]))
     return BadRanges(tuple(ranges), len(spans) > limit)
 
 

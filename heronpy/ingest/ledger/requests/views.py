@@ -78,6 +78,8 @@ class Figures:
     p99_s: float | None = None
     #: Of last lines that have no end yet, as keepers have seen them.
     unfinished_bytes: int = 0
+    #: The pattern of the files.
+    logs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +141,14 @@ class ListDispatches(Request[Dispatches]):
 
 @dataclass(frozen=True, slots=True)
 class BadRange:
+    """`key`: the name of the file when it was first seen. `head`: how the file begins. `places`: site and path below
+    the root of the pattern where it was last seen; none when it is gone."""
+
     key: str
     generation: int
     span: Span
+    head: str = ""
+    places: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
