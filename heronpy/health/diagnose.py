@@ -251,6 +251,8 @@ def _slow(signals: Signals) -> Iterator[Finding]:
             yield _since(finding, signals)
         else:
             unexplained.append(tasks)
+    # Before the machine: where no bolt is busy, waiting for a core is not what holds the spouts back most.
+    yield from _limit(signals)
     yield from _machine(signals)
     starved = {host.name for host in signals.hosts if _has_no_cpu_left(host)}
     for tasks in unexplained:
@@ -339,8 +341,8 @@ def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
     if not rates or min(map(_busy, tasks)) < BUSY:
         return None
     now = sum(task.executed for task in tasks)
-    # Extrapolates the rate while the spouts were not held to the whole window.
-    arrival = now / max(1 - signals.held, 0.1)
+    # Extrapolates the rate while the spouts were not held to the whole window. Until they are, more comes than is done.
+    arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, 0.1)
     needed = max(len(tasks) + 1, ceil(arrival / (fmean(rates) * AIM)))
     return Finding(
         Verdict.UNDER_PROVISIONED, tasks[0].component,
@@ -439,5 +441,5 @@ _Rule = Callable[[Signals], Iterator[Finding]]
 #: Rules that always apply, and rules that need figures without a change.
 _ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, memory, _crashing, _losses)
 _SETTLED: tuple[_Rule, ...] = (
-    _bad_update, _slow, _limit, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
+    _bad_update, _slow, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
 )  # fmt: skip

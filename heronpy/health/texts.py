@@ -289,7 +289,8 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.LIMIT: lambda f, where: "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
     Verdict.CHECKPOINTS: lambda f, where: (
-        f"heron checkpoints list {where}; with heron.checkpoint.unaligned, barriers do not wait in queues"
+        f"heron checkpoints list {where}"
+        + ("; with heron.checkpoint.unaligned, barriers do not wait in queues" if f.names else "")
     ),
     Verdict.SPARK: lambda f, where: (
         "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark"
