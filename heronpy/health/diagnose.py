@@ -78,6 +78,8 @@ def _untriaged(signals: Signals) -> Iterator[Finding]:
         figures = {"held": signals.held}
         if latency is not None:
             figures |= {"p99_s": latency.now_s, "usual_s": latency.usual_s}
+            if latency.acked:
+                figures["acked"] = 1
         component = latency.component if latency is not None and late else ""
         yield Finding(Verdict.UNTRIAGED, component, figures=figures, names=tuple(signals.culprits))
 
@@ -142,12 +144,14 @@ def _down(signals: Signals) -> Iterator[Finding]:
         # A task that ends again and again is down between its restarts: what it ends of says more.
         down = [task.name for task in tasks if not task.up and not _ends_again(signals, task.name)]
         if down:
+            # The cause of the topology's state is one for all components.
+            why = next((task.error for task in tasks if task.name in down and task.error), signals.cause)
             ends = [signals.restarted.get(name) or signals.out_of_memory.get(name) for name in down]
             last = next((end for end in ends if end is not None), (0, ""))
             yield Finding(
                 Verdict.DOWN, component, down[0] if len(down) == 1 else "",
                 {"down": len(down), "tasks": len(tasks), "restarts": last[0]},
-                quote=last[1] or signals.cause, names=tuple(down),
+                quote=last[1] or why, names=tuple(down),
             )  # fmt: skip
 
 

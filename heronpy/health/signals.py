@@ -67,6 +67,8 @@ class TaskSignals:
     silent_s: float = 0.0
     memory_bytes: int | None = None
     host: str = ""
+    #: Why it is not up, as far as it or its stream manager has said so.
+    error: str = ""
 
     @property
     def per_busy_s(self) -> float | None:
@@ -291,6 +293,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
         pending=task.pending,
         silent_s=task.loop_age_s,
         memory_bytes=int(memory) if memory is not None else None,
+        error="" if task.state in UP_STATES else next(iter(task.error.strip().splitlines()[-1:]), ""),
     )
 
 

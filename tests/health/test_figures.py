@@ -12,7 +12,7 @@ from heronpy.health.signals import HostSignals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
-from tests.health.test_diagnose import EVEN, RUNNING, bolt, first, signals
+from tests.health.test_diagnose import EVEN, RUNNING, bolt, first, history, signals
 
 
 def _task_of(busy_s: float, **values: float) -> TaskSignals:
@@ -117,3 +117,36 @@ def test_a_container_that_is_lost_again_and_again_leads_to_its_log() -> None:
     [finding] = (one for one in diagnose(found) if one.verdict is Verdict.CRASHING)
     assert sentence(finding, "wc") == "executor-1 was restarted 2 times: lost host"
     assert advice(finding, "local", "wc") == "heron exceptions local wc; heron logs local wc executor-1"
+
+
+def test_each_component_that_is_down_says_why_it_is() -> None:
+    """Of a silent stream manager each component had the sentence of all: the doctor said it three times."""
+    why = "stmgr-1 has been silent for 10 s"
+    cause = f"the only task of a is down: {why}; the only task of b is down: {why}"
+    status = control_pb2.StatusReply(topology="wc", lifecycle=control_pb2.LIFE_DEGRADED, cause=cause)
+    for number, component in enumerate(("a", "b"), 1):
+        status.tasks.add(task_id=number, component=component, instance_id=f"{component}-{number}",
+                         state=control_pb2.TASK_LOST, error=f"earlier\n{why}\n")  # fmt: skip
+    found = diagnose(signals_of(status, control_pb2.MetricsReply(interval_s=60.0), now=0.0))
+    assert [sentence(one, "wc") for one in found] == [
+        f"1 of 1 task of {name} is down ({name}-{number}): {why}" for number, name in enumerate(("a", "b"), 1)
+    ]
+    assert (
+        advice(found[0], "local", "wc") == "heron status local wc; heron exceptions local wc; heron logs local wc a-1"
+    )
+
+
+def test_late_acks_are_late_whatever_the_sink_says() -> None:
+    """With acks, tuples took 5 s instead of 19 ms, and the topology was healthy: at the sink they were in time."""
+    minutes = history("words", complete_p99_s=[0.02] * 12 + [5.0] * 3)
+    minutes |= history(end_to_end_p99_s=[0.01] * 15)
+    said = "wc is slower than usual: from emit to the full ack at words, p99 5s (usually 20ms); cause unknown"
+    assert first(signals(*EVEN, history=minutes)) == (Verdict.UNTRIAGED, said)
+
+
+def test_a_burst_is_worked_off_once_it_is_past_its_peak() -> None:
+    """While its rise was among the last five minutes, more tasks were advised until the queue was empty."""
+    rising = [2.0e4, 5.4e4, 8.6e4, 6.8e4]
+    for queue, verdict in (([*rising, 2.8e4], Verdict.CATCHING_UP), (rising, Verdict.UNDER_PROVISIONED)):
+        found = signals(bolt(2, 0.99, 40.0, lag_s=60.0), history=history(queue_bytes=queue))
+        assert first(found)[0] is verdict
