@@ -36,7 +36,7 @@ _SPARK = (
     " (heron.spark.master)"
 )
 #: Histories in which nothing needs action; and one in which, look by look, that comes and goes: the docs say so.
-CALM_ONES, WAVERING = ("healthy", "loaded", "update", "no-input", "burst"), ("saturated",)
+CALM_ONES, WAVERING = ("healthy", "loaded", "update", "no-input", "burst", "spare"), ("saturated",)
 #: Per history, the first sentence and what to do next.
 SENTENCES = {
     "healthy": ("Sick is healthy: 473/s, spouts held 0 % of the time, busiest task container_1_work_2 at 7 %", ""),
@@ -120,6 +120,10 @@ SENTENCES = {
     "too-few": (
         "work needs more tasks: about 392/s arrive; its only task handles 180/s, 100 % busy or more",
         "heron update local Troubled --component-parallelism work:4",
+    ),
+    "spare": (
+        "3 of the 4 tasks of work suffice: in the last hour they were 36 % busy at most",
+        "heron update local Troubled --component-parallelism work:3",
     ),
     "burst": ("work is catching up: its queues empty in 58s", ""),
     "bad-update": (
