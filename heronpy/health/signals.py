@@ -316,7 +316,7 @@ def _arrivals(
         bolt.comp.name: {(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in topology.bolts
     }
     receivers = Counter(stream for streams in inputs.values() for stream in streams)
-    emitted: Counter[tuple[str, str]] = Counter()
+    emitted: defaultdict[tuple[str, str], float] = defaultdict(float)
     for report in metrics.reports:
         for sample in report.samples:
             if sample.name == "__emit-count":
