@@ -78,6 +78,8 @@ def _untriaged(signals: Signals) -> Iterator[Finding]:
         figures = {"held": signals.held}
         if latency is not None:
             figures |= {"p99_s": latency.now_s, "usual_s": latency.usual_s}
+            if latency.acked:
+                figures["acked"] = 1
         component = latency.component if latency is not None and late else ""
         yield Finding(Verdict.UNTRIAGED, component, figures=figures, names=tuple(signals.culprits))
 
@@ -142,12 +144,14 @@ def _down(signals: Signals) -> Iterator[Finding]:
         # A task that ends again and again is down between its restarts: what it ends of says more.
         down = [task.name for task in tasks if not task.up and not _ends_again(signals, task.name)]
         if down:
+            # The cause of the topology's state is one for all components.
+            why = next((task.error for task in tasks if task.name in down and task.error), signals.cause)
             ends = [signals.restarted.get(name) or signals.out_of_memory.get(name) for name in down]
             last = next((end for end in ends if end is not None), (0, ""))
             yield Finding(
                 Verdict.DOWN, component, down[0] if len(down) == 1 else "",
                 {"down": len(down), "tasks": len(tasks), "restarts": last[0]},
-                quote=last[1] or signals.cause, names=tuple(down),
+                quote=last[1] or why, names=tuple(down),
             )  # fmt: skip
 
 
@@ -251,6 +255,8 @@ def _slow(signals: Signals) -> Iterator[Finding]:
             yield _since(finding, signals)
         else:
             unexplained.append(tasks)
+    # Before the machine: where no bolt is busy, waiting for a core is not what holds the spouts back most.
+    yield from _limit(signals)
     yield from _machine(signals)
     starved = {host.name for host in signals.hosts if _has_no_cpu_left(host)}
     for tasks in unexplained:
@@ -339,8 +345,8 @@ def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
     if not rates or min(map(_busy, tasks)) < BUSY:
         return None
     now = sum(task.executed for task in tasks)
-    # Extrapolates the rate while the spouts were not held to the whole window.
-    arrival = now / max(1 - signals.held, 0.1)
+    # Extrapolates the rate while the spouts were not held to the whole window. Until they are, more comes than is done.
+    arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, 0.1)
     needed = max(len(tasks) + 1, ceil(arrival / (fmean(rates) * AIM)))
     return Finding(
         Verdict.UNDER_PROVISIONED, tasks[0].component,
@@ -440,5 +446,5 @@ _Rule = Callable[[Signals], Iterator[Finding]]
 #: Rules that always apply, and rules that need figures without a change.
 _ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, memory, _crashing, _losses)
 _SETTLED: tuple[_Rule, ...] = (
-    _bad_update, _slow, _limit, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
+    _bad_update, _slow, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
 )  # fmt: skip

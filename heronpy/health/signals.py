@@ -7,15 +7,16 @@ never 0.
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isnan
 
+from heronpy.common.ids import executor_id
 from heronpy.common.states import UP_STATES, culprit_name
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.plan.component_config import config_of, reliability_mode
-from heronpy.proto import control_pb2
+from heronpy.proto import control_pb2, topology_pb2
 
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -33,6 +34,8 @@ SERIES = (
 HISTORY_S = 3720.0
 #: The window that a diagnosis is based on, and how long figures mix two configurations after a change, seconds.
 WINDOW_S, SETTLE_S = 300.0, 180.0
+#: A checkpoint that has been under way for so long waits for somebody.
+CHECKPOINT_WAITS_S = 5.0
 
 #: Of a component ("": the topology), by series: minutes, the oldest first, None where unknown.
 History = dict[str, dict[str, list[float | None]]]
@@ -57,13 +60,15 @@ class TaskSignals:
     #: CPU seconds per second.
     cpu: float | None = None
     queue_bytes: int = 0
-    #: How long the queue takes at the current rate; None when nothing arrives.
+    #: How long the queue takes at the rate of its busy time; None when nothing arrives, and nothing is done.
     lag_s: float | None = None
     pending: int = 0
     #: Time since its loop last made a turn.
     silent_s: float = 0.0
     memory_bytes: int | None = None
     host: str = ""
+    #: Why it is not up, as far as it or its stream manager has said so.
+    error: str = ""
 
     @property
     def per_busy_s(self) -> float | None:
@@ -130,6 +135,8 @@ class Signals:
     memory_lasts_s: dict[str, float] = field(default_factory=dict)
     #: Tuples given up in the window, by component.
     given_up: dict[str, float] = field(default_factory=dict)
+    #: Tuples per second emitted to a bolt, by component, whether they have reached it or not.
+    arrivals: dict[str, float] = field(default_factory=dict)
     lost: float = 0.0
     #: Nobody has counted some of what was lost since the topology began: as its totals say.
     lost_unknown: bool = False
@@ -219,8 +226,10 @@ def signals_of(
         found.tasks[-1].host = hosts.get(task.task_id, "")
     found.looks = {one.process: _looks(one) for one in looks}
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
-    _add_losses(found, metrics, {task.name: task.component for task in found.tasks})
+    component_of = {task.name: task.component for task in found.tasks}
+    _add_losses(found, metrics, component_of)
     found.lost_unknown = status.totals.lost_unknown
+    found.arrivals = _arrivals(topology, metrics, component_of, found.window_s)
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
     found.culprits = [culprit_name(culprit) for culprit in status.culprits]
@@ -230,7 +239,8 @@ def signals_of(
     pending = config_of(topology).get(TOPOLOGY_MAX_SPOUT_PENDING)
     found.max_pending = int(pending) if pending is not None and str(pending).isdigit() else None
     found.events_known = events is not None
-    _add_events(found, events or (), now, recent_s)
+    executors = {f"container {one.container}": executor_id(one.container) for one in status.executors}
+    _add_events(found, events or (), now, recent_s, executors)
     if checkpoints is not None:
         _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
     _add_hosts(found, status, sums)
@@ -282,11 +292,43 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
         working=values["__busy-time-ns"] / 1e9 / over_s if "__busy-time-ns" in values else None,
         cpu=sum(cpu) / over_s if cpu else None,
         queue_bytes=task.in_queue_bytes,
-        lag_s=task.in_queue_bytes / received if received else None,
+        lag_s=_lag_s(task, received, values.get("__execute-count", 0.0) / over_s, busy),
         pending=task.pending,
         silent_s=task.loop_age_s,
         memory_bytes=int(memory) if memory is not None else None,
+        error="" if task.state in UP_STATES else next(iter(task.error.strip().splitlines()[-1:]), ""),
     )
+
+
+def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy: float | None) -> float | None:
+    """The longer one of its bytes at their rate, with what waits at its stream manager, and of its tuples at theirs: a
+    large frame is received once, and keeps a task busy for minutes.
+
+    Only while a task is busy does its rate say how fast it can be: one tuple a minute is no backlog.
+    """
+    found = [task.in_queue_bytes / received] if received else []
+    found += [task.in_queue_tuples / executed] if executed else []
+    return max(found) * (busy if busy is not None else 1.0) if found else None
+
+
+def _arrivals(
+    topology: topology_pb2.Topology, metrics: control_pb2.MetricsReply, component_of: Mapping[str, str], over_s: float
+) -> dict[str, float]:
+    """By bolt, from what is emitted on its input streams, where a tuple counts once per component that receives it."""
+    inputs = {
+        bolt.comp.name: {(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in topology.bolts
+    }
+    receivers = Counter(stream for streams in inputs.values() for stream in streams)
+    emitted: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for report in metrics.reports:
+        for sample in report.samples:
+            if sample.name == "__emit-count":
+                emitted[component_of.get(report.process, report.component), sample.label] += sample.value
+    return {
+        bolt: sum(emitted[stream] / receivers[stream] for stream in streams) / over_s
+        for bolt, streams in inputs.items()
+        if any(stream in emitted for stream in streams)
+    }
 
 
 def _looks(found: control_pb2.TaskLooks) -> LookSignals:
@@ -374,7 +416,14 @@ def _is_change(event: control_pb2.TopologyEvent) -> bool:
     return event.kind in (control_pb2.EVENT_UPDATE, control_pb2.EVENT_RESTORE)
 
 
-def _add_events(found: Signals, events: Iterable[control_pb2.TopologyEvent], now: float, recent_s: float) -> None:
+def _add_events(
+    found: Signals,
+    events: Iterable[control_pb2.TopologyEvent],
+    now: float,
+    recent_s: float,
+    executors: Mapping[str, str],
+) -> None:
+    """`executors` gives the process whose log tells of the end of a container."""
     for event in events:
         age_s = max(0.0, now - event.at)
         if _is_change(event):
@@ -385,17 +434,17 @@ def _add_events(found: Signals, events: Iterable[control_pb2.TopologyEvent], now
         elif age_s > recent_s:
             continue
         elif event.kind == control_pb2.EVENT_OOM:
-            _add_end(found.out_of_memory, event)
+            _add_end(found.out_of_memory, event.subject, event)
             if event.times > 1 and event.at > event.first_at:
                 found.memory_lasts_s[event.subject] = (event.at - event.first_at) / (event.times - 1)
         elif event.kind == control_pb2.EVENT_RESTART and event.warning:
-            _add_end(found.restarted, event)
+            _add_end(found.restarted, executors.get(event.subject, event.subject), event)
 
 
-def _add_end(ends: dict[str, tuple[int, str]], event: control_pb2.TopologyEvent) -> None:
+def _add_end(ends: dict[str, tuple[int, str]], name: str, event: control_pb2.TopologyEvent) -> None:
     """Count the exits of a process, whatever their reason; the newest is quoted."""
-    times, _ = ends.get(event.subject, (0, ""))
-    ends[event.subject] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
+    times, _ = ends.get(name, (0, ""))
+    ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
 
 
 def _add_checkpoints(found: Signals, reply: control_pb2.CheckpointsReply, now: float, every_s: float | None) -> None:
@@ -403,4 +452,5 @@ def _add_checkpoints(found: Signals, reply: control_pb2.CheckpointsReply, now: f
     found.checkpoint_every_s = every_s
     found.checkpoint_age_s = max(0.0, now - newest) if newest else None
     found.checkpoint_failure = reply.last_failure
-    found.checkpoint_waits = list(reply.pending_names)
+    # One that has just begun waits for everybody.
+    found.checkpoint_waits = list(reply.pending_names) if reply.pending_s >= CHECKPOINT_WAITS_S else []

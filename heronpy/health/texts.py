@@ -228,7 +228,8 @@ def _untriaged(f: Finding, topology: str) -> str:
         late = f"p99 {format_duration(n['p99_s'])} (usually {format_duration(n['usual_s'])})"
     if f.component:
         held = f", spouts are held {_percent(n['held'])} of the time" if n["held"] else ""
-        return f"{topology} is slower than usual: from emit to {f.component}, {late}{held}; cause unknown"
+        end = f"the full ack at {f.component}" if "acked" in n else f.component
+        return f"{topology} is slower than usual: from emit to {end}, {late}{held}; cause unknown"
     by = f" by {listed(f.names)}" if f.names else ""
     return f"spouts are held {_percent(n['held'])} of the time{by}{f', {late}' if late else ''}; cause unknown"
 
@@ -270,7 +271,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.FAILED: lambda f, where: (
         f"heron exceptions {where}; then heron restart {where}, or submit a corrected program"
     ),
-    Verdict.DOWN: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.names[0]}",
+    Verdict.DOWN: lambda f, where: f"heron status {where}; heron exceptions {where}; heron logs {where} {f.names[0]}",
     Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task} shows the line that it is in",
     Verdict.MEMORY: lambda f, where: (
         f"heron heap {where} {f.task} shows what it keeps; keep less, or raise the limit of its tasks"
@@ -290,7 +291,8 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.LIMIT: lambda f, where: "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
     Verdict.CHECKPOINTS: lambda f, where: (
-        f"heron checkpoints list {where}; with heron.checkpoint.unaligned, barriers do not wait in queues"
+        f"heron checkpoints list {where}"
+        + ("; with heron.checkpoint.unaligned, barriers do not wait in queues" if f.names else "")
     ),
     Verdict.SPARK: lambda f, where: (
         "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark"

@@ -83,26 +83,28 @@ def before_update(signals: Signals) -> Before | None:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """99th percentile of the time from the emit of a tuple at its spout to its end, seconds: of late, and before."""
+    """99th percentile of the time from the emit of a tuple at its spout to its end, seconds: of late, and before.
+
+    The end is at the component, a sink, or with `acked` the full ack at the component, its spout.
+    """
 
     component: str
     now_s: float
     usual_s: float
+    acked: bool = False
 
 
 def latency(signals: Signals) -> Latency | None:
-    """That of the slowest sink, or with acks of the spout; None while too little is known of before."""
+    """That of the slowest sink, or of full acks where they are slower; None while too little is known of before."""
+    found = []
     for series in ("end_to_end_p99_s", "complete_p99_s"):
-        found = []
         for component in signals.components:
             minutes = signals.minutes(component, series)
             late = [value for value in minutes[-LATE_MIN:] if value is not None]
             before = [value for value in minutes[:-LATE_MIN] if value is not None]
             if len(late) == LATE_MIN and len(before) >= USUAL_MIN:
-                found.append(Latency(component, median(late), median(before)))
-        if found:
-            return max(found, key=lambda one: one.now_s)
-    return None
+                found.append(Latency(component, median(late), median(before), series == "complete_p99_s"))
+    return max(found, key=lambda one: one.now_s, default=None)
 
 
 def _per_busy_s(signals: Signals, component: str) -> list[float | None]:
@@ -159,7 +161,10 @@ def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float
 def empties_s(signals: Signals, component: str) -> float | None:
     """When the queues of a component will be empty, if they go on falling as they do; None when they do not fall."""
     known = _known(signals.minutes(component, "queue_bytes"))
-    if len(known) < SIDE_MIN or any(later > earlier for earlier, later in pairwise(known)):
+    # Since its peak: a burst that came minutes ago was a rise then.
+    rose = max((at for at, (earlier, later) in enumerate(pairwise(known), 1) if later > earlier), default=0)
+    known = known[rose:]
+    if len(known) < SIDE_MIN:
         return None
     fallen_per_s = (known[0] - known[-1]) / (60.0 * (len(known) - 1))
     return known[-1] / fallen_per_s if fallen_per_s > 0 else None

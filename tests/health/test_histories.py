@@ -5,7 +5,9 @@ Each file in `histories/` is the end of what `heron doctor --watch --window 60 -
 busy on a machine that others use, too; `starved` is a leak on a machine where others use nearly all CPU. Those with two
 words were recorded later, with looks at lines and keys, and with what all processes of the topology take: `saturated`
 is the word count, which emits all it can, `update` the same under way to a task more, and the two of Spark are batches
-that take 15 s, and more than a minute. The sentences are those of their last look.
+that take 15 s, and more than a minute. The last ones are of `tests/support/troubled.py`; of those, `too-few`, `burst`,
+`bad-update` and `late-acks` ran with priority over all else on their machine, and without its CPU pressure, which is
+that of the others. The sentences are those of the last look.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _SPARK = (
     " (heron.spark.master)"
 )
 #: Histories in which nothing needs action; and one in which, look by look, that comes and goes: the docs say so.
-CALM_ONES, WAVERING = ("healthy", "loaded", "update"), ("saturated",)
+CALM_ONES, WAVERING = ("healthy", "loaded", "update", "no-input", "burst", "spare"), ("saturated",)
 #: Per history, the first sentence and what to do next.
 SENTENCES = {
     "healthy": ("Sick is healthy: 473/s, spouts held 0 % of the time, busiest task container_1_work_2 at 7 %", ""),
@@ -91,6 +93,49 @@ SENTENCES = {
     "spark-late": ("Spark is behind: 2 batches wait, the oldest for 34s; a batch takes 15.5s", _SPARK),
     "spark-stuck": (
         "Spark is behind: 4 batches wait, the oldest for 2m26s; none was done in the last 1m05s", _SPARK,
+    ),
+    "hung": (
+        "container_1_work_2 has been in one call for 32s: process (troubled.py:100)",
+        "heron profile local Troubled container_1_work_2 shows the line that it is in",
+    ),
+    "limit": (
+        "topology.max.spout.pending (20) sets the pace: the spouts wait for acks, and no bolt is busier than 5 %",
+        "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
+    ),
+    "no-input": ("nothing to read: source emitted nothing in the last 1m10s", ""),
+    "declined": (
+        "no checkpoint yet (one is due every 2s); the last one did not complete: checkpoint 70: task 4 of store declined:"
+        " pre_save of task container_1_store_4 raised OSError: the disk is full",
+        "heron checkpoints list local Troubled",
+    ),
+    "failed": (
+        "Troubled has failed: container_1_work_2 failed: user exception: ended 10 times in 32 s without a healthy run in"
+        " between: ValueError: number 19 is unlucky",
+        "heron exceptions local Troubled; then heron restart local Troubled, or submit a corrected program",
+    ),
+    "silent": (
+        "1 of 1 task of source is down (container_1_source_1): stmgr-1 has been silent for 10 s",
+        "heron status local Troubled; heron exceptions local Troubled; heron logs local Troubled container_1_source_1",
+    ),
+    "too-few": (
+        "work needs more tasks: about 392/s arrive; its only task handles 180/s, 100 % busy or more",
+        "heron update local Troubled --component-parallelism work:4",
+    ),
+    "spare": (
+        "3 of the 4 tasks of work suffice: in the last hour they were 36 % busy at most",
+        "heron update local Troubled --component-parallelism work:3",
+    ),
+    "burst": ("work is catching up: its queues empty in 58s", ""),
+    "bad-update": (
+        "work does 43 % less per busy second since the update to plan 3 5m28s ago (update done: 1 task added, 0 removed,"
+        " 0 moved, 0 tuples discarded): 151/s per task, before 266/s",
+        "if this is not what the update was for, go back to plan 2: heron update local Troubled --component-parallelism"
+        " work:2; heron events local Troubled",
+    ),
+    "late-acks": (
+        "Troubled is slower than usual: from emit to the full ack at source, p99 5s (usually 19ms); cause unknown",
+        "heron top local Troubled; heron profile local Troubled TASK; heron doctor local Troubled --evidence FILE packs"
+        " what is known",
     ),
 }  # fmt: skip
 

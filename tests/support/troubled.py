@@ -1,0 +1,179 @@
+"""Topologies with one trouble each, for what `heron doctor` says of it; `topologies/sick.py` has five more.
+
+    heron submit local tests/support/troubled.py Troubled --what hung --ill FILE
+
+The trouble lasts while the file exists, so that a test can end it, or begin it when the topology has run for a while.
+Rates are small: a machine that others use must be able to keep up with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+from heronpy import (
+    Bolt,
+    Grouping,
+    HashMapState,
+    Spout,
+    StatefulComponent,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
+from heronpy.api import api_constants as constants
+
+KINDS = ("hung", "raises", "scant", "limit", "checkpoints", "backlog", "no input", "late", "worse", "spare")
+#: Tuples a second, of each kind: the others emit 100.
+RATES = {"scant": 400, "backlog": 20, "limit": 1000}
+
+
+class Ill:
+    """Whether the trouble lasts; looks at the file twenty times a second at most."""
+
+    def __init__(self, config: dict[str, Any], what: str = "") -> None:
+        self.there = not what or config["troubled.what"] == what
+        self.file = Path(config["troubled.ill"])
+        self.looked, self.was = float("-inf"), False
+
+    def __bool__(self) -> bool:
+        now = time.monotonic()
+        if self.there and now - self.looked >= 0.05:
+            self.looked, self.was = now, self.file.exists()
+        return self.was
+
+
+class Source(Spout):
+    """Emits numbers at a steady rate; with `backlog`, once many at a time."""
+
+    outputs = ["number"]
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.numbers = itertools.count()
+        self.dry, self.burst = Ill(config, "no input"), Ill(config, "backlog")
+        self.rate = RATES.get(config["troubled.what"], 100)
+        self.due = time.monotonic()
+        self.tracked = bool(config.get(constants.TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE")
+        self.left = 6000 if config["troubled.what"] == "backlog" else 0
+
+    def next_tuple(self) -> None:
+        now = time.monotonic()
+        if self.left and self.burst:
+            for number in itertools.islice(self.numbers, self.left):
+                self.emit([number])
+            self.left = 0
+        self.due = max(self.due, now - 1.0)
+        while self.due <= now:
+            self.due += 1 / self.rate
+            number = next(self.numbers)
+            if not self.dry:
+                self.emit([number], tup_id=number if self.tracked else None)
+                if self.tracked:
+                    return  # how many are pending decides when the next one comes
+        self.wait(0.005)
+
+
+def compute(for_s: float) -> None:
+    """Use this much CPU."""
+    ends_at = time.thread_time() + for_s
+    while time.thread_time() < ends_at:
+        pass
+
+
+class Work(Bolt):
+    """Hands numbers on; or hangs, raises, computes for longer or is just too slow for what comes."""
+
+    outputs = ["number"]
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        first = min(context.get_component_tasks(context.get_component_id()) or [0]) == context.get_task_id()
+        self.what, self.first, self.ill = config["troubled.what"], first, Ill(config)
+
+    def process(self, tup: Tuple) -> None:
+        if self.what == "hung" and self.first:
+            while self.ill:
+                time.sleep(0.05)
+        elif self.what == "raises" and self.first and self.ill:
+            raise ValueError(f"number {tup.values[0]} is unlucky")
+        elif self.what == "scant":
+            compute(0.002)
+            time.sleep(0.003)  # a part of the time, so that a machine with other work to do is not full
+        elif self.what == "backlog":
+            compute(0.01)
+            time.sleep(0.014)
+        elif self.what == "worse":
+            compute(0.006 if self.ill else 0.002)
+        self.emit(list(tup.values), anchors=[tup])
+        self.ack(tup)
+
+
+class Store(Bolt):
+    """Takes numbers; with `limit` and `late`, acks each a while later."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.after_s = {"limit": 0.5, "late": 2.0}.get(config["troubled.what"], 0.0)
+        self.ill = Ill(config)
+        self.kept: list[tuple[float, Tuple]] = []
+
+    def process(self, tup: Tuple) -> None:
+        if self.after_s and self.ill:
+            self.kept.append((time.monotonic() + self.after_s, tup))
+        else:
+            self.ack(tup)
+
+    def process_tick(self, tup: Tuple) -> None:
+        while self.kept and (not self.ill or self.kept[0][0] <= time.monotonic()):
+            self.ack(self.kept.pop(0)[1])
+
+
+class CountedSource(Source, StatefulComponent):
+    """Counts, with a state."""
+
+    def init_state(self, stateful_state: HashMapState) -> None:
+        self.state = stateful_state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self.state["seen"] = next(self.numbers)
+
+
+class Unsaved(Store, StatefulComponent):
+    """A sink whose state cannot be saved."""
+
+    def init_state(self, stateful_state: HashMapState) -> None:
+        self.state = stateful_state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        if self.ill:
+            raise OSError("the disk is full")
+
+
+def troubled(name: str, what: str, ill: str) -> TopologyBuilder:
+    """The topology with this trouble."""
+    builder = TopologyBuilder(name)
+    stateful = what == "checkpoints"
+    source = builder.add_spout("source", CountedSource if stateful else Source, par=1)
+    tasks = {"scant": 1, "backlog": 1, "spare": 4}.get(what, 2)
+    work = builder.add_bolt("work", Work, par=tasks, inputs={source: Grouping.SHUFFLE})
+    acks_late = what in ("limit", "late")
+    ticks = {constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: 100} if acks_late else None
+    builder.add_bolt("store", Unsaved if stateful else Store, par=1, inputs={work: Grouping.SHUFFLE}, config=ticks)
+    config: dict[str, Any] = {"troubled.what": what, "troubled.ill": ill}
+    if acks_late:
+        pending = 20 if what == "limit" else 10_000
+        config |= {constants.TOPOLOGY_RELIABILITY_MODE: "ATLEAST_ONCE", constants.TOPOLOGY_MAX_SPOUT_PENDING: pending}
+    elif stateful:
+        config[constants.TOPOLOGY_RELIABILITY_MODE] = "EFFECTIVELY_ONCE"
+    builder.set_config(config)
+    return builder
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", default="Troubled")
+    parser.add_argument("--what", choices=KINDS, required=True)
+    parser.add_argument("--ill", required=True, metavar="FILE")
+    options = parser.parse_args()
+    troubled(options.name, options.what, options.ill).build_and_submit()
