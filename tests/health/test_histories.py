@@ -127,10 +127,10 @@ SENTENCES = {
     ),
     "burst": ("work is catching up: its queues empty in 58s", ""),
     "bad-update": (
-        "work does 43 % less per busy second since the update to plan 3 5m28s ago (update done: 1 task added, 0 removed,"
+        "work does 43 % less per busy second since the update to physical plan 3 5m28s ago (update done: 1 task added, 0 removed,"
         " 0 moved, 0 tuples discarded): 151/s per task, before 266/s",
-        "if this is not what the update was for, go back to plan 2: heron update local Troubled --component-parallelism"
-        " work:2; heron events local Troubled",
+        "if this is not what the update was for, go back to physical plan 2: heron update local Troubled"
+        " --component-parallelism work:2; heron events local Troubled",
     ),
     "late-acks": (
         "Troubled is slower than usual: from emit to the full ack at source, p99 5s (usually 19ms); cause unknown",

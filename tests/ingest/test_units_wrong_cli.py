@@ -175,7 +175,9 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
 # ---- the table ----------------------------------------------------------------------------------
 def test_a_stage_that_somebody_deletes_is_named_and_its_lines_come_back(heron: Heron, logs: Path, table: Path) -> None:
     (logs / "a.log").write_text("first\n")
-    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--workers", 1)
+    # Who is stopped is not given up for lost.
+    patient = ("--config-property", f"heron.stmgr.instance_lost_s={2 * PATIENCE_S:g}")
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--workers", 1, *patient)
     wait_for(lambda: rows_of(table) == ["first"], PATIENCE_S, "a first row")
     pids = {task["pid"]: task["component"] for task in heron.status("lines")["tasks"]}
     workers = [pid for pid, component in pids.items() if component == "lines-worker"]
@@ -185,12 +187,24 @@ def test_a_stage_that_somebody_deletes_is_named_and_its_lines_come_back(heron: H
         for pid in to:
             os.kill(pid, number)
 
+    def stopped(to: list[int]) -> bool:
+        """Stop them while none of them has the ledger: the others need it."""
+        send(signal.SIGSTOP, to)
+        with closing(sqlite3.connect(heron.home / "ledger" / "units.db", timeout=1.0, isolation_level=None)) as ledger:
+            try:
+                ledger.execute("BEGIN IMMEDIATE")
+                ledger.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                send(signal.SIGCONT, to)
+                return False
+        return True
+
     # A unit is cut while no worker takes it, and committed while no keeper publishes it.
-    send(signal.SIGSTOP, workers)
+    wait_for(lambda: stopped(workers), PATIENCE_S, "a worker that stands still")
     with (logs / "a.log").open("a") as log:
         log.write("lost\nfound\n")
     wait_for(lambda: count_of(heron, "ready"), PATIENCE_S, "a unit")
-    send(signal.SIGSTOP, keepers)
+    wait_for(lambda: stopped(keepers), PATIENCE_S, "keepers that stand still")
     send(signal.SIGCONT, workers)
     wait_for(lambda: count_of(heron, "committed"), PATIENCE_S, "a commit")
     [stage] = (table / "_units").glob("g1/*")

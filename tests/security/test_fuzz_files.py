@@ -380,12 +380,12 @@ ODD_VALUES = (None, "", "x", "\x1b[31m\u2028", -1, 1 << 62, 0.5, float("inf"), b
 def test_rows_of_a_ledger(tmp_path: Path) -> None:
     """A row that was changed is refused in one sentence, or is a row; nobody crashes over it."""
     path = tmp_path / "l" / "units.db"
-    keeper = Ledger(SqliteStore(path), "p", Who("k", "1", Kind.KEEPER))
-    worker = Ledger(SqliteStore(path), "p", Who("w", "1", Kind.WORKER))
-    keeper.ask(Open(Config(pattern="/logs/*.log", unit_bytes=100, unit_wait_s=0.0)))
-    keeper.ask(ReportScan(tuple(SeenFile(f"{n}.log", 1, f"{n}.log", 500, str(n), "x:4:y") for n in range(4))))
-    keeper.ask(Cut())
-    worker.ask(Lease())
+    with closing(SqliteStore(path)) as store:
+        keeper, worker = Ledger(store, "p", Who("k", "1", Kind.KEEPER)), Ledger(store, "p", Who("w", "1", Kind.WORKER))
+        keeper.ask(Open(Config(pattern="/logs/*.log", unit_bytes=100, unit_wait_s=0.0)))
+        keeper.ask(ReportScan(tuple(SeenFile(f"{n}.log", 1, f"{n}.log", 500, str(n), "x:4:y") for n in range(4))))
+        keeper.ask(Cut())
+        worker.ask(Lease())
     dice, taken, refused = random.Random(f"{SEED}/rows"), 0, 0
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         tables = ("pipelines", "files", "copies", "spans", "units", "clients", "answers")

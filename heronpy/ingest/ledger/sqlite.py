@@ -174,11 +174,12 @@ class SqliteStore:
             return self._connection, self._waiters
         self._close()
         self._prepare()
-        self._waiters = waiters = Waiters(self._path.parent)
         connection = sqlite3.connect(
             self._path, timeout=self._busy_s, isolation_level=None, check_same_thread=False, cached_statements=256
         )
+        waiters: Waiters | None = None
         try:
+            waiters = Waiters(self._path.parent)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             self._lasting = True
@@ -190,8 +191,10 @@ class SqliteStore:
             connection.execute("COMMIT")
         except BaseException:
             connection.close()
+            if waiters is not None:
+                waiters.close()
             raise
-        self._connection, self._pid = connection, os.getpid()
+        self._connection, self._waiters, self._pid = connection, waiters, os.getpid()
         return connection, waiters
 
     def _prepare(self) -> None:
