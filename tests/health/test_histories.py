@@ -127,9 +127,9 @@ SENTENCES = {
     ),
     "burst": ("work is catching up: its queues empty in 58s", ""),
     "bad-update": (
-        "work does 43 % less per busy second since the update to plan 3 5m28s ago (update done: 1 task added, 0 removed,"
+        "work does 43 % less per busy second since the update to physical plan 3 5m28s ago (update done: 1 task added, 0 removed,"
         " 0 moved, 0 tuples discarded): 151/s per task, before 266/s",
-        "if this is not what the update was for, go back to plan 2: heron update local Troubled --component-parallelism"
+        "if this is not what the update was for, go back to physical plan 2: heron update local Troubled --component-parallelism"
         " work:2; heron events local Troubled",
     ),
     "late-acks": (
