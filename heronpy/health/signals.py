@@ -139,6 +139,8 @@ class Signals:
     updated_s: float | None = None
     update: str = ""
     events_known: bool = True
+    #: What the topology master did not tell in time.
+    unanswered: list[str] = field(default_factory=list)
     #: Processes that ended in the last minutes, out of memory and otherwise: name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
