@@ -343,9 +343,11 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
         return None
     slowest, task = min(rates, key=lambda pair: pair[0])
     usual = median(rate for rate, other in rates if other is not task)
-    served = task.per_served_s or slowest
-    if served >= SLOW * usual or (_busy(task) < BUSY and task.name not in culprits):
-        return None  # or it only gets less CPU than the others
+    if slowest >= SLOW * usual or (_busy(task) < BUSY and task.name not in culprits):
+        return None
+    served = [one.per_served_s or 0.0 for _, one in rates if one is not task]
+    if (task.per_served_s or 0.0) >= SLOW * median(served):
+        return None  # it only gets less CPU than the others
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
 
 

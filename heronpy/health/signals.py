@@ -80,11 +80,11 @@ class TaskSignals:
 
     @property
     def per_served_s(self) -> float | None:
-        """The same without the time in which it got no CPU: what it would do on a machine of its own, or more."""
+        """The same without the time in which it got no CPU, to be compared with that of other tasks."""
         working = self.working if self.working is not None else self.busy
         if self.per_busy_s is None or working is None or self.cpu_wait is None:
             return self.per_busy_s
-        # Some of that time is not in the busy time: a task that waits for tuples gets its CPU late as well.
+        # Some of that time is none of the busy time: a task that waits for tuples gets its CPU late as well.
         return self.executed / max(working - self.cpu_wait, self.cpu or 0.0, 0.01)
 
 

@@ -77,17 +77,17 @@ def test_a_key_whose_repr_raises_is_a_key() -> None:
 
 
 def test_the_runtimes_own_code_is_nobodys_culprit() -> None:
-    """It said that a task waits in `_transmit (link.py)`."""
+    """The doctor said that a task waits in a function of `link.py`."""
     made: dict[str, Any] = {"currentframe": inspect.currentframe}
-    exec(compile("def _transmit():\n    return currentframe()", link.__file__, "exec"), made)
-    own, users = made["_transmit"](), inspect.currentframe()
+    exec(compile("def transmit():\n    return currentframe()", link.__file__, "exec"), made)
+    own, users = made["transmit"](), inspect.currentframe()
     looks = looking(None)
     for at, frames in enumerate([[own], [own], [own, users]]):
         looks.in_hand = lambda: (tuple_of("words", "a", "x"), frames)  # noqa: B023
         looks.look(float(at))
     told = looks.told(3.0)
     assert told is not None and (told.looks, told.at_line) == (3, 1)
-    assert told.line.startswith("test_the_runtimes_own_code") and told.line.endswith("which calls _transmit")
+    assert told.line.startswith("test_the_runtimes_own_code") and told.line.endswith("which calls transmit")
 
 
 def test_a_line_is_of_the_users_code() -> None:
