@@ -12,7 +12,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
-from heronpy.common.code_lines import line_of
+from heronpy.api.user_code import is_runtime_frame
+from heronpy.common.code_lines import is_installed, line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 
 from .in_batch import Part
@@ -64,8 +65,7 @@ class Looks:
         self.wished = WISHES if self.keys else 0
         part, frames = self.in_hand()
         if part is not None:
-            line = line_of([(one.f_code.co_filename, one.f_lineno or 0, one.f_code.co_name) for one in frames])
-            self._lines.append((now, line[:LINE_LETTERS]))
+            self._lines.append((now, _users_line(frames)[:LINE_LETTERS]))
 
     def note(self, tup: HeronTuple, now: float) -> None:
         """The first tuple of a chunk, as wished."""
@@ -81,11 +81,22 @@ class Looks:
         if not lines and not keys:
             return None
         found = control_pb2.TaskLooks(looks=lines.total(), keyed=keys.total())
+        del lines[""]
         if lines:
             [(found.line, found.at_line)] = lines.most_common(1)
         if keys:
             [(found.key, found.of_key)] = keys.most_common(1)
         return found
+
+
+def _users_line(frames: Sequence[FrameType]) -> str:
+    """The innermost line of the user's code; "" where there is none: the runtime's own are nobody's culprit."""
+    found = [(one.f_code.co_filename, one.f_lineno or 0, one.f_code.co_name) for one in frames]
+    return line_of(found, _is_foreign) if not all(is_runtime_frame(file) for file, _, _ in found) else ""
+
+
+def _is_foreign(file: str) -> bool:
+    return is_installed(file) or is_runtime_frame(file)
 
 
 def _counted(seen: deque[tuple[float, str]], now: float) -> Counter[str]:

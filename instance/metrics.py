@@ -28,6 +28,15 @@ LATENCY_BOUNDS_NS = (*(float(f"{m}e{e}") for e in range(3, 11) for m in (1, 2, 5
 KEYS_MAX = 1000
 
 
+def cpu_wait_s() -> float | None:
+    """How long the main thread, which runs user code, could run and got no CPU; None where the kernel does not say."""
+    try:
+        with open("/proc/self/schedstat", encoding="ascii") as schedstat:
+            return int(schedstat.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 class Histogram:
     """Weighted histogram with fixed bounds."""
 
@@ -166,6 +175,9 @@ class TaskMetrics:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         self.counters["__py-user-cpu-time-secs", ""] = usage.ru_utime
         self.counters["__py-sys-cpu-time-secs", ""] = usage.ru_stime
+        waited_s = cpu_wait_s()
+        if waited_s is not None:
+            self.counters["__py-cpu-wait-time-secs", ""] = waited_s
         with open("/proc/self/statm", encoding="ascii") as statm:
             virtual, resident = (int(pages) * resource.getpagesize() for pages in statm.read().split()[:2])
         self.gauge("__py-virtual-memory-byte", "", virtual)

@@ -3,62 +3,93 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from heronpy.clusters.session import Session
-from heronpy.common.errors import HeronError, InvalidRpcError
+from heronpy.common.errors import DeadlineError, InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import settings_for
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Finding
+from heronpy.health.findings import Finding, from_proto
 from heronpy.health.signals import HISTORY_S, METRICS, SERIES, Signals, signals_of, window_of
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 
-CHECKPOINTS_S = 1.0
+if TYPE_CHECKING:
+    from heronpy.net.rpc import RpcClient
+
+#: All questions of one look together; what is not answered by then is left out, and named.
+LOOK_S = 5.0
 
 
-def look(session: Session, topology: str, window_s: float) -> tuple[Signals, list[Finding]]:
-    """Query the topology master, and diagnose its answers."""
-    status, now = session.status(topology), time.time()
-    # A topology master of an earlier release refuses some of these.
-    events, timeline, since = None, None, now - _age(status)
-    with suppress(InvalidRpcError):
-        events = session.ask(topology, control_pb2.GetEvents()).events[:]
-    with suppress(InvalidRpcError):
-        since = session.ask(topology, control_pb2.GetLoad(plan_version=status.plan_version)).since
-        timeline = session.ask(topology, control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S))
+class _Asking:
+    """Questions to one topology master over one connection, by one deadline."""
+
+    def __init__(self, client: RpcClient, deadline: float) -> None:
+        self._client, self._deadline = client, deadline
+        self.unanswered: list[str] = []
+
+    def __call__(self, body: Message, what: str) -> Any:
+        """The answer; None if there is none in time, or from a topology master of an earlier release."""
+        try:
+            return self.must(body)
+        except InvalidRpcError:
+            return None
+        except DeadlineError:
+            self.unanswered.append(what)
+            return None
+
+    def must(self, body: Message) -> Any:
+        """The answer; DeadlineError without one."""
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise DeadlineError("no time is left to ask")
+        return self._client.call(body, left_s)
+
+
+def look(session: Session, topology: str, window_s: float, within_s: float = LOOK_S) -> tuple[Signals, list[Finding]]:
+    """Query the topology master, and diagnose its answers; DeadlineError if it answers too little to say anything."""
+    session.find(topology)
+    with session.tmaster(topology) as client:
+        return _look(session, topology, window_s, _Asking(client, time.monotonic() + within_s))
+
+
+def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tuple[Signals, list[Finding]]:
+    status, now = ask.must(control_pb2.GetStatus()), time.time()
+    # Without the rest, its own findings still stand.
+    load = ask(control_pb2.GetLoad(plan_version=status.plan_version), "load")
+    reply = ask(control_pb2.GetEvents(), "events")
+    events = reply.events[:] if reply is not None else None
+    since = load.since if load is not None else now - _age(status)
     over_s = window_of(window_s, now - since if since else 0.0, events, now)
-    metrics = session.ask(topology, control_pb2.GetMetrics(names=METRICS, interval_s=over_s))
-    looks = None
-    with suppress(InvalidRpcError):
-        looks = session.ask(topology, control_pb2.GetLooks()).tasks
+    metrics = ask(control_pb2.GetMetrics(names=METRICS, interval_s=over_s), "figures")
+    if metrics is None and load is None:
+        raise DeadlineError(f"the topology master of '{topology}' does not answer in time; try again, or see its log")
+    looks = ask(control_pb2.GetLooks(), "lines and keys")
+    timeline = ask(control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S), "the last hour")
+    checkpoints = None
+    if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE":
+        checkpoints = ask(control_pb2.GetCheckpoints(), "checkpoints")
     # Before the launch file: that is on the host where it was submitted.
     launch = session.submitted(topology) or session.launch_of(session.find(topology))
     signals = signals_of(
         status,
-        metrics,
+        metrics if metrics is not None else control_pb2.MetricsReply(),
         events,
-        _checkpoints(session, status),
+        checkpoints,
         timeline,
         now=time.time(),
         asked_s=window_s,
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
         memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
-        looks=looks or (),
+        looks=looks.tasks if looks is not None else (),
     )
-    return signals, diagnose(signals)
-
-
-def _checkpoints(session: Session, status: control_pb2.StatusReply) -> control_pb2.CheckpointsReply | None:
-    """None for a topology that takes none, and without an answer: the diagnosis stands without it."""
-    if reliability_mode(status.plan.topology) != "EFFECTIVELY_ONCE":
-        return None
-    try:
-        reply = session.ask(status.topology, control_pb2.GetCheckpoints(), CHECKPOINTS_S)
-        return reply
-    except HeronError:
-        return None
+    signals.unanswered = ask.unanswered
+    # Of a part of the figures a wrong cause follows: what is unknown to us is known to the topology master.
+    own = [one for one in map(from_proto, load.findings) if one is not None] if load is not None else []
+    return signals, own if own and ask.unanswered else diagnose(signals)
 
 
 def _age(status: control_pb2.StatusReply) -> float:

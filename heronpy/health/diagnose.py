@@ -29,8 +29,8 @@ BEHIND_S = 2.0
 SKEWED = 1.5
 SLOW = 0.5
 #: Below this much CPU per busy second, a component is waiting for something else; the second one where the machine has
-#: no CPU left, because there it may wait for that.
-WAITS, WAITS_STARVED = 0.3, 0.05
+#: no CPU left, because there it may wait for that; the third one there if it is known how long it waits for a CPU.
+WAITS, WAITS_STARVED, WAITS_SERVED = 0.3, 0.05, 0.5
 HUNG_S = 10.0
 #: Target utilisation.
 AIM = 0.7
@@ -244,9 +244,8 @@ def _slow(signals: Signals) -> Iterator[Finding]:
         worst = max(tasks, key=_busy, default=None)
         if worst is None or (_busy(worst) < BUSY and not culprits & {task.name for task in tasks}):
             continue
-        waits = WAITS_STARVED if _starved(signals) else WAITS
         finding = (
-            _at_line(_dependency(tasks, waits), signals)
+            _at_line(_dependency(tasks, _starved(signals)), signals)
             or _of_key(_skew(tasks), signals)
             or _slow_host(tasks)
             or _at_line(_slow_task(tasks, culprits), signals)
@@ -295,9 +294,18 @@ def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
     )  # fmt: skip
 
 
-def _dependency(tasks: list[TaskSignals], waits: float) -> Finding | None:
+def _waits(task: TaskSignals, starved: bool) -> bool:
+    """Whether most of its busy time is neither computing nor waiting for a CPU."""
+    if task.cpu is None:
+        return False
+    if task.cpu_wait is None:
+        return task.cpu <= (WAITS_STARVED if starved else WAITS) * _busy(task)
+    return task.cpu + task.cpu_wait <= (WAITS_SERVED if starved else WAITS) * _busy(task)
+
+
+def _dependency(tasks: list[TaskSignals], starved: bool) -> Finding | None:
     saturated = [task for task in tasks if _busy(task) >= SATURATED and task.cpu is not None and task.executed]
-    waiting = [task for task in saturated if task.cpu is not None and task.cpu <= waits * _busy(task)]
+    waiting = [task for task in saturated if _waits(task, starved)]
     if not waiting or len(waiting) < len(tasks) / 2:
         return None
     task = max(waiting, key=_busy)
@@ -337,6 +345,9 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     usual = median(rate for rate, other in rates if other is not task)
     if slowest >= SLOW * usual or (_busy(task) < BUSY and task.name not in culprits):
         return None
+    served = [one.per_served_s or 0.0 for _, one in rates if one is not task]
+    if (task.per_served_s or 0.0) >= SLOW * median(served):
+        return None  # it only gets less CPU than the others
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
 
 

@@ -23,7 +23,7 @@ METRICS = (
     "__busy-time-ns", "__blocked-time-ns", "__idle-time-ns", "__execute-time-ns", "__execute-count", "__emit-count",
     "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
-    "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
+    "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
 )  # fmt: skip
 #: The series to request, and how far back.
@@ -59,6 +59,8 @@ class TaskSignals:
     working: float | None = None
     #: CPU seconds per second.
     cpu: float | None = None
+    #: Seconds per second in which its thread could run and got no CPU.
+    cpu_wait: float | None = None
     queue_bytes: int = 0
     #: How long the queue takes at the rate of its busy time; None when nothing arrives, and nothing is done.
     lag_s: float | None = None
@@ -75,6 +77,15 @@ class TaskSignals:
         """Tuples executed per busy second: the rate that one thread can sustain; None below 10 % busy."""
         working = self.working if self.working is not None else self.busy
         return self.executed / working if working is not None and working >= 0.1 and self.executed else None
+
+    @property
+    def per_served_s(self) -> float | None:
+        """The same without the time in which it got no CPU, to be compared with that of other tasks."""
+        working = self.working if self.working is not None else self.busy
+        if self.per_busy_s is None or working is None or self.cpu_wait is None:
+            return self.per_busy_s
+        # Some of that time is none of the busy time: a task that waits for tuples gets its CPU late as well.
+        return self.executed / max(working - self.cpu_wait, self.cpu or 0.0, 0.01)
 
 
 @dataclass(slots=True)
@@ -128,6 +139,8 @@ class Signals:
     updated_s: float | None = None
     update: str = ""
     events_known: bool = True
+    #: What the topology master did not tell in time.
+    unanswered: list[str] = field(default_factory=list)
     #: Processes that ended in the last minutes, out of memory and otherwise: name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -291,6 +304,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
         blocked=blocked,
         working=values["__busy-time-ns"] / 1e9 / over_s if "__busy-time-ns" in values else None,
         cpu=sum(cpu) / over_s if cpu else None,
+        cpu_wait=values["__py-cpu-wait-time-secs"] / over_s if "__py-cpu-wait-time-secs" in values else None,
         queue_bytes=task.in_queue_bytes,
         lag_s=_lag_s(task, received, values.get("__execute-count", 0.0) / over_s, busy),
         pending=task.pending,

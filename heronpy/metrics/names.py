@@ -124,6 +124,7 @@ _INSTANCE = (
 _PYTHON = (
     Metric("__py-sys-cpu-time-secs", _C, "seconds", "", "System CPU time of the process."),
     Metric("__py-user-cpu-time-secs", _C, "seconds", "", "User CPU time of the process."),
+    Metric("__py-cpu-wait-time-secs", _C, "seconds", "", "Time in which the task's thread could run and got no CPU."),
     Metric("__py-physical-memory-byte", _G, "bytes", "", "Resident memory of the process."),
     Metric("__py-virtual-memory-byte", _G, "bytes", "", "Virtual memory of the process."),
     Metric("__py-file-descriptors-count", _G, "", "", "Open file descriptors of the process."),

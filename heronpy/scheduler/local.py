@@ -66,6 +66,8 @@ LOG_CHECK_S = 30.0
 #: How often the loop shows the guardian that it turns.
 PULSE_S = 2.0
 _TAIL_BYTES = 4096
+ASKED = "a user asked for it"
+CAUSE_MAX_CHARS = 400
 
 
 class LocalScheduler:
@@ -98,6 +100,8 @@ class LocalScheduler:
         self._plan: plan_pb2.PackingPlan | None = None
         self._grace_s = self._settings.kill_grace_s
         self._epochs: dict[str, int] = {}
+        #: Containers that are restarted because a user asked for it.
+        self._asked: set[str] = set()
         self._exit_code: int = exit_codes.OK
         self._kill: asyncio.Task[None] | None = None
 
@@ -242,7 +246,8 @@ class LocalScheduler:
             raise RpcError(
                 f"topology {self._launch.topology!r} has no container {container}; its containers are {known}"
             )
-        self._host.handle(RestartAsked(tuple(names), "a user asked for it"))
+        self._asked.update(names)
+        self._host.handle(RestartAsked(tuple(names), "on request"))
         deadline = time.monotonic() + RESTART_MAX_S
         while not all(self._runs_anew(name, before[name]) for name in names):
             self._changed.clear()
@@ -279,8 +284,24 @@ class LocalScheduler:
         container = container_of(spec.name)
         epoch = self._state.counter(paths.epoch(self._launch.topology, f"container-{container}"))
         self._epochs[spec.name] = epoch
-        argv = ("--launch", self._launch_file, "--container", str(container), "--epoch", str(epoch))
+        reason, text = self._cause(spec.name, epoch)
+        argv = ("--launch", self._launch_file, "--container", str(container), "--epoch", str(epoch),
+                *((f"--after={reason.value}", f"--after-text={text}") if reason is not None else ()))  # fmt: skip
         return Command(spec.name, self._executor_module, argv, cwd=self._launch.working_dir)
+
+    def _cause(self, name: str, epoch: int) -> tuple[ExitReason | None, str]:
+        """Why this container follows another, for events; None if it is the first."""
+        view = self._supervisor.view(name)
+        asked = name in self._asked
+        self._asked.discard(name)
+        if view is not None and view.exit_reason is not None:
+            if asked and view.exit_reason is ExitReason.PREEMPTED:
+                return ExitReason.RESTARTED, ASKED
+            how = f": {view.exit_detail}" if view.exit_detail else ""
+            text = f"{view.exit_reason.value.replace('_', ' ')}{how}"
+            return view.exit_reason, text.replace("\0", "")[:CAUSE_MAX_CHARS]
+        # All containers end with their scheduler, and it has no memory of them.
+        return (ExitReason.LOST_HOST, "its scheduler had ended") if epoch > 1 else (None, "")
 
     def open_output(self, name: str) -> int:
         return self._log_of(name).open()
@@ -301,6 +322,7 @@ class LocalScheduler:
 
     def on_removed(self, name: str) -> None:
         self._epochs.pop(name, None)
+        self._asked.discard(name)
         self._changed.set()
 
     def on_give_up(self, effect: GiveUp) -> None:

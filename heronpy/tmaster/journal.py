@@ -31,8 +31,7 @@ TEXT_MAX_CHARS = 500
 _EXPLAINED = frozenset(
     {control_pb2.EXIT_NONE, control_pb2.EXIT_REWOUND, control_pb2.EXIT_FINISHED, control_pb2.EXIT_OK}
 )
-#: Exits that are not failures.
-_ORDERLY = frozenset({control_pb2.EXIT_PREEMPTED})
+#: Reasons of exits that are no failures.
 _WANTED = frozenset(reason.value for reason in ORDERLY)
 
 _Key = tuple[EventKind, str, str]
@@ -197,7 +196,7 @@ class Watcher:
             reason=reason,
             detail=detail,
             times=times,
-            warning=process.exit not in _ORDERLY,
+            warning=reason not in _WANTED,
         )
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+import threading
 import time
 from pathlib import Path
 from textwrap import indent
@@ -16,6 +17,7 @@ from heronpy.common.errors import InvalidRpcError
 from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import Verdict
 from heronpy.health.recording import replay
+from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
@@ -235,6 +237,30 @@ def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: Fak
     found = json.loads(shown.out)
     assert not found["healthy"] and found["findings"][0]["verdict"] == "memory"
     assert {"busy", "executed", "lag_s"} <= found["tasks"][0].keys()
+
+
+def test_what_is_not_answered_in_time_is_named_and_the_masters_own_finding_stands(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven questions had five seconds each."""
+    goes_on = threading.Event()
+    wordy.on_ask = lambda name: name != "get_metrics" or goes_on.wait(60.0)  # type: ignore[assignment, func-returns-value]
+    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_load"] = load = control_pb2.LoadReply()
+    load.findings.add(verdict=control_pb2.VERDICT_HUNG, task="container_1_count_2", figures={"silent_s": 31.0})
+    try:
+        shown = heron("doctor", "local", "wordy", "--json")
+        asked = [name for name, _ in wordy.asked]
+    finally:
+        goes_on.set()
+    found = json.loads(shown.out)
+    assert shown.code == 1 and [one["verdict"] for one in found["findings"]] == ["hung"]
+    assert found["unanswered"] == ["figures", "lines and keys", "the last hour"]
+    assert asked[-1] == "get_metrics", "what there is no time for is not asked"
+    signals = Signals("wordy", control_pb2.LIFE_RUNNING, "", 60.0, unanswered=["figures", "checkpoints"])
+    monkeypatch.setattr("heronpy.cli.look.doctor.look", lambda *_: (signals, diagnose(signals)))
+    said = heron("doctor", "local", "wordy").out
+    assert "\nseen       the topology master did not answer in time: figures, checkpoints; try again\n" in said
 
 
 def test_the_diagnosis_of_the_master_is_in_status_and_top(heron: Heron, wordy: FakeTopology) -> None:

@@ -318,6 +318,26 @@ def test_a_task_that_waits_for_the_cpu_waits_for_nothing_else() -> None:
     assert first(signals(bolt(2, 0.99, 19, cpu=0.02), **HELD, hosts=starved))[0] is Verdict.DEPENDENCY
 
 
+def test_what_is_known_of_the_wait_for_a_cpu_decides() -> None:
+    """At a load of 45 on two cores a task that computes gets less than a twentieth of one."""
+    starved = [HostSignals("h1", 2, 0.98, 2.0, 0.7)]
+    computes = bolt(2, 0.99, 230, cpu=0.03, cpu_wait=0.9)
+    assert first(signals(computes, **HELD, hosts=starved))[0] is Verdict.MACHINE
+    sleeps = bolt(2, 0.99, 19, cpu=0.08, cpu_wait=0.2)
+    assert first(signals(sleeps, **HELD, hosts=starved))[0] is Verdict.DEPENDENCY
+
+
+def test_a_task_that_gets_less_cpu_than_the_others_is_not_slow() -> None:
+    """One of four had half the rate of the others in the first seconds on a machine that was full."""
+    starved = [HostSignals("h1", 2, 0.98, 2.0, 0.9)]
+    others = [bolt(n, 0.85, 1500, cpu=0.4, cpu_wait=0.4) for n in (3, 4)]
+    unlucky = bolt(2, 0.99, 700, cpu=0.2, cpu_wait=0.7)
+    assert first(signals(unlucky, *others, **HELD, hosts=starved))[0] is Verdict.MACHINE
+    for got in (0.35, 0.08):
+        ill = bolt(2, 0.99, 44, cpu=got, cpu_wait=0.98 - got)
+        assert first(signals(ill, *others, **HELD, hosts=starved))[0] is Verdict.SLOW_TASK
+
+
 @pytest.mark.parametrize(
     "megabytes",
     [(100, 150, 175, 187, 193), (100, 150, 200, 200, 300), (300, 250, 200, 150, 100), (298, 299, 299.5, 299.9, 300)],

@@ -9,6 +9,7 @@ from typing import Any
 from heronpy.common.code_lines import line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.looks import LooksStore
+from instance import link
 from instance.looks import KEEP_S, WISHES, Looks, keys_of
 from instance.tuples import HeronTuple, InFrame
 
@@ -73,6 +74,20 @@ def test_a_key_whose_repr_raises_is_a_key() -> None:
 
     told = looking(tuple_of("words", "a", Odd())).told(1.0)
     assert told is not None and told.key.startswith("user=<")
+
+
+def test_the_runtimes_own_code_is_nobodys_culprit() -> None:
+    """The doctor said that a task waits in a function of `link.py`."""
+    made: dict[str, Any] = {"currentframe": inspect.currentframe}
+    exec(compile("def transmit():\n    return currentframe()", link.__file__, "exec"), made)
+    own, users = made["transmit"](), inspect.currentframe()
+    looks = looking(None)
+    for at, frames in enumerate([[own], [own], [own, users]]):
+        looks.in_hand = lambda: (tuple_of("words", "a", "x"), frames)  # noqa: B023
+        looks.look(float(at))
+    told = looks.told(3.0)
+    assert told is not None and (told.looks, told.at_line) == (3, 1)
+    assert told.line.startswith("test_the_runtimes_own_code") and told.line.endswith("which calls transmit")
 
 
 def test_a_line_is_of_the_users_code() -> None:

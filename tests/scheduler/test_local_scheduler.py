@@ -66,7 +66,7 @@ def test_kill_leaves_nothing(home: Path) -> None:
     deployed = deploy(home, PLAN)
     deployed.behave(container_1_word_1={"do": "daemon"})
     with scheduler(deployed) as process, client(deployed) as rpc:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         wait_for((deployed.working_dir / "escaped").exists)
         pids = [*below(process), int((deployed.working_dir / "escaped").read_text())]
         began = time.monotonic()
@@ -85,13 +85,14 @@ def test_kill_leaves_nothing(home: Path) -> None:
 def test_kill_9_of_the_scheduler_starts_everything_anew(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed) as process:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         (itself,) = psutil.Process(process.pid).children()
         pids = below(process)
         itself.kill()
         wait_for(lambda: not any(alive(pid) for pid in pids), 2.0)
         wait_for(lambda: all(len(deployed.starts(name)) == 2 for name in EVERYBODY), 30.0)
         assert process.poll() is None
+        assert deployed.causes(1) == [("", ""), ("lost_host", "its scheduler had ended")]
         assert "the scheduler ended by signal SIGKILL; it is started again" in deployed.log("scheduler")
         with client(deployed) as rpc:
             assert len(rpc.call(control_pb2.GetContainers()).containers) == 3
@@ -103,7 +104,7 @@ def test_kill_9_of_the_guardian_ends_everything(home: Path) -> None:
     deployed = deploy(home, PLAN)
     deployed.behave(container_1_word_1={"do": "daemon"})
     with scheduler(deployed) as process:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         wait_for((deployed.working_dir / "escaped").exists)
         pids = [*below(process), int((deployed.working_dir / "escaped").read_text())]
         assert len(pids) >= 5 + 3 + 4
@@ -115,7 +116,7 @@ def test_kill_9_of_the_guardian_ends_everything(home: Path) -> None:
 def test_killed_executor_is_replaced_with_a_higher_epoch(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed), client(deployed) as rpc:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         records = {r.name: r for r in rpc.call(control_pb2.GetContainers()).containers}
         assert set(records) == {"executor-0", "executor-1", "executor-2"}
         before = records["executor-1"]
@@ -126,30 +127,32 @@ def test_killed_executor_is_replaced_with_a_higher_epoch(home: Path) -> None:
         assert (after.restarts, after.exit_reason) == (1, "killed")
         assert deployed.starts("container_1_word_1")[1][1] == (after.epoch << 16) | 1
         assert len(deployed.starts("container_2_count_2")) == 1
+        assert deployed.causes(1) == [("", ""), ("killed", "killed: signal SIGKILL")]
 
 
 def test_dead_fork_server_of_the_scheduler_is_survived(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed) as process:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         (itself,) = psutil.Process(process.pid).children()
         (server,) = itself.children()
         server.kill()
-        wait_for(lambda: all(len(deployed.starts(name)) == 2 for name in EVERYBODY))
+        wait_for(lambda: all(len(deployed.starts(name)) == 2 for name in EVERYBODY), 30.0)
         assert process.poll() is None
 
 
 def test_restart_container_waits_for_the_new_one(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed), client(deployed) as rpc:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         pid = next(r.pid for r in rpc.call(control_pb2.GetContainers()).containers if r.name == "executor-2")
         reply = rpc.call(control_pb2.RestartContainer(container=2), timeout_s=10)
         assert reply.text == "restarted executor-2"
         assert not alive(pid)
-        wait_for(lambda: len(deployed.starts("container_2_count_2")) == 2)
+        wait_for(lambda: len(deployed.starts("container_2_count_2")) == 2, 30.0)
         rpc.call(control_pb2.RestartContainer(container=-1), timeout_s=10)
-        wait_for(lambda: len(deployed.starts("tmaster")) == 2)
+        wait_for(lambda: len(deployed.starts("tmaster")) == 2, 30.0)
+        assert deployed.causes(2)[:2] == [("", ""), ("restarted", "a user asked for it")]
         with pytest.raises(RpcError, match="no container 7; its containers are 0, 1, 2"):
             rpc.call(control_pb2.RestartContainer(container=7))
 
@@ -157,7 +160,7 @@ def test_restart_container_waits_for_the_new_one(home: Path) -> None:
 def test_follows_the_packing_plan(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed), client(deployed) as rpc:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         removed = deployed.starts("container_2_count_2")[0][0]
         deployed.publish(packing_plan({1: [("word", 1)], 3: [("count", 3)]}, version=2))
         wait_for(lambda: deployed.starts("container_3_count_3"))
@@ -170,7 +173,7 @@ def test_follows_the_packing_plan(home: Path) -> None:
 def test_second_scheduler_is_refused(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed) as first, client(deployed) as rpc:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         second = subprocess.run(
             [sys.executable, "-m", "tests.support.fake_scheduler", "--launch", deployed.launch_file], timeout=20
         )
@@ -203,7 +206,7 @@ def test_failed_container_is_reported_with_its_cause(home: Path) -> None:
 def test_sigterm_stops_the_processes_and_keeps_the_state(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed) as process:
-        wait_for(lambda: everybody_runs(deployed))
+        wait_for(lambda: everybody_runs(deployed), 30.0)
         pids = below(process)
         process.terminate()
         assert process.wait(5) == exit_codes.OK

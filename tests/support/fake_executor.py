@@ -1,16 +1,19 @@
 """The real executor with fake children; `main(argv)` as `python -m heronpy.executor` has it.
 
-Each request to its state manager appends a line to `<working_dir>/requests`.
+Each request to its state manager appends a line to `<working_dir>/requests`, each start one to `causes`: why it follows
+another.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from heronpy.executor import shell
 from heronpy.executor.__main__ import main as executor_main
+from heronpy.executor.__main__ import parse
 from heronpy.executor.desired import Roles
 from heronpy.plan.launch import LaunchSpec
 from heronpy.statemgr import open_state_of
@@ -39,6 +42,9 @@ class Counted:
 
 def main(argv: list[str] | None = None) -> int:
     shell.open_state_of = Counted  # type: ignore[assignment]
+    given = parse(argv)
+    with open(Path(LaunchSpec.load(given.launch).working_dir) / "causes", "a") as file:
+        file.write(json.dumps([given.container, given.after, given.after_text]) + "\n")
     return executor_main(argv, ROLES)
 
 

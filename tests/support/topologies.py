@@ -58,6 +58,11 @@ class Deployed:
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(int(pid), int(epoch)) for who, pid, epoch in lines if who == name]
 
+    def causes(self, container: int) -> list[tuple[str, str]]:
+        """Why each start of a container with fake children follows another: reason and text."""
+        lines = map(json.loads, (self.working_dir / "causes").read_text().splitlines())
+        return [(reason, text) for number, reason, text in lines if number == container]
+
     def clean_up(self) -> None:
         """After its processes were told to stop, or killed: close the state, and remove the files of sockets.
 

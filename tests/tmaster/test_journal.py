@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,6 +115,15 @@ def test_why_a_container_follows_another_is_what_its_scheduler_says() -> None:
     assert (moved.reason, moved.warning) == ("moved", False)
     assert moved.text == "container 1 was started again: ann has moved it away from host n1"
     assert (lost.reason, lost.warning, lost.detail) == ("lost_host", True, "it was lost on n2: it is silent")
+
+
+@pytest.mark.parametrize("reason", ["preempted", "moved", "restarted"])
+def test_an_end_that_somebody_wanted_is_no_warning(reason: str) -> None:
+    watcher = Watcher(Journal())
+    watcher.processes(1, 1, [process("a", 0)])
+    watcher.processes(1, 1, [process("a", 1, reason, "a user asked for it")])
+    watcher.processes(1, 2, [], door_pb2.Cause(reason=reason, text="a user asked for it"))
+    assert [event.warning for event in watcher.journal.after(0).events] == [False, False]
 
 
 def test_an_episode_is_told_when_it_is_over() -> None:

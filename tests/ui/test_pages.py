@@ -281,6 +281,20 @@ def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
     context.close()
 
 
+def test_the_sentence_is_seen_whole_in_a_narrow_list(site: Site, browser: Any) -> None:
+    context = browser.new_context(viewport={"width": 400, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    try:
+        page = context.new_page()
+        page.goto(site.address)
+        sentence = page.locator("td a[href$=doctor]").first
+        sentence.wait_for()
+        box = sentence.bounding_box()
+        assert box["width"] >= 150 and box["x"] + box["width"] <= 400, box
+    finally:
+        context.close()
+
+
 @pytest.mark.heavy
 def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site, tab: Tab) -> None:
     page, heron = tab.page, site.heron

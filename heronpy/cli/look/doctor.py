@@ -7,14 +7,12 @@ import json
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.look import evidence
 from heronpy.cli.output import clean, print_json, say
-from heronpy.clusters.ended import kept_of_last
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
@@ -25,8 +23,9 @@ from heronpy.health.findings import CALM, Finding, from_proto
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
-from heronpy.tracker.history_ended import told_by
-from heronpy.views.build_ended import doctor_of_ended
+
+if TYPE_CHECKING:
+    from heronpy.cli.look import evidence
 
 LOOK_S = 5.0
 #: How long other verbs wait for the diagnosis, which is not what they were asked for.
@@ -46,12 +45,13 @@ def examine(
 ) -> None:
     """Print the diagnosis; with `watch`, repeatedly. Exits with code 1 if any finding needs action."""
     session = Session(target, common)
-    if session.record(topology) is None and (kept := kept_of_last(session, topology)) is not None:
-        _of_ended(kept, watch or evidence_file is not None, as_json)
+    if session.record(topology) is None and _has_ended(session, topology, watch or evidence_file is not None, as_json):
         return
     with ExitStack() as stack:
         file: evidence.NewFile | None = None
         if evidence_file is not None:
+            from heronpy.cli.look import evidence  # only here: it takes as long to import as all the rest
+
             session.find(topology)  # before a file is made for a topology that does not exist
             file = stack.enter_context(closing(evidence.NewFile(evidence_file)))
         signals, findings = look(session, topology, window_s)
@@ -76,8 +76,22 @@ def examine(
         raise click.exceptions.Exit(exits.FAILED)
 
 
+def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bool:
+    """Whether something is kept of a run that has ended; then it is told."""
+    from heronpy.clusters.ended import kept_of_last
+
+    kept = kept_of_last(session, topology)
+    if kept is not None:
+        _of_ended(kept, more, as_json)
+    return kept is not None
+
+
 def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> None:
     """What is still known of a topology that has ended. Exits with code 1 if anything needed action."""
+    # Only here: they take as long to import as all the rest.
+    from heronpy.tracker.history_ended import told_by
+    from heronpy.views.build_ended import doctor_of_ended
+
     found = doctor_of_ended(*told_by(kept))
     if more:
         raise RequestError(f"{found.findings[0].sentence}; --watch and --evidence are for topologies that run")
@@ -165,7 +179,9 @@ def _seen(signals: Signals) -> list[str]:
         )
     for host in signals.hosts:
         found.append(f"{host.name}: {host.used:.1f} of {host.cores} cores in use, {host.own:.1f} of them here")
-    if not signals.events_known:
+    if signals.unanswered:
+        found.append(f"the topology master did not answer in time: {', '.join(signals.unanswered)}; try again")
+    elif not signals.events_known:
         found.append("past restarts and changes are unknown: the topology master is of an earlier release")
     return found
 
@@ -189,6 +205,7 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
             for finding in findings
         ],
         "events_known": signals.events_known,
+        "unanswered": signals.unanswered,
         "arrival": signals.arrival,
         "held": signals.held,
         "hosts": [dataclasses.asdict(host) for host in signals.hosts],
