@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from heronpy.api.config_values import encode_config
 from heronpy.cli import exits
 from heronpy.cli.render import containers
-from heronpy.cli.submit import on_engine, submission
+from heronpy.cli.submit import on_engine
 from heronpy.cli.submit.waiting import Queue
 from heronpy.clusters import engines, requirements, takedown
 from heronpy.clusters.session import Session
@@ -42,7 +41,6 @@ from heronpy.storage.log_archive import LogArchive
 from heronpy.storage.objects.port import ObjectsError, Trouble
 from tests.cli.conftest import FakeTopology, Heron, Server, word_count
 from tests.support.fake_engine import FakeEngine, running
-from tests.support.fish import __file__ as FISH
 
 
 def record(container: int, phase: str, **more: Any) -> control_pb2.ProcessRecord:
@@ -132,16 +130,6 @@ def test_a_container_that_was_just_moved_is_starting(placed: FakeTopology, heron
     running = control_pb2.StatusReply(lifecycle=control_pb2.LIFE_RUNNING, executors=[known])
     containers.tell_starting(running, [record(1, "RUNNING", host="n1", epoch=3), record(2, "RUNNING", epoch=9)])
     assert running.lifecycle == control_pb2.LIFE_RUNNING
-
-    # Its executor has registered, and its stream manager has not.
-    here, begins = record(1, "RUNNING", host="n1", epoch=3), control_pb2.StatusReply()
-    begins.CopyFrom(running)
-    stmgr = begins.executors[0].processes.add(name="stmgr-1", kind=control_pb2.PROCESS_STMGR)
-    containers.tell_starting(begins, [here])
-    assert begins.cause == "container 1 is starting on host n1"
-    begins.lifecycle, stmgr.state = control_pb2.LIFE_RUNNING, control_pb2.PROC_RUNNING
-    containers.tell_starting(begins, [here])
-    assert begins.lifecycle == control_pb2.LIFE_RUNNING
 
     shown = placed.status
     shown.lifecycle = control_pb2.LIFE_RUNNING
@@ -308,33 +296,6 @@ def test_what_remains_is_named() -> None:
     ends = engines.end_all(engine, 0.0, sleep=lambda _: None)
     assert ends.left == ("container 1 (7_1 on n1)",)
     assert ends.unconfirmed == ("container 2 (7_2 on n2)",)
-
-
-@pytest.mark.parametrize("stubborn", [True, False])
-def test_a_failed_submit_keeps_the_record_of_what_may_still_run(
-    heron: Heron, home: Path, tmp_path: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch, stubborn: bool
-) -> None:
-    """A job that does not end, or an engine that does not answer: `heron kill` finishes."""
-    engine = FakeEngine([running(1)], stubborn=(1,))
-    engine.away = 0 if stubborn else 10_000
-    monkeypatch.setattr(takedown, "engine_of", lambda submitted: engine)
-    monkeypatch.setattr(takedown, "ENGINE_END_S", 0.1)
-    monkeypatch.setattr(submission, "spawn_scheduler", lambda spec, launch: subprocess.Popen(["false"]))
-    monkeypatch.setattr(on_engine, "settle", lambda topology, resolved, state: "slurm")
-    monkeypatch.setattr(on_engine, "check_engine", lambda *given: None)
-    program = tmp_path / "fish.py"
-    program.write_text(Path(FISH).read_text())
-    failed = heron("submit", "local", str(program), "--config-property", "heron.engine.kind=slurm")
-    assert failed.code == exits.FAILED and "ended with code 1" in failed.err, failed
-    what = "container 1 (7_1 on n1) may" if stubborn else "what the engine slurm runs of it may"
-    assert f"topology 'fish' is not removed: {what} still run" in failed.err
-    assert "look for it with: squeue of 7; run: heron kill local fish" in failed.err
-    again = heron("submit", "local", str(program), "--config-property", "heron.engine.kind=slurm")
-    assert again.code == exits.EXISTS and "submit again after heron kill local fish" in again.err
-    engine.away, engine.stubborn = 0, ()
-    assert heron("kill", "local", "fish").code == exits.OK
-    assert all(one.ended is Ended.CONFIRMED for one in engine.seen)
-    assert json.loads(heron("list", "local", "--json").out) == []
 
 
 def test_kill_without_a_scheduler_asks_the_engine(
