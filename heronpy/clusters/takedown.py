@@ -173,6 +173,12 @@ def _end_on_engine(
     submitted = session.submitted(record.topology)
     if submitted is None or submitted.topology_id != record.topology_id or not submitted.engine:
         return []
+    return _end_submitted(submitted, outcome, timeout_s, force, waits)
+
+
+def _end_submitted(
+    submitted: Submitted, outcome: Outcome, timeout_s: float, force: bool, waits: Callable[[str], None]
+) -> list[str]:
     try:
         engine = engine_of(submitted)
         outcome.look = engine.look_command()
@@ -193,10 +199,11 @@ def _look_command(session: Session, record: plan_pb2.ExecutionState) -> str:
     return ""
 
 
-def end_on_engine(submitted: Submitted) -> None:
-    """End what a submit that failed may have put there; an engine that does not answer is left alone."""
-    with contextlib.suppress(HeronError):
-        end_all(engine_of(submitted), ENGINE_END_S)
+def end_unstarted(submitted: Submitted, waits: Callable[[str], None] = lambda text: None) -> Outcome:
+    """End what a submit that failed may have put on its engine; `remains` of it is what may still run."""
+    outcome = Outcome()
+    outcome.remains = _end_submitted(submitted, outcome, ENGINE_END_S, False, waits)
+    return outcome
 
 
 def _asked_to_kill(

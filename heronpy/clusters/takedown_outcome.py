@@ -58,7 +58,12 @@ def what_remains(outcome: Outcome) -> str:
     """Why a topology is not removed, as the middle of a sentence, and what to do."""
     if not outcome.may_run:
         return f"{', '.join(outcome.remains)} cannot be stopped; stop it and run the command again"
-    look = f"; look for it with: {outcome.look}" if outcome.look else ""
     goes_on = "its scheduler goes on ending it; " if outcome.scheduler_lives else ""
-    runs = f"{some(outcome.may_run)} may still run{away_text(outcome.why_waits)}{look}"
-    return f"{runs}; {goes_on}run the command again to finish, or with --force to remove the topology all the same"
+    again = f"{goes_on}run the command again to finish, or with --force to remove the topology all the same"
+    return f"{what_may_run(outcome)}; {again}"
+
+
+def what_may_run(outcome: Outcome) -> str:
+    """The containers on an engine that may still run, why that is not known, and how to look for them."""
+    look = f"; look for it with: {outcome.look}" if outcome.look else ""
+    return f"{some(outcome.may_run)} may still run{away_text(outcome.why_waits)}{look}"

@@ -45,20 +45,24 @@ def door_name(container: int) -> str:
     return f"{executor_id(container)}.files"
 
 
-def belongs(process: str, container: int) -> bool:
-    """Whether a process of this name is of this container, or of none and this is container 0."""
+def belongs(process: str, container: int, alone: bool = False) -> bool:
+    """Whether a process of this name is of this container, or of none and this is container 0.
+
+    With `alone` no other container writes into its folder, so what names none is its own: a standby topology master.
+    """
     own = (stmgr_id(container), executor_id(container), bootstrap_id(container))
     if process in own or process.startswith(f"container_{container}_"):
         return True
-    return container == 0 and not re.match(r"(stmgr-|executor-|bootstrap-|container_)\d+(_|$)", process)
+    return (alone or container == 0) and not re.match(r"(stmgr-|executor-|bootstrap-|container_)\d+(_|$)", process)
 
 
 class ContainerFiles:
     """The files of one container below a working folder. Each method opens what it needs and closes it."""
 
-    def __init__(self, working_dir: str | os.PathLike[str], container: int) -> None:
+    def __init__(self, working_dir: str | os.PathLike[str], container: int, alone: bool = False) -> None:
         self._folder = Path(working_dir)
         self._container = container
+        self._alone = alone
 
     def listed(self) -> control_pb2.ListFilesReply:
         """All files, by name."""
@@ -126,7 +130,10 @@ class ContainerFiles:
 
     def _is_ours(self, folder: str, name: str) -> bool:
         match = _FILE.fullmatch(name)
-        return match is not None and match["kind"] == _SUFFIXES[folder] and belongs(match["process"], self._container)
+        return match is not None and match["kind"] == _SUFFIXES[folder] and self._owns(match["process"])
+
+    def _owns(self, process: str) -> bool:
+        return belongs(process, self._container, self._alone)
 
     def _open_folder(self, folder: str) -> int:
         return os.open(self._folder / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -175,7 +182,7 @@ class FilesDoor:
         more: Mapping[str, Callable[[Any], Awaitable[Message]]] | None = None,
     ) -> None:
         self._more = more or {}
-        self._files = ContainerFiles(launch.working_dir, container)
+        self._files = ContainerFiles(launch.working_dir, container, alone=bool(launch.submitted.engine))
         keys = keys_of(launch)
         self._gate = Gate(keys) if keys is not None else None
         self._server = ControlServer([endpoint_of(launch, door_name(container))], self._on_request, keys=keys)

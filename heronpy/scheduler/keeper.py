@@ -203,8 +203,14 @@ class EngineScheduler:
             alone,
             hosts,
         )
-        self._moves = Moves(self._handle, self._placement.views, self._changed, setup.limits.leave_s + RESTART_MAX_S)
         placement = self._placement
+        self._moves = Moves(
+            self._handle,
+            placement.views,
+            self._changed,
+            setup.limits.leave_s + RESTART_MAX_S,
+            lambda: placement.away_why,
+        )
         self._moves.resume(placement.draining, lambda: placement.has_listed)
         self.admission.known = self._placement.submissions_of
         self.admission.entry_of = self._placement.entry_of

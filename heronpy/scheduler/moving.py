@@ -44,12 +44,15 @@ class Moves:
         views: Callable[[], Sequence[ContainerView]],
         change: asyncio.Event,
         limit_s: float,
+        away: Callable[[], str] = str,
     ) -> None:
         self._handle = handle
         self._views = views
         self._change = change
         #: Of a request that brings no time of its own.
         self._limit_s = limit_s
+        #: Why the engine does not answer; empty: it does.
+        self._away = away
         self._drains: dict[str, asyncio.Task[list[int]]] = {}
         #: Until when somebody waits for the drain of a host, on the monotonic clock.
         self._until: dict[str, float] = {}
@@ -154,7 +157,8 @@ class Moves:
 
     async def _move(self, number: int, host: str, by: str, later: Sequence[int], moved: Sequence[int]) -> None:
         began = time.monotonic()
-        before = self._by_container()[number].epoch
+        first = self._by_container()[number]
+        before, held = first.epoch, first.submission
         self._handle(MoveAsked(number, host, by))
 
         def over() -> bool:
@@ -165,7 +169,7 @@ class Moves:
         view = self._by_container().get(number)
         if view is None or (in_time and not view.unmoved):
             return
-        why = f"its successor is {view.phase.name}" + (f" ({view.words})" if view.words else "")
+        why = self._why_late(view, held)
         self._handle(MoveEnded(number))
         what = f"container {number} cannot be moved away from host {host}"
         if in_time:
@@ -173,6 +177,13 @@ class Moves:
         spent_s = time.monotonic() - began
         rest = _rest(host, later, moved)
         raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
+
+    def _why_late(self, view: ContainerView, held: int) -> str:
+        """Why a container has not moved yet that submission `held` had when that was asked."""
+        away = self._away()
+        if view.submission == held:
+            return f"the engine does not answer: {away}" if away else "it has no successor yet"
+        return f"its successor is {view.phase.name}" + (f" ({view.words})" if view.words else "")
 
 
 def _rest(host: str, later: Sequence[int], moved: Sequence[int]) -> str:

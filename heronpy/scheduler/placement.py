@@ -222,6 +222,8 @@ class Placement:
                 if found is None or leaver is None or leaver.leaving:
                     return []
                 leaver.leaving = True
+                if leaver.cancelled_at is not None:
+                    return []  # its engine ends it because we asked for that
                 what = f"has to leave {leaver.host or 'its host'}: {why}"
                 self._blame(found, number, ExitReason.PREEMPTED, f"it {what.replace('has', 'had', 1)}")
                 return [Note(f"container {container} {what}")]
@@ -468,7 +470,7 @@ class Placement:
                 one.lost = True
                 how = "the engine has given it up" if one.given_up else "nobody lists it" if absent else "it is silent"
                 what = f"container {container.number}, submission {number} on {one.host or 'no host'}, is lost: {how}"
-                effects.append(Note(what, True))
+                effects.append(Note(what, one.cancelled_at is None))
                 if one.cancelled_at is None:  # else it was to end
                     self._blame(
                         container, number, ExitReason.LOST_HOST, f"it was lost on {one.host or 'no host'}: {how}"

@@ -74,6 +74,7 @@ def main(argv: list[str] | None = None) -> int:
             archive=Archive(lambda: open_stores(launch, checkpoints), launch.release),
             instance=functools.cache(lambda component: settings_for(launch, InstanceSettings, component)),
             folders=(launch.working_dir, *([launch.state_root] if launch.state_type == "local" else [])),
+            process=arguments.name,
         )
         code = uvloop.run(_run(shell))
         send_the_rest()

@@ -40,6 +40,8 @@ class Desk:
     book: PlanBook
     exceptions: ExceptionStore
     journal: Journal
+    #: Of the process of this topology master.
+    process: str = "tmaster"
     #: Whether this topology master has known every task to be up.
     started: bool = False
     #: Another topology master ran this topology before.

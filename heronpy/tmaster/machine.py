@@ -54,6 +54,7 @@ class TopologyMaster:
         totals: control_pb2.TotalsLedger | None = None,
         happened: control_pb2.EventLedger | None = None,
         wall_offset_s: float = 0.0,
+        process: str = "tmaster",
     ) -> None:
         self.settings = settings
         self.epoch = epoch
@@ -71,7 +72,7 @@ class TopologyMaster:
             registry.totals.take_plan(previous)
         journal = Journal(wall_offset_s)
         journal.take_over(happened, topology.id)
-        self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max), journal)
+        self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max), journal, process)
         self.desk.resumed = previous is not None
         self.watcher = Watcher(journal)
         self.operation: Operation | None = None

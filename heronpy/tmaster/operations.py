@@ -5,6 +5,8 @@ Pure. Each ends by its deadline at the latest, with a sentence that names what d
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.states import UP_STATES
@@ -14,6 +16,7 @@ from heronpy.tmaster import events
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.emptying import Emptying
+from heronpy.tmaster.registry import Executor
 
 _ALL = -1
 
@@ -124,6 +127,8 @@ class Restart:
                 f"the executor of container {listed([str(n) for n in absent])} has not reported for a"
                 " while; try again when the scheduler has replaced it"
             )
+        #: The container with tasks that this master runs in, as a standby that took over: it ends itself last.
+        self._own = 0 if some_tasks else self._own_of(orders)
         self._orders = orders
         self._tasks = dict.fromkeys(tasks, 0)
         names = [stmgr_id(number) for number in orders if not some_tasks]
@@ -148,8 +153,14 @@ class Restart:
         for number, names in self._orders.items():
             self._order(number, names)
 
-    def _order(self, container: int, names: list[str]) -> None:
+    def _own_of(self, containers: Iterable[int]) -> int:
+        known = self._desk.registry.executors
+        return next((one for one in containers if one and self._desk.process in _names_of(known[one])), 0)
+
+    def _order(self, container: int, names: list[str], last: bool = False) -> None:
         entry = self._desk.registry.executors.get(container)
+        if entry is not None and container == self._own and container and not last:
+            names = [name for name in _names_of(entry) if name != self._desk.process]
         if entry is not None:
             body = control_pb2.RestartProcesses(names=names, reason="on request, by heron restart")
             self._desk.send((entry.peer,), body)
@@ -195,6 +206,8 @@ class Restart:
             if self._last_container_0:
                 # Last, and after the answer, because this master is one of its processes.
                 self._order(0, [])
+            if self._own:
+                self._order(self._own, [self._desk.process], last=True)
         elif now >= self._deadline:
             names = [*self._old_stmgrs(), *map(registry.name_of, waiting)]
             self._refuse(
@@ -224,3 +237,7 @@ class Restart:
     def _old_stmgrs(self) -> list[str]:
         known = self._desk.registry.stmgrs
         return [name for name, epoch in self._stmgrs.items() if name not in known or known[name].record.epoch <= epoch]
+
+
+def _names_of(executor: Executor) -> list[str]:
+    return [process.name for process in executor.record.processes]

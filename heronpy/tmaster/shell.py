@@ -79,7 +79,9 @@ class Shell:
         archive: Archive | None = None,
         folders: tuple[str, ...] = (),
         instance: Callable[[str], InstanceSettings] = lambda component: InstanceSettings(),
+        process: str = "tmaster",
     ) -> None:
+        self._process = process
         #: The settings of a component's tasks.
         self._instance = instance
         #: Folders that the topology writes to; an update needs some space there.
@@ -214,6 +216,7 @@ class Shell:
             totals=loaded.totals,
             happened=loaded.happened,
             wall_offset_s=wall_offset_s,
+            process=self._process,
         )
         observatory = Observatory(
             self.machine,

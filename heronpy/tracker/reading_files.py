@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from heronpy.clusters.doors import MasterDoor
@@ -149,10 +150,17 @@ async def _read(call: Call, process: str, name: str, offset: int | None, count: 
     request = control_pb2.ReadFile(name=name, offset=offset or 0, bytes=count, from_end=offset is None)
     if count == 0:
         request.bytes, request.offset = 1, (1 << 63) - 1  # nothing, but its size
+    container = container_of(process)
     try:
-        return await call.watched.master.read_file(container_of(process), request)
+        return await call.watched.master.read_file(container, request)
     except InvalidRpcError:
-        known = [one.process for one in (await logs(call)).files]
+        listed = (await logs(call)).files
+        # The name of a standby topology master does not tell its container.
+        other = next((one.container for one in listed if one.process == process and one.container != container), None)
+        if other is not None:
+            with suppress(InvalidRpcError):
+                return await call.watched.master.read_file(other, request)
+        known = [one.process for one in listed]
         raise Problem(
             404, "not-found", f"topology '{call.watched.name}' has no log of {process[:200]!r}",
             "GET .../logs lists those that there are", nearest(process, known),

@@ -63,6 +63,8 @@ def test_a_queued_container_is_shown_with_its_reason_and_start() -> None:
     assert containers.text(soon, now) == "container 2 QUEUED job 812_2: Resources, starts about 14:05"
     later = record(2, "QUEUED", words="Resources", starts_at=now + 2 * 86_400)
     assert containers.text(later, now).endswith("starts about 2026-11-25 13:00")
+    past = record(2, "QUEUED", words="Resources", starts_at=now - 60)
+    assert containers.text(past, now) == "container 2 QUEUED job 812_2: Resources"
     assert containers.text(record(1, "STARTING", host="n1"), now) == "container 1 STARTING job 812_1 on n1"
 
 

@@ -91,6 +91,15 @@ def test_whose_a_process_is(process: str, container: int, mine: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("process", "mine"),
+    [("tmaster-standby-1", True), ("stmgr-1", True), ("stmgr-2", False), ("container_2_x_2", False)],
+)
+def test_in_a_folder_of_its_own_a_container_has_what_names_none(process: str, mine: bool) -> None:
+    """As a standby topology master, which leads after a fault: its log is the one that matters then."""
+    assert belongs(process, 1, alone=True) is mine
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("log-files/container_1_a_1.log", ""),

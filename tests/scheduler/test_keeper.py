@@ -358,6 +358,13 @@ def test_a_drain_that_finds_no_other_host_fails_and_all_go_on_where_they_are(pla
             assert "it and container 1, container 2 stay there, and host n1 may get containers as before" in str(
                 late.value
             )
+            world.engine.away = "squeue has not answered within 10 s"
+            async with asyncio.timeout(10):
+                while not (await scheduler.ask(control_pb2.GetContainers())).engine_away:
+                    await asyncio.sleep(0.02)
+            with pytest.raises(RpcError, match="within 1 s: the engine does not answer: squeue has not answered"):
+                await scheduler.ask(control_pb2.DrainHost(host="n1", wait_s=1.0), 30.0)
+            world.engine.away = ""
             world.engine.refuses = "sbatch refuses: no such configuration"
             with pytest.raises(
                 RpcError, match=r"container 0 cannot be moved .*: sbatch refuses: no such configuration;"

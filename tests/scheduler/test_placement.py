@@ -38,6 +38,7 @@ from heronpy.scheduler.placement_events import (
     Listed,
     MoveAsked,
     MoveEnded,
+    Note,
     Persist,
     Phase,
     PlanChanged,
@@ -335,6 +336,11 @@ def test_the_ledger_says_why_a_container_is_started_again() -> None:
     again.do(RestartAsked((1,), "ann asked for it"))
     again.end(host="a", words="CANCELLED", reason=ExitReason.KILLED)
     assert cause(again) == (ExitReason.RESTARTED, "ann asked for it")
+    told = Story().run()
+    told.do(RestartAsked((1,), "ann asked for it"))
+    assert not of(told.do(Leaving(1, 1, "its engine ends it")), Note), "because it was asked to"
+    told.end(host="a", words="CANCELLED", reason=ExitReason.KILLED)
+    assert cause(told) == (ExitReason.RESTARTED, "ann asked for it")
     moved = Story().run()
     moved.do(MoveAsked(1, "a", "ann"))
     moved.do(MoveEnded(1))

@@ -296,6 +296,18 @@ def test_restart_of_a_container_and_of_all() -> None:
     assert world.container_0_restarts == 2
 
 
+@pytest.mark.parametrize("container", [1, -1])
+def test_a_standby_that_leads_answers_before_it_restarts_with_its_container(container: int) -> None:
+    world = World(process="tmaster-standby-1").running()
+    token = world.request(events.RestartRequested, container, 0)
+    assert "2 tasks back" in world.answer(token).body.text or container == -1
+    assert world.answer(token).error is None
+    orders = [names for names in world.sims[1].restarted if "tmaster-standby-1" in names]
+    assert orders == [["tmaster-standby-1"]] and world.sims[1].restarted[-1] == orders[0]
+    assert all(world.sims[1].restarted), "never all of its processes at once"
+    assert world.sims[1].epoch == 2 and world.container_0_restarts == (container == -1)
+
+
 def test_restart_of_a_component_restarts_its_tasks_everywhere_and_nothing_else() -> None:
     world = World().running()
     before = {task.status.task_id: task.status.epoch for task in world.tasks()}

@@ -101,6 +101,8 @@ class SimStmgr:
         self.failed: dict[str, control_pb2.ProcessRecord] = {}
         self.plans_seen = 0
         self.finish_orders: list[list[int]] = []
+        #: The processes that each order to restart has named.
+        self.restarted: list[list[str]] = []
 
     @property
     def name(self) -> str:
@@ -158,6 +160,7 @@ class SimStmgr:
                 if not self.tasks[task].stuck:
                     self.tasks[task].status.state = control_pb2.TASK_FINISHED
         elif isinstance(body, control_pb2.RestartProcesses):
+            self.restarted.append(list(body.names))
             self.restart(list(body.names))
 
     def restart(self, names: list[str]) -> None:
@@ -188,7 +191,14 @@ class SimStmgr:
         self.world.feed(events.StmgrBeat(self.peer, beat))
 
     def processes(self) -> list[control_pb2.ProcessRecord]:
-        return [control_pb2.ProcessRecord(name=self.name, state=control_pb2.PROC_RUNNING), *self.failed.values()]
+        names = [
+            self.name,
+            *(instance_id(self.container, one.status.component, task) for task, one in self.tasks.items()),
+        ]
+        if self.container == 1 and self.world.process != "tmaster":
+            names.append(self.world.process)
+        running = [control_pb2.ProcessRecord(name=name, state=control_pb2.PROC_RUNNING) for name in names]
+        return [*(one for one in running if one.name not in self.failed), *self.failed.values()]
 
     def executor_beat(self) -> None:
         message = control_pb2.ExecutorHeartbeat(
@@ -211,7 +221,10 @@ class World:
         active: bool = True,
         settings: TmasterSettings | None = None,
         asking: str = "",
+        process: str = "tmaster",
     ) -> None:
+        #: The topology master's, which a standby of container 1 can be.
+        self.process = process
         self.settings = settings or TmasterSettings()
         self.now = 100.0
         self._epochs = 0
@@ -245,6 +258,7 @@ class World:
             packing=self.store[Node.PACKING_PLAN],
             previous=self.store.get(Node.PHYSICAL_PLAN),
             intent=self.store.get(Node.UPDATE),
+            process=self.process,
         )
         self.perform(self.machine.begin(self.now))
         self.machine.validate()

@@ -215,6 +215,28 @@ def with_files(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_the_log_of_a_standby_is_read_where_it_lies(
+    asking: Asking, with_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers of an engine have folders of their own, and the name of a standby does not tell its container."""
+    (with_files / "log-files").mkdir(exist_ok=True)
+    (with_files / "log-files" / "tmaster-standby-1.log").write_text("it leads\n")
+
+    def of(container: int) -> ContainerFiles:
+        return ContainerFiles(with_files if container == 1 else with_files / "other", container, alone=True)
+
+    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+        return of(container).listed()
+
+    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        return of(container).read(request)
+
+    monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
+    monkeypatch.setattr("heronpy.clusters.masters.Master.read_file", read_file)
+    assert "it leads" in asking.ask("GET", f"{WORDY}/logs/tmaster-standby-1").text
+    assert asking.ask("GET", f"{WORDY}/logs/tmaster-standby-2").status_code == 404
+
+
 def test_logs_are_read_in_pieces(asking: Asking, with_files: Path) -> None:
     records = [f"2026-11-21T00:10:{n:02d}.000+0000 INFO  container_1_word_1 [user] line {n}\n" for n in range(60)]
     (with_files / "log-files" / "container_1_word_1.log").write_text("".join(records) + "unfinished")

@@ -55,18 +55,27 @@ def texts(containers: Iterable[control_pb2.ProcessRecord], now: float) -> list[s
 
 
 def tell_starting(status: control_pb2.StatusReply, containers: Iterable[control_pb2.ProcessRecord]) -> None:
-    """Say in a status that containers have just been started again, of which its topology master has not heard yet."""
+    """Say in a status that containers have just been started again, whose tasks its topology master takes for the old.
+
+    It has not heard of the new executor yet, or not of its stream manager, which tells it of the tasks.
+    """
     if status.lifecycle != control_pb2.LIFE_RUNNING:
         return
-    heard = {one.container: one.epoch for one in status.executors}
+    heard = {one.container: one for one in status.executors}
     found = [
         f"container {number_of(one)} is starting on host {one.host}"
         for one in containers
-        if one.phase == RUNNING and one.epoch > heard.get(number_of(one), one.epoch)
+        if one.phase == RUNNING and number_of(one) in heard and _starts_again(one, heard[number_of(one)])
     ]
     if found:
         more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         status.lifecycle, status.cause = control_pb2.LIFE_DEGRADED, "; ".join([*found[:SHOWN], *more])
+
+
+def _starts_again(container: control_pb2.ProcessRecord, known: control_pb2.RegisterExecutor) -> bool:
+    return container.epoch > known.epoch or any(
+        one.kind == control_pb2.PROCESS_STMGR and one.state == control_pb2.PROC_STARTING for one in known.processes
+    )
 
 
 def refusals_json(refused: control_pb2.DoorRefusals) -> dict[str, int]:
@@ -81,8 +90,8 @@ def refusals_text(refused: control_pb2.DoorRefusals) -> str:
 
 
 def _starts(at: float, now: float) -> str:
-    if not at:
-        return ""
+    if at <= now:
+        return ""  # not known, or Slurm's guess of earlier, which did not come true
     when = datetime.datetime.fromtimestamp(at).astimezone()
     far = abs(at - now) > _DAY_S
     return f"starts about {when.isoformat(sep=' ', timespec='minutes')[:16] if far else when.strftime('%H:%M')}"

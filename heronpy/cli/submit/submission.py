@@ -26,6 +26,7 @@ from heronpy.cli.submit.model import Loaded, Planned, Started
 from heronpy.clusters import takedown
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
+from heronpy.clusters.takedown_outcome import what_may_run
 from heronpy.clusters.target import unix_user
 from heronpy.common import exit_codes
 from heronpy.common.engine_settings import EngineSettings
@@ -175,16 +176,14 @@ def start(session: Session, planned: Planned, loaded: Loaded, foreground: bool =
             refuse_taken(session, topology.name)
             raise
         # Registered before the first step that could leave something behind; they run in reverse.
-        undo.push(_say_removed(topology.name))
-        undo.callback(takedown.remove_state, session, record)
+        undone = _Undone(session, record)
+        undo.push(undone.say)
+        undo.callback(undone.remove_state)
         check_folders(spec)
         make_folders(spec.log_dir)
         make_private(Path(spec.sockets_dir))
         undo.callback(takedown.remove_sockets, session, record)
         _make_keys(spec)
-        if planned.engine:
-            # After the scheduler is gone: it may have begun to submit.
-            undo.callback(takedown.end_on_engine, submitted)
         save_submitted(submitted, record.launch_file)
         state.set(paths.launch(topology.name), submitted.to_bytes())
         for path, message in (
@@ -194,6 +193,9 @@ def start(session: Session, planned: Planned, loaded: Loaded, foreground: bool =
             # Nodes of an earlier topology of this name, whose removal was cut short, are stale now.
             state.set(path, message.SerializeToString())
         _write_checkpoint_log(session, planned)
+        if planned.engine:
+            # After the scheduler is gone: it may have begun to submit.
+            undo.callback(undone.end_on_engine, submitted)
         # Registered first: an interrupt may come between the start of the process and its handle.
         undo.callback(takedown.kill_leftovers, record.launch_file)
         scheduler = (spawn_child if foreground else spawn_scheduler)(spec, record.launch_file)
@@ -221,14 +223,30 @@ def _undone_on_failure() -> Iterator[ExitStack]:
         raise
 
 
-def _say_removed(name: str) -> Callable[[type[BaseException] | None, object, object], None]:
-    """The end of undoing an interrupted submit; silent after a failure, which says what went wrong itself."""
+class _Undone:
+    """Undoes a submit that fails; what may still run on an engine keeps its state, by which `heron kill` finishes."""
 
-    def say(kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is KeyboardInterrupt:
-            output.warn(f"interrupted: topology '{name}' had not started; it is removed")
+    def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
+        self._session = session
+        self._record = record
+        self._remains: list[str] = []
 
-    return say
+    def end_on_engine(self, submitted: Submitted) -> None:
+        outcome = takedown.end_unstarted(submitted, output.warn)
+        self._remains = outcome.remains
+        if self._remains:
+            name = self._record.topology
+            again = output.command("heron", "kill", self._session.target, name)
+            output.warning(f"topology '{name}' is not removed: {what_may_run(outcome)}; run: {again}")
+
+    def remove_state(self) -> None:
+        if not self._remains:
+            takedown.remove_state(self._session, self._record)
+
+    def say(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        """The end of undoing an interrupted submit; silent after a failure, which says what went wrong itself."""
+        if kind is KeyboardInterrupt and not self._remains:
+            output.warn(f"interrupted: topology '{self._record.topology}' had not started; it is removed")
 
 
 def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP) -> list[str]:
