@@ -111,11 +111,11 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
     for sink in shown["sinks"]:
         each = sink["seconds_per_batch"]
         found.append(
-            f"{sink['component']}: {sink['rows']:,} rows in {sink['batches']:,} batches"
+            f"{sink['component']}: {sink['rows']:,} rows in {sink['batches']:,} batch{'es' if sink['batches'] != 1 else ''}"
             + (f", {format_duration(each)} each" if each is not None else "")
             + f", lag {format_duration(sink['lag_s'])}"
             + (f", {sink['running']:,} in work" if sink["running"] else "")
-            + (f", {sink['failed_batches']:,} batches FAILED" if sink["failed_batches"] else "")
+            + (f", {sink['failed_batches']:,} batch{'es' if sink['failed_batches'] != 1 else ''} FAILED" if sink["failed_batches"] else "")
             + _times_text(sink)
         )
     return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])
