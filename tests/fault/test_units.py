@@ -35,9 +35,10 @@ def test_processes_that_end_at_each_step(verify: Verify, point: str) -> None:
     assert (found[f"SIGKILL at '{point}'"], found[f"SIGSTOP at '{point}'"]) == (20, 20)
 
 
-def test_bad_lines_are_the_only_ones_that_are_bad(verify: Verify) -> None:
-    """U29: lines that raise, and lines that kill; the judge knows which."""
-    [document] = verify(MODE, "U29")
+@pytest.mark.parametrize("fault", ["U29", "U29-whole"])
+def test_bad_lines_are_the_only_ones_that_are_bad(verify: Verify, fault: str) -> None:
+    """U29: lines that raise, and lines that kill, one by one or among all lines of a unit; the judge knows which."""
+    [document] = verify(MODE, fault)
     assert document["notes"]["bad"] > 1
 
 
