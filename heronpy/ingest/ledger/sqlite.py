@@ -190,6 +190,7 @@ class SqliteStore:
             connection.execute("COMMIT")
         except BaseException:
             connection.close()
+            self._close()
             raise
         self._connection, self._pid = connection, os.getpid()
         return connection, waiters
