@@ -47,6 +47,12 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
     return found
 
 
+def waiting_bytes(rows: Iterable[Row]) -> int:
+    """Bytes that the ledger knows, and that are neither done nor bad."""
+    in_none = sum(row.size - row.cut for row in rows if isinstance(row, File))
+    return in_none + sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.UNIT)
+
+
 def _parts(rows: Sequence[Row]) -> list[list[Row]]:
     parts: list[list[Row]] = []
     for row in rows:

@@ -48,6 +48,11 @@ class Attempt:
         self._many = 1
         self._unit = self._unit_of()
 
+    @property
+    def rows(self) -> int:
+        """How many rows the function has given so far that could be used."""
+        return self._count
+
     def go_on(self, until: float) -> Commit | None:
         """Work until that time (monotonic) or the end; then the commit to ask for.
 

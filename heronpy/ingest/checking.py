@@ -17,7 +17,7 @@ from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.folders import read_own
 from heronpy.connectors.spark.dispatches import finish_decided, forget_all, is_home, lock_out_gateways
 from heronpy.growing.chunks import read_chunk
-from heronpy.ingest.agreement import disagreements, found_files
+from heronpy.ingest.agreement import disagreements, found_files, waiting_bytes
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Chunk, Rebuild, Rebuilt, Who
 from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row
@@ -39,6 +39,8 @@ class Checked:
     bytes: int
     #: Bytes whose file is not known to be anywhere, so that they could not be compared.
     bytes_gone: int
+    #: Bytes that are not in the table yet: what was compared may be less than all.
+    bytes_waiting: int
 
 
 def command_of(ledger: str, pipeline: str) -> Reached:
@@ -81,7 +83,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
                     f"{chunk.key} {chunk.begin}-{chunk.end} has other bytes now than"
                     f" {lineage.batch or folder_name(lineage.generation, lineage.unit)} was made of"
                 )
-    return Checked(problems, len(later), sum(one.rows for one in later), compared, gone)
+    return Checked(problems, len(later), sum(one.rows for one in later), compared, gone, waiting_bytes(rows))
 
 
 def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:

@@ -64,6 +64,11 @@ class EmittedAttempt:
         #: How long there is nothing to emit; 0: the last call has emitted.
         self.rest_s = 0.0
 
+    @property
+    def rows(self) -> int:
+        """How many rows the function has given so far that could be used."""
+        return self._count
+
     def go_on(self, until: float) -> Commit | None:
         """Emit a row; the commit once all rows are acked. RowError, MovedError."""
         self.rest_s = 0.0

@@ -250,10 +250,11 @@ class LogWorker(Spout):
             self._error = f"{type(cause).__name__}: {cause}"[:TEXT_MAX]
             trace = user_traceback(cause)
             self._tries.write(work.generation, work.unit, work.chunks, trace)
+            rows = attempt.rows
             self._discard()
             self.report_error(UserCodeError(f"unit {work.unit}, try {work.tries + 1}: {self._error}"))
             self._counters.add(TRIES_FAILED)
-            self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line)
+            self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line, rows)
         except OSError as error:
             self._discard()
             self.report_error(error)

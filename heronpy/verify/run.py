@@ -163,6 +163,7 @@ def _verify_units(where: Cluster, run: Run, scenario: Scenario, number: int, say
             logs=run.tasks,
             lines_per_s=source.rate,
             poison=scenario.poison,
+            whole=scenario.whole,
             sites=scenario.sites,
             server=scenario.server,
             baseline_s=run.baseline_s,

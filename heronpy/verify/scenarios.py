@@ -55,6 +55,8 @@ class Scenario:
     """The topology is one of work units, and its input are logs that rotate."""
     poison: int = 0
     """Work units: about one line in so many cannot be processed."""
+    whole: bool = False
+    """Work units: user code reads all lines of a unit before it makes a row."""
     sites: bool = False
     """Work units: on two sites."""
     server: bool = False
@@ -198,6 +200,8 @@ _UNITS = (
     Scenario("U23", "a site of work units is partly away: user code hangs", outages.site_partly_away, 1, 80.0,
              sites=True),
     Scenario("U29", "lines that raise or kill in work units", units.poison, 3, 30.0, poison=4000),
+    Scenario("U29-whole", "lines that raise or kill a function that reads all lines of a unit at once", units.poison,
+             3, 40.0, poison=12000, whole=True),
     Scenario("U31", "the ledger of work units is lost: rebuilt from the table", units.lose_the_ledger, 3, 20.0),
     Scenario("F01-worker", "kill -9 a worker of work units", acts.kill_task(units.WORKER), 50, 2.0),
     Scenario("F01-keeper", "kill -9 a keeper of work units", acts.kill_task(units.KEEPER), 50, 2.0),
@@ -240,7 +244,7 @@ def find(words: tuple[str, ...]) -> list[Scenario]:
 
 def together(chosen: list[Scenario]) -> Scenario:
     """One run with all these faults, one after the other."""
-    if len({(one.units, one.sites, one.server) for one in chosen}) > 1:
+    if len({(one.units, one.whole, one.sites, one.server) for one in chosen}) > 1:
         raise ConfigError(f"{_names(chosen)} need different topologies, so they cannot be one run")
     disks = {one.small_disk for one in chosen} - {""}
     if len(disks) > 1:
@@ -257,6 +261,7 @@ def together(chosen: list[Scenario]) -> Scenario:
         small_disk=disks.pop() if disks else "",
         units=chosen[0].units,
         poison=max(one.poison for one in chosen),
+        whole=chosen[0].whole,
         sites=chosen[0].sites,
         server=chosen[0].server,
     )

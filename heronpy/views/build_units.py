@@ -35,7 +35,8 @@ UNIT_METRICS = tuple(_FIELDS)
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
     """`GET /units`: a pipeline is there once one of its tasks has reported."""
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_FIELDS.values(), 0.0))
-    for sample in (sample for report in reply.reports for sample in report.samples):
+    lacking: set[str] = set()
+    for least, sample in ((one.at_least, sample) for one in reply.reports for sample in one.samples):
         field = _FIELDS.get(sample.name)
         if field is None or not sample.label:
             continue
@@ -44,9 +45,12 @@ def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
             values[field] = max(values[field], sample.value)  # each keeper tells of all of it
         else:
             values[field] += sample.value
-    return Pipelines(pipelines=[_pipeline(name, values) for name, values in sorted(found.items())])
+            if least:
+                lacking.add(sample.label)
+    return Pipelines(pipelines=[_pipeline(name, values, name in lacking) for name, values in sorted(found.items())])
 
 
-def _pipeline(name: str, values: dict[str, float]) -> Pipeline:
+def _pipeline(name: str, values: dict[str, float], at_least: bool) -> Pipeline:
     oldest_s = values.pop("oldest_s")
-    return Pipeline(name=name, oldest_s=oldest_s, **{field: int(value) for field, value in values.items()})
+    counts = {field: int(value) for field, value in values.items()}
+    return Pipeline(name=name, oldest_s=oldest_s, at_least=at_least, **counts)

@@ -33,6 +33,8 @@ class Pipeline(Struct, kw_only=True):
     backups: int
     backups_won: int
     attempts_in_vain: int
+    #: What is counted since the submit is a lower bound: a process has ended without its last counts.
+    at_least: bool = False
 
 
 class Pipelines(Struct, kw_only=True):

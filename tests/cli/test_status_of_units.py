@@ -36,12 +36,21 @@ def test_keepers_tell_of_the_whole_pipeline_and_each_task_of_what_it_did() -> No
 def test_a_line_says_what_waits_and_what_is_wrong() -> None:
     calm = {"units-published-rows": 12_000, "units-published-bytes": 2 << 20}
     [line] = lines(pipelines_of(reply(calm)).pipelines)
-    assert line == "clicks: 12,000 rows of 2MB published; 0B wait; units 0 ready, 0 in work, 0 to publish"
+    assert line == (
+        "clicks: 12,000 rows of 2MB published since the submit; 0B wait; units 0 ready, 0 in work, 0 to publish"
+    )
     wrong = {"units-backlog-bytes": 1 << 20, "units-oldest-seconds": 61.0, "units-failed": 2, "units-bad-ranges": 1}
     [line] = lines(pipelines_of(reply(calm, wrong, {"units-backups": 1, "units-bad-bytes": 17})).pipelines)
     assert "1MB wait, the oldest byte for 1m01s" in line and "1 backup, 0 won, 0 in vain" in line
     assert line.endswith("1 bad range of 17B; 2 units FAILED (heron units show clicks)")
     assert lines(None) == []
+
+
+def test_counts_of_which_a_killed_process_had_the_last_are_lower_bounds() -> None:
+    made = reply({"units-published-rows": 12_000}, {"units-published-rows": 0})
+    made.reports[1].at_least = True
+    [one] = pipelines_of(made).pipelines
+    assert one.at_least and lines([one])[0].startswith("clicks: at least 12,000 rows")
 
 
 def test_what_waits_is_what_is_not_published_and_has_not_failed() -> None:

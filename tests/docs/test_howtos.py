@@ -27,7 +27,7 @@ LONG = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [*PAGES, *(pytest.param(name, marks=pytest.mark.heavy) for name in LONG)])
 def test_a_how_to_does_what_it_says(name: str, home: Path) -> None:
     PageRun(DOCS / "howto" / f"{name}.md", home.parent / "work", home).run()

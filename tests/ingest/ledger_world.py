@@ -197,21 +197,24 @@ class World:
                 if self.ask(worker, Commit(work.unit, work.attempt, generation, 1, 0.5)).lost is None:
                     assert self.winners.setdefault((generation, work.unit), work.attempt) == work.attempt
                 return
-            file, line, how = bad
+            file, line, how, rows = bad
             if how == "die":
                 self._die(worker)
                 return
             named = Line(file, line, line + LINE) if how == "raise" else None
-            answer = self.ask(worker, TryFailed(work.unit, work.attempt, generation, how, named))
+            answer = self.ask(worker, TryFailed(work.unit, work.attempt, generation, how, named, rows))
         if isinstance(answer, Bad):
             assert all(isinstance(one, Line) for one in answer.ranges)
 
-    def _bad_line(self, work: Work) -> tuple[int, int, str] | None:
+    def _bad_line(self, work: Work) -> tuple[int, int, str, int] | None:
+        """File, offset, what happens at it, and how many lines were rows before."""
+        rows = 0
         for chunk in work.chunks:
             first = -(-chunk.begin // LINE) * LINE
             for line in range(first, chunk.end, LINE):
                 if (chunk.key, line) in self.poison:
-                    return chunk.file, line, self.poison[chunk.key, line]
+                    return chunk.file, line, self.poison[chunk.key, line], rows
+                rows += 1
         return None
 
     def _middle(self, work: Halve) -> tuple[int, int] | None:

@@ -384,10 +384,11 @@ def test_a_site_takes_only_what_it_has() -> None:
 
 
 # ---- bad bytes ------------------------------------------------------------------------------
-def _fails_at(world: World, line: int) -> object:
-    """The next unit fails at a line, whether it has it or not."""
+def _fails_at(world: World, line: int, rows: int = 1) -> object:
+    """The next unit fails at a line, whether it has it or not, behind so many rows."""
     work = _lease(world)
-    return world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
+    failed = TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10), rows)
+    return world.ask(world.workers[0], failed)
 
 
 def test_a_line_that_raises_three_times_is_cut_out() -> None:
@@ -419,13 +420,13 @@ def test_a_first_line_that_raises_is_tried_among_the_others() -> None:
     world.ask(world.keepers[0], Cut())
     answers = []
     for wait in (1.0, 5.0, 0.0):
-        answers.append(_fails_at(world, 0))
+        answers.append(_fails_at(world, 0, rows=0))
         if wait:
             assert _lease(world).brake is Brake.LATER
         world.now += wait
     assert answers == [Again(1), Again(2), Taken((2, 3))]
     # Alone it has one try.
-    assert _fails_at(world, 0) == Bad(1, 3, (Line(1, 0, 10),), "boo")
+    assert _fails_at(world, 0, rows=0) == Bad(1, 3, (Line(1, 0, 10),), "boo")
 
 
 def test_lines_are_tried_apart_as_long_as_so_many_may_be_bad() -> None:
@@ -439,13 +440,13 @@ def test_lines_are_tried_apart_as_long_as_so_many_may_be_bad() -> None:
             if any(one.begin <= line < one.end for one in work.chunks):
                 break
         answers.append(
-            world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
+            world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10), 1))
         )
     assert answers == [Taken((2, 3, 4)), Taken((5, 6, 7)), Taken((8, 9, 10))]
     work = _lease(world)
     while not any(one.begin == 70 for one in work.chunks):
         work = _lease(world)
-    assert world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, 80, 90))) == Again(1)
+    assert world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, 80, 90), 1)) == Again(1)
 
 
 def test_a_line_that_fails_only_among_others_is_not_bad() -> None:

@@ -122,14 +122,19 @@ def _folder() -> Iterator[Path]:
             os.close(descriptor)
             continue
         try:
+            _empty(folder)  # of what a run that was killed has left
             yield folder
         finally:
             # The folder itself stays: others may be about to lock it.
-            for content in folder.iterdir():
-                shutil.rmtree(content, ignore_errors=True)
+            _empty(folder)
             os.close(descriptor)
         return
     raise RuntimeError(f"ten simulations run already in {base}")
+
+
+def _empty(folder: Path) -> None:
+    for content in folder.iterdir():
+        shutil.rmtree(content, ignore_errors=True)
 
 
 def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, events_max: int = 3_000_000,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import resource
+import shutil
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,7 @@ from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.proto import control_pb2
 from tests.sim.kernel import spend
-from tests.sim.run import cluster_of
+from tests.sim.run import cluster_of, simulator
 from tests.sim.workload import Program
 
 
@@ -65,3 +67,16 @@ def test_saturated_tasks_replay_bit_equal(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(resource, "getrusage", usage)
         traces.append(trace_of_saturated_tasks())
     assert traces[0] == traces[1]
+
+
+def test_what_a_killed_simulation_has_left_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = 10**9 + os.getpid()
+    monkeypatch.setattr("tests.sim.run.os.getuid", lambda: nobody)
+    with simulator() as folder:
+        pass
+    (folder / "units-000003").mkdir()
+    try:
+        with simulator() as again:
+            assert again == folder and not list(again.iterdir())
+    finally:
+        shutil.rmtree(folder.parent)

@@ -41,7 +41,7 @@ READERS = (
     "curl",
 )
 PATIENCE_S = 30.0
-COMMAND_S = 240.0
+COMMAND_S = 600.0
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:?\d\d)?")

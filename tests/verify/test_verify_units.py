@@ -37,6 +37,7 @@ def test_every_point_and_every_fault_of_work_units_is_there() -> None:
         "U22-silent",
         "U23",
         "U29",
+        "U29-whole",
         "U31",
         "F01-worker",
         "F01-keeper",
@@ -52,6 +53,8 @@ def test_every_point_and_every_fault_of_work_units_is_there() -> None:
         together([scenarios()["U21"], scenarios()["F02"]])
     with pytest.raises(ConfigError, match="need different topologies"):
         together([scenarios()["U21"], scenarios()["U22"]])
+    with pytest.raises(ConfigError, match="need different topologies"):
+        together([scenarios()["U29"], scenarios()["U29-whole"]])
 
 
 # ---- logs -----------------------------------------------------------------------------------

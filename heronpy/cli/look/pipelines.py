@@ -42,8 +42,10 @@ def lines(pipelines: list[Pipeline] | None) -> list[str]:
 
 def _line(one: Pipeline) -> str:
     oldest = f", the oldest byte for {format_duration(one.oldest_s)}" if one.backlog_bytes else ""
+    least = "at least " if one.at_least else ""
     said = [
-        f"{one.name}: {one.published_rows:,} rows of {format_bytes(one.published_bytes)} published",
+        f"{one.name}: {least}{one.published_rows:,} rows of {format_bytes(one.published_bytes)}"
+        " published since the submit",
         f"{format_bytes(one.backlog_bytes)} wait{oldest}",
         f"units {one.ready} ready, {one.leased} in work, {one.committed} to publish",
     ]

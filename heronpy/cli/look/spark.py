@@ -103,6 +103,10 @@ def _times_text(sink: dict[str, Any]) -> str:
     return f"; {', '.join(parts)}" if parts else ""
 
 
+def _batches(count: int) -> str:
+    return f"{count:,} batch" + ("" if count == 1 else "es")
+
+
 def lines(shown: dict[str, Any] | None) -> list[str]:
     """A line for each sink, and one for Spark's own pages."""
     if shown is None:
@@ -111,11 +115,11 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
     for sink in shown["sinks"]:
         each = sink["seconds_per_batch"]
         found.append(
-            f"{sink['component']}: {sink['rows']:,} rows in {sink['batches']:,} batches"
+            f"{sink['component']}: {sink['rows']:,} rows in {_batches(sink['batches'])}"
             + (f", {format_duration(each)} each" if each is not None else "")
             + f", lag {format_duration(sink['lag_s'])}"
             + (f", {sink['running']:,} in work" if sink["running"] else "")
-            + (f", {sink['failed_batches']:,} batches FAILED" if sink["failed_batches"] else "")
+            + (f", {_batches(sink['failed_batches'])} FAILED" if sink["failed_batches"] else "")
             + _times_text(sink)
         )
     return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])

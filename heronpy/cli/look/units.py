@@ -173,7 +173,8 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
             if found.bytes_gone
             else ""
         )
-        say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{gone}")
+        later = f"; {format_bytes(found.bytes_waiting)} are not in the table yet" if found.bytes_waiting else ""
+        say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{later}{gone}")
     if found.problems:
         raise SystemExit(1)
 

@@ -36,7 +36,7 @@ def try_failed(draft: Draft, request: TryFailed, who: Who) -> Judged:
         return Committed(unit)
     if unit.state is UnitState.COMMITTED:
         return Committed()
-    return _judge(draft, unit, request.error, request.line, request.attempt)
+    return _judge(draft, unit, request.error, request.line, request.attempt, proven=request.rows > 0)
 
 
 def died(draft: Draft, unit: Unit, error: str, line: Line | None) -> Judged:
@@ -44,8 +44,10 @@ def died(draft: Draft, unit: Unit, error: str, line: Line | None) -> Judged:
     return _judge(draft, unit, error, line, unit.attempt, told=line is not None or unit.tries > 0)
 
 
-def _judge(draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int, told: bool = True) -> Judged:
-    """`told`: whether the attempt could say at which line it was."""
+def _judge(
+    draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int, told: bool = True, proven: bool = False
+) -> Judged:
+    """`told`: whether the attempt could say at which line it was; `proven`: whether lines before it became rows."""
     config = draft.config
     named = _text_of(line) if told else ""
     unit = replace(
@@ -59,9 +61,10 @@ def _judge(draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int
             draft.put(unit)  # a backup is at work
             return Again(unit.tries)
         rested = draft.now + policy.try_again_s(unit.tries)
-        if line is not None and _has_room(draft, unit):
+        # Without a row what the function needs may be away: bytes before the line prove nothing, as a unit may begin
+        # inside a line, and a function may take many lines before it gives the first row.
+        if line is not None and proven and _has_room(draft, unit):
             cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
-            # The first line proves nothing about the others: what the function needs may be away.
             if cut is not None and cut[0]:
                 return _alone(draft, unit, *cut, unit.tries, rested)
         draft.put(_rested(unit, rested))

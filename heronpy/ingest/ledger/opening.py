@@ -20,7 +20,10 @@ def open_store(url: str, must_exist: bool = False) -> Store:
         if not path.is_absolute() or (rest.startswith("//") and not rest.startswith("///")):
             raise LedgerError(f"{url!r} does not name a file; write sqlite:/folder/ledger.db")
         if must_exist and not path.exists():
-            raise LedgerError(f"there is no ledger {path}; name another one by --ledger")
+            raise LedgerError(
+                f"there is no ledger {path}; name another one by --ledger, or make a lost one anew from its table:"
+                " heron units rebuild"
+            )
         return SqliteStore(path)
     if colon and scheme in ("postgresql", "postgres"):
         from heronpy.ingest.ledger.postgres import PostgresStore  # psycopg is an extra

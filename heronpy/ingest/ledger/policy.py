@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from heronpy.ingest.ledger import ranges
-from heronpy.ingest.ledger.types import Config
+from heronpy.ingest.ledger.types import Config, Unit
 
 #: A site of which no worker was seen for so many times `silent_s` loses its units.
 SITE_SILENCES: Final = 2.0
@@ -116,6 +116,12 @@ def lease_s(paces: Iterable[float], size: int, attempt: int) -> float:
 def try_again_s(tries: int) -> float:
     """How long a unit rests after so many tries."""
     return TRY_AGAIN_S[min(tries, len(TRY_AGAIN_S)) - 1]
+
+
+def rests_apart(unit: Unit, now: float) -> bool:
+    """Whether a unit waits for its next try that is a line tried apart from the others of its unit: it has had tries
+    before its first attempt."""
+    return now < unit.until and unit.attempt < unit.tries
 
 
 def is_due(config: Config, sizes: Sequence[int], oldest: float, now: float) -> bool:

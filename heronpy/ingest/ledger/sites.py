@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.draft import Draft
-from heronpy.ingest.ledger.types import Copy, File, Site
+from heronpy.ingest.ledger.types import Copy, File, Site, UnitState
 
 
 def is_down(draft: Draft, site: str) -> bool:
@@ -34,13 +34,17 @@ def lose_copy(draft: Draft, file: File, copy: Copy) -> None:
 
 
 def ready_count(draft: Draft, counted: int, sites: frozenset[str]) -> int:
-    """How many of the ready units (`counted` of them) a site that works can take.
+    """How many of the ready units (`counted` of them) a site that works can take now or soon.
+
+    Lines that rest between their tries keep nobody from cutting: the others would wait for them.
 
     What only a lost site can read waits for that site, and must not keep the others from cutting.
     """
+    ready = draft.view.units(UnitState.READY, (-1, -1), policy.LOOKED_AT_MAX)
+    resting = {unit.id for unit in ready if policy.rests_apart(unit, draft.now)}
     if not sites - {""}:
-        return counted
-    return len({unit for site in sites for unit in draft.view.ready_on(site)})
+        return counted - len(resting)
+    return len({unit for site in sites for unit in draft.view.ready_on(site)} - resting)
 
 
 def _silent_s(draft: Draft) -> float:

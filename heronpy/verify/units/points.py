@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,15 +122,21 @@ class PointedKeeper(LogKeeper):
 
 
 class Lines:
-    """The rows of a unit are its lines; poison does what it says."""
+    """The rows of a unit are its lines; poison does what it says. `whole`: all lines are read before there is a row."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, whole: bool = False) -> None:
         self._points = Points(folder)
+        self._whole = whole
 
     def __call__(self, unit: LogUnit) -> Any:
         while (self._points.folder / HOLD).exists():
             time.sleep(HOLD_LOOK_S)
-        for number, line in enumerate(unit.lines()):
+        if self._whole:
+            return list(self._rows(unit, list(unit.lines())))
+        return self._rows(unit, unit.lines())
+
+    def _rows(self, unit: LogUnit, lines: Iterable[str]) -> Iterator[str]:
+        for number, line in enumerate(lines):
             if number == STAGED_LINES:
                 self._points.reach("stage", unit.id, unit.attempt)
             if line.startswith(f"{BAD} "):

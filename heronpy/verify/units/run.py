@@ -36,6 +36,8 @@ class Pipeline:
     rotations_per_s: float = 0.5
     #: See `logs.line_of`.
     poison: int = 0
+    #: User code reads all lines of a unit before it makes a row.
+    whole: bool = False
     unit_bytes: int = 32_768
     unit_wait_s: float = 0.5
     #: On two sites; and with the ledger in a server of PostgreSQL.
@@ -64,7 +66,7 @@ def play(world: UnitWorld, spec: dict[str, Any], wanted: Pipeline, act: Act, sta
     spec |= {
         "logs": f"{world.logs}/app-*.log*", "table": str(world.table), "ledger": world.ledger,
         "points": str(world.out / "points"), "unit_bytes": wanted.unit_bytes, "unit_wait_s": wanted.unit_wait_s,
-        "site": FIRST if wanted.sites else "",
+        "site": FIRST if wanted.sites else "", "whole": wanted.whole,
     }  # fmt: skip
     world.writer.start()
     world.topology = stack.enter_context(

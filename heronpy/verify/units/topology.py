@@ -28,7 +28,7 @@ def main() -> None:
     worker, keeper = LogUnits.specs(
         PIPELINE,
         logs=run["logs"],
-        rows=Lines(run["points"]),
+        rows=Lines(run["points"], run["whole"]),
         output=LineFiles(run["table"]),
         workers=run["tasks"],
         ledger=run["ledger"],

@@ -155,13 +155,17 @@ Judged = Again | Bad | Taken | Failed | Committed
 
 @dataclass(frozen=True, slots=True)
 class TryFailed(Request[Judged]):
-    """User code has raised. `line`: at which line; None: it takes whole chunks. `Committed` when it does not matter."""
+    """User code has raised. `line`: at which line; None: it takes whole chunks. `rows`: how many there were before.
+
+    `Committed` when it does not matter.
+    """
 
     unit: int
     attempt: int
     generation: int
     error: str
     line: Line | None = None
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
