@@ -203,7 +203,7 @@ def test_startup_and_idle(where: Cluster, monkeypatch: pytest.MonkeyPatch) -> No
     result = startup.run_startup(where, 4, 2, 1, lambda text: None)
     assert result["ok"], result["runs"]
     row = result["summary"]
-    assert 0 < row["first_tuple_s"]["median"] < 20 and 0 < row["restart_bolt_s"]["median"] < 20
+    assert row["first_tuple_s"]["median"] > 0 and row["restart_bolt_s"]["median"] > 0
     assert 1 << 20 < row["uss_per_task_bytes"]["median"] < 100 << 20
     assert "startup" in page.render(result)
 

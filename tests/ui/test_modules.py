@@ -16,7 +16,7 @@ from heronpy.tracker import live
 from heronpy.views.live import Snapshot
 from heronpy.views.load import ComponentLoad, EdgeLoad, Load, TaskLoad, Tasks
 from heronpy.views.overview import Topology
-from tests.ui.conftest import chromium
+from tests.ui.conftest import chromium, lasting_page
 from tests.ui.test_static import STATIC
 
 figures = st.none() | st.floats(0, 1e8) | st.integers(0, 1000).map(float)
@@ -81,7 +81,7 @@ def started() -> Iterator[Any]:
 
 def empty(started: Any) -> Any:
     """An empty page that can import the modules."""
-    opened = started.new_page()
+    opened = lasting_page(started)
 
     def serve(route: Any) -> None:
         path = urlsplit(route.request.url).path.lstrip("/")

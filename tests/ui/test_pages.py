@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import wait_for
-from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, missing
+from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, lasting_page, missing
 from tests.ui.marked import MARKUP
 
 pytestmark = pytest.mark.slow
@@ -265,7 +265,7 @@ def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
     # axe brings its own scripts, which the policy would not let in.
     context = browser.new_context(color_scheme=scheme, bypass_csp=True, viewport={"width": 1400, "height": 1000})
     context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
+    page = lasting_page(context)
     pages = [
         (site.address, "a[href*=marked]"),
         *((site.page(*part.split("/")) if part else site.page(), seen) for part, seen in AXE_PAGES.items()),
@@ -285,7 +285,7 @@ def test_the_sentence_is_seen_whole_in_a_narrow_list(site: Site, browser: Any) -
     context = browser.new_context(viewport={"width": 400, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
     try:
-        page = context.new_page()
+        page = lasting_page(context)
         page.goto(site.address)
         sentence = page.locator("td a[href$=doctor]").first
         sentence.wait_for()
