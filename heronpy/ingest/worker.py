@@ -70,6 +70,8 @@ class LogWorker(Spout):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline, and says how its predecessor ended."""
         self._options = options_here(config)
+        if self._options.output is not None:
+            self._options.output.load()
         self._rows: Rows = config[ROWS_KEY]
         self._run = context.get_topology_id()
         self._stages = self._options.stages()
@@ -252,7 +254,9 @@ class LogWorker(Spout):
             self._tries.write(work.generation, work.unit, work.chunks, trace)
             rows = attempt.rows
             self._discard()
-            self.report_error(UserCodeError(f"unit {work.unit}, try {work.tries + 1}: {self._error}"))
+            found = UserCodeError(f"unit {work.unit}, try {work.tries + 1}: {self._error}")
+            found.user_traceback = f"{found}\n{trace}"
+            self.report_error(found)
             self._counters.add(TRIES_FAILED)
             self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line, rows)
         except OSError as error:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.cli.exits import Failure
 from heronpy.cli.look.bad_ranges import show_bad
 from heronpy.cli.verbs.units import units_command
+from heronpy.common.errors import GaveUpError
 from heronpy.ingest import LogUnit
 from heronpy.ingest.checking import command_of, rebuild
 from heronpy.ingest.ledger import policy
@@ -205,6 +207,31 @@ def test_the_worker_that_halves_a_unit_writes_the_traceback_of_the_one_that_saw_
     assert "invalid literal for int" in record["traceback"]
     second.end()
     first.end()
+
+
+def test_a_pipeline_that_is_to_fail_shows_the_traceback_and_where_its_unit_is(
+    run: Callable[..., Running], options: dict[str, Any], log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = run("east", rows=rows, on_bad="fail", **options)
+    errors: list[Exception] = []
+    running.delegate.report_error = errors.append  # type: ignore[method-assign]
+
+    def gives_up() -> bool:
+        try:
+            running.drive()
+        except GaveUpError as error:
+            assert "cannot read bad" in str(error) and "heron units retry lines" in str(error)
+            return True
+        return False
+
+    wait_for(gives_up, PATIENCE_S, "the end of the pipeline")
+    tries = [user_traceback(error) for error in errors if isinstance(error, UserCodeError)]
+    assert tries[0].startswith("unit 1, try 1: ValueError: cannot read bad")
+    assert all("yield deep(line)" in text and "raise ValueError" in text for text in tries)
+    show_bad("lines", None, options["ledger"], retry=False, whole=False, as_json=False)
+    assert capsys.readouterr().out == (
+        "No bad range in pipeline 'lines', but a unit that has failed: heron units show lines\n"
+    )
 
 
 def test_tracebacks_are_kept_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from heronpy.ingest import LineFiles, Writer
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.requests import Finished
 from heronpy.ingest.outputs.stages import StageGoneError
 from heronpy.ingest.publishing import AGAIN_MAX_S, GONE_MAX, TELL_S, Publisher
 from heronpy.ingest.worker import LogWorker
-from tests.ingest.test_units_inside import PATIENCE_S, Running, numbers, options, run, shown, write
+from tests.ingest.test_units_inside import PATIENCE_S, Running, numbers, options, run, settle, shown, write
 from tests.support.waiting import wait_for
 
 __all__ = ["options", "run"]
@@ -104,3 +105,23 @@ def test_units_behind_many_whose_stages_are_deleted_are_published(
     assert numbers(tmp_path / "table")
     said = [text for text in running.delegate.said if "cannot be published" in text]
     assert 1 <= len(said) <= 4
+
+
+def test_a_worker_loads_its_output_before_its_first_unit(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    called: list[str] = []
+
+    class Slow(LineFiles):
+        def load(self) -> None:
+            called.append("load")
+
+        def open(self, stage: Path, lineage: str) -> Writer:
+            called.append("open")
+            return super().open(stage, lineage)
+
+    write(tmp_path, 0, 10, "east")
+    running = run("east", **{**options, "output": Slow(str(tmp_path / "table"))})
+    assert called == ["load"]
+    settle(running, options["ledger"], (tmp_path / "logs" / "east" / "a.log").stat().st_size)
+    assert called[:2] == ["load", "open"] and called.count("load") == 1

@@ -223,6 +223,6 @@ def test_each_profile_runs_and_finds_its_rows(heron: Heron, tmp_path: Path, name
     assert run["checks"] and all(check["ok"] for check in run["checks"])
     assert any(goal["name"] in run["values"] for goal in result["goals"]), said
     if name == "throughput":
-        assert {"units_vs_hand", "units_vs_lines"} <= run["values"].keys()
+        assert {"units_vs_hand", "units_vs_hands", "units_vs_lines"} <= run["values"].keys()
     if name == "bad":
         assert run["values"]["bad_attempts"] == 3

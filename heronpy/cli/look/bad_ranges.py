@@ -38,7 +38,10 @@ def show_bad(pipeline: str, unit: int | None, url: str, retry: bool, whole: bool
     elif unit is not None and not ranges:
         raise exits.Failure(f"no bad range of pipeline '{pipeline}' is of unit {unit}", exits.NOT_FOUND)
     elif not ranges:
-        say(f"No bad range in pipeline '{pipeline}'")
+        failed = figures.units.get("failed", (0, 0))[0]
+        units = "a unit that has" if failed == 1 else f"{failed:,} units that have"
+        hint = f", but {units} failed: heron units show {pipeline}" if failed else ""
+        say(f"No bad range in pipeline '{pipeline}'{hint}")
     for one in ranges if not as_json else ():
         _print(one, records.of(one), figures.logs, whole or unit is not None)
     if ranges and not as_json and figures.rows_to == "bolts":

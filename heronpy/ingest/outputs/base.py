@@ -61,6 +61,10 @@ class Output(ABC):
         """What a submit must see of it, as configuration of the keepers."""
         return {}
 
+    def load(self) -> None:
+        """Import what its writers need. Each worker calls it as it starts, so that the first unit does not wait."""
+        return
+
     @abstractmethod
     def open(self, stage: Path, lineage: str) -> Writer:
         """A writer of files in `stage`, which exists and is empty.

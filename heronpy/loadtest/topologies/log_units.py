@@ -28,11 +28,10 @@ SLOWER = 10
 _RESTS = 20
 
 
-def click_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[list[Any]]:
+def click_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """A row per line."""
     for line in unit.lines():
-        user, ms = click(line)
-        yield [user, ms]
+        yield click(line)
 
 
 def line_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:

@@ -1,13 +1,14 @@
-"""The contenders of `throughput` that are no topology: `hand`, `spark` and `spark-plain`.
+"""The contenders of `throughput` that are no topology: `hand`, `hands`, `spark` and `spark-plain`.
 
 python -m heronpy.loadtest.units.contenders KIND LOGS TABLE
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,21 @@ from heronpy.loadtest.units.measured import serve
 #: As `ParquetTable` has it.
 BATCH_ROWS = 20_000
 _WARM_LINES = 2_000
+#: How many `hands` work at once: as many as there are workers of work units.
+HANDS = 2
 
 
-def by_hand(logs: Path, table: Path) -> Callable[[], None]:
+def by_hand(logs: Sequence[Path], table: Path) -> Callable[[], None]:
     """What one would write for a single run: read, parse, write one file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
+    pa.array([""])  # imports pandas now, as a worker does before its first unit
 
     def work() -> None:
-        table.mkdir()
-        path = table / "part-0.parquet"
+        table.mkdir(exist_ok=True)
+        path = table / f"part-{logs[0].stem}.parquet"
         users: list[str] = []
         times: list[int] = []
         with pq.ParquetWriter(path, schema) as writer:
@@ -39,7 +43,7 @@ def by_hand(logs: Path, table: Path) -> Callable[[], None]:
                 users.clear()
                 times.clear()
 
-            for log in sorted(logs.glob("*.log")):
+            for log in logs:
                 with open(log, encoding="utf-8") as lines:
                     for line in lines:
                         user, ms = click(line.rstrip("\n"))
@@ -52,6 +56,26 @@ def by_hand(logs: Path, table: Path) -> Callable[[], None]:
         descriptor = os.open(path, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
+
+    return work
+
+
+def by_hands(logs: Sequence[Path], table: Path) -> Callable[[], None]:
+    """The same loop in HANDS processes at once, each with its share of the logs.
+
+    Processors that share a core, a cache and memory are slower beside each other: so are the workers of work units.
+    """
+    works = [by_hand(logs[place::HANDS], table) for place in range(HANDS)]
+
+    def work() -> None:
+        fork = multiprocessing.get_context("fork")
+        processes = [fork.Process(target=one) for one in works]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        if any(process.exitcode for process in processes):
+            raise SystemExit("one of the loops by hand has failed")
 
     return work
 
@@ -101,8 +125,9 @@ def spark(logs: Path, table: Path, plain: bool) -> Callable[[], None]:
 def main() -> None:
     """Serve as the contender of the command line."""
     kind, logs, table = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    if kind == "hand":
-        serve(lambda: by_hand(logs, table))
+    if kind in ("hand", "hands"):
+        made = by_hand if kind == "hand" else by_hands
+        serve(lambda: made(sorted(logs.glob("*.log")), table))
     else:
         serve(lambda: spark(logs, table, plain=kind == "spark-plain"))
 

@@ -66,6 +66,7 @@ def goals(sizes: Sizes) -> tuple[Goal, ...]:
     """What was aimed at; `crash_attempts` depends on the number of lines."""
     return (
         Goal("units_vs_hand", 1.25),
+        Goal("units_vs_hands", 1.25),
         Goal("units_vs_lines", 0.6),
         Goal("units_vs_spark", 0.7),
         Goal("visible_p50_s", 2.2),
