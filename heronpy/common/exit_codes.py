@@ -24,6 +24,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 9
     REFUSED = 10
     GAVE_UP = 11
+    CHILD_ENDED = 12
     TERMINATED = 143
 
 
@@ -55,6 +56,9 @@ REFUSED = ExitCode.REFUSED
 
 GAVE_UP = ExitCode.GAVE_UP
 """A task says that no later attempt can succeed; it is not restarted, and its topology has failed."""
+
+CHILD_ENDED = ExitCode.CHILD_ENDED
+"""A process that works for this one has ended, such as Spark's JVM; restarted, with a new one."""
 
 TERMINATED = ExitCode.TERMINATED
 """A task exited cleanly after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""

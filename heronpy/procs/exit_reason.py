@@ -128,6 +128,8 @@ def _by_code(code: int, hints: ExitHints) -> ExitReason:
         return ExitReason.FENCED
     if code == exit_codes.LOST_PARENT:
         return ExitReason.LOST_HOST
+    if code == exit_codes.CHILD_ENDED:
+        return ExitReason.CRASHED
     return ExitReason.OWN_BUG
 
 

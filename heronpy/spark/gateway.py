@@ -26,7 +26,7 @@ import zmq
 
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import FencedError
-from heronpy.common.exit_codes import FAILURE, OK, STARTUP_FAILURE
+from heronpy.common.exit_codes import CHILD_ENDED, FAILURE, OK, STARTUP_FAILURE
 from heronpy.common.folders import make_folders, open_private
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
@@ -109,7 +109,7 @@ class Gateway:
         self._worker = Worker(self._inbox, self._driver, settings.max_retries, notify, self._parallel, make_batch)
 
     def run(self) -> int:
-        """Serve until told to stop (OK) or until the driver is lost (FAILURE: restart it).
+        """Serve until told to stop (OK) or until the driver is lost (CHILD_ENDED, or FAILURE: restart it).
 
         STARTUP_FAILURE when Spark cannot start and never has in this run: a retry would not help.
         """
@@ -144,7 +144,7 @@ class Gateway:
         log.error("%s; this process ends and a new one continues", lost.reason, exc_info=lost.error)
         if lost.error is not None:
             self._reports.send_exception(lost.error)
-        return int(FAILURE)
+        return int(CHILD_ENDED if lost.gone else FAILURE)
 
     def _leave_report(self) -> None:
         """Write the last figures down: nobody may be there any more to take them, see `teardown.keep_ended`."""
@@ -261,7 +261,7 @@ class Gateway:
         if not self._is_up:
             self._is_up = True
             self._note_up()
-        return Lost("the Spark driver is gone") if not self._lanes.taken and self._driver.is_lost() else None
+        return Lost("the Spark driver is gone", gone=True) if not self._lanes.taken and self._driver.is_lost() else None
 
     def _pause_s(self, now: float) -> float:
         deadline = None if len(self._lanes.taken) >= self._parallel else self._lanes.next_deadline(now)

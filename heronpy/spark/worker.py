@@ -56,6 +56,8 @@ class Lost:
     error: BaseException | None = None
     #: Spark did not start, and its JVM was not killed.
     refused: bool = False
+    #: Its JVM has ended.
+    gone: bool = False
 
 
 class Worker:
@@ -110,7 +112,7 @@ class Worker:
         except Exception as error:
             killed = isinstance(error, JvmError) and error.killed
             said = str(error) if isinstance(error, HeronError) else f"Spark did not start: {first_line(error)}"
-            self._give(Lost(said, error, refused=not killed))
+            self._give(Lost(said, error, refused=not killed, gone=killed))
             return
         for thread in self._threads[1:]:
             thread.start()
@@ -177,7 +179,7 @@ class Worker:
             tables = batch.staged_tables()
         except Exception as error:
             if self._ending or self._driver.is_lost_by(error):
-                return Lost("the Spark driver is gone", error)
+                return Lost("the Spark driver is gone", error, gone=True)
             if batch is not None:
                 batch.drop_staged()
             manifest.run_s += time.monotonic() - began

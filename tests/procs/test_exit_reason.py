@@ -53,6 +53,7 @@ from heronpy.proto import control_pb2
         (0, ExitHints(overgrown=True), ExitReason.OOM),
         (7 << 8, ExitHints(), ExitReason.FINISHED),
         (1 << 8, ExitHints(user_code=True), ExitReason.OWN_BUG),
+        (12 << 8, ExitHints(), ExitReason.CRASHED),
         (42 << 8, ExitHints(), ExitReason.OWN_BUG),
     ],
 )

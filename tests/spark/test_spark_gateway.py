@@ -24,6 +24,7 @@ import zmq
 from heronpy.connectors.spark.handover import Folder
 from heronpy.net.rpc import parse
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.exit_reason import ExitHints, ExitReason, classify
 from tests.spark.support import GatewaySupervisor, Tup, make_launch, start_sink, wait_for
 from tests.support.leaks import LeakCheck
 
@@ -341,14 +342,22 @@ def test_leftovers_are_withdrawn_where_tuples_are_replayed(gateway, tmp_path):
 
 
 def test_one_gateway_at_a_time_and_a_clean_stop(gateway, tmp_path):
+    jvm = wait_for(lambda: jvm_of(gateway))
     rival = GatewaySupervisor(gateway.launch)
     rival.log = tmp_path / "rival.log"
     rival.start()
     assert rival.process.wait(60) == 5
     assert "another Spark gateway of this topology still runs" in rival.log.read_text()
-    jvm = wait_for(lambda: jvm_of(gateway))
     assert gateway.stop() == 0
     wait_for(lambda: not psutil.pid_exists(jvm) or psutil.Process(jvm).status() == psutil.STATUS_ZOMBIE, 20)
+    gateway.start()
+
+
+def test_a_jvm_that_is_killed_is_no_fault_of_the_gateway(gateway):
+    os.kill(wait_for(lambda: jvm_of(gateway)), signal.SIGKILL)
+    status = gateway.process.wait(60) << 8
+    assert classify(status, ExitHints()) is ExitReason.CRASHED
+    assert "this process ends and a new one continues" in gateway.log.read_text()
     gateway.start()
 
 
