@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -20,10 +21,13 @@ from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
+from heronpy.loadtest.cluster import Topology
 from heronpy.verify.scenarios import find, scenarios, together
+from heronpy.verify.stream import InputSpec
 from heronpy.verify.units.judge import TableVerdict, judge
-from heronpy.verify.units.logs import RotatedLogs, Writer, is_poison, line_of
+from heronpy.verify.units.logs import RotatedLogs, Writer, Written, is_poison, line_of
 from heronpy.verify.units.points import POINTS, PointedStages, Points
+from heronpy.verify.units.world import UnitWorld
 from tests.support.waiting import wait_for
 
 SEED = 3
@@ -217,6 +221,41 @@ def test_what_was_thrown_away_may_be_missing_and_may_not_be_twice(tmp_path: Path
     assert judged(tmp_path, thrown=(0, 2)).ok
     publish(tmp_path, 4, range(0, 1))
     assert judged(tmp_path, thrown=(0, 2)).doubled == [_line(0)]
+
+
+# ---- the end of a run -----------------------------------------------------------------------
+class Settling(UnitWorld):
+    """A pipeline that looks done: the next publication comes when it is looked at the second time."""
+
+    def __init__(self, table: Path, publications: list[Callable[[], None]]) -> None:
+        super().__init__(
+            cast(Topology, None), table, random.Random(SEED), True, "ATMOST_ONCE", cast(InputSpec, None), may_fail=True
+        )
+        self.table = table
+        self.written = Written(SEED, 9, {"a.log": COUNT})
+        self.publications = publications
+        self.looks = 0
+
+    def look(self) -> None:
+        self.looks += 1
+        if self.publications:
+            self.publications.pop(0)()
+
+    def figures(self) -> dict[str, Any]:
+        return {"waiting_bytes": 0, "units": {"committed": (0, 0)}, "live": []}
+
+
+def test_lines_that_keepers_have_not_looked_at_are_waited_for(tmp_path: Path) -> None:
+    world = Settling(tmp_path, [lambda: None, lambda: all_right(tmp_path)])
+    world.settled()
+    assert world.looks == 2 and world.written is not None and judge(tmp_path, world.written).ok
+
+
+def test_lines_that_do_not_come_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.verify.units.world.LOOK_S", 0.2)
+    world = Settling(tmp_path, [])
+    world.settled()
+    assert world.looks > 1 and world.written is not None and judge(tmp_path, world.written).missing
 
 
 # ---- points ---------------------------------------------------------------------------------

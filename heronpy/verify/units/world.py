@@ -13,6 +13,7 @@ import psutil
 
 from heronpy.loadtest.cluster import Topology
 from heronpy.verify.errors import VerifyError
+from heronpy.verify.units.judge import judge
 from heronpy.verify.units.logs import Writer, Written
 from heronpy.verify.units.points import Points, Taken
 from heronpy.verify.units.server import PostgresServer
@@ -21,6 +22,8 @@ from heronpy.verify.world import BACK_S, World
 
 #: Of a process that a point has stopped or ended.
 POINT_S = 120.0
+#: Until keepers have seen the last lines, and these are in the table; what is missing then is lost.
+LOOK_S = 20.0
 #: The sites of a run with two of them: the faults are the second one's.
 FIRST, SECOND = "east", "west"
 
@@ -111,7 +114,10 @@ class UnitWorld(World):
         return found
 
     def settled(self) -> None:
-        """Wait until nothing waits and no unit is under way; VerifyError when one has failed for good."""
+        """Wait until nothing waits and no unit is under way; VerifyError when one has failed for good.
+
+        For a moment that is so before keepers have looked at the last lines, too: what is missing gets time to come.
+        """
 
         def is_settled() -> bool:
             found = self.figures()
@@ -119,7 +125,12 @@ class UnitWorld(World):
                 raise VerifyError("a unit has failed: " + "; ".join(str(one["error"]) for one in found["live"]))
             return not found["waiting_bytes"] and not any(count for count, _ in found["units"].values())
 
+        def is_complete() -> bool:
+            return is_settled() and self.written is not None and not judge(self.table, self.written).missing
+
         self.until(is_settled, 2 * BACK_S, "the end of all units")
+        with suppress(VerifyError):
+            self.until(is_complete, LOOK_S, "the last lines")
 
     def differences(self) -> list[str]:
         """What `heron units check` finds."""
