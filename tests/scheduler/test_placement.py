@@ -47,7 +47,6 @@ from heronpy.scheduler.placement_events import (
     Submit,
     Tick,
 )
-from tests.support.topologies import packing_plan
 
 TIMES = LeaseTimes()
 LIMITS = PlacementLimits(RestartLimits(budget=2), leave_s=30.0, start_s=120.0, avoid_s=600.0)
@@ -494,10 +493,9 @@ def test_a_container_that_finds_no_host_apart_takes_any() -> None:
 
 
 def test_the_standby_master_and_container_0_stay_apart() -> None:
-    plan = packing_plan({1: [("word", 1)], 2: [("count", 2)]})
     requests = dict.fromkeys((0, 1, 2), ResourceRequest(1.0, 1, 0))
-    assert {one.container: one.apart_from for one in container_specs(requests, plan, 1)} == {0: (1,), 1: (0,), 2: ()}
-    assert {one.apart_from for one in container_specs(requests, plan, 0)} == {()}
+    assert {one.container: one.apart_from for one in container_specs(requests, 1)} == {0: (1,), 1: (0,), 2: ()}
+    assert {one.apart_from for one in container_specs(requests, 0)} == {()}
 
 
 def test_a_successor_of_the_scheduler_adopts_and_restarts_nothing() -> None:
