@@ -18,7 +18,7 @@ from heronpy.cli.submit.waiting import Queue
 from heronpy.clusters import engines, requirements, takedown
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target, caller
-from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.errors import ConfigError, DeadlineError, RpcError, TopologyError
 from heronpy.common.log_format import format_record
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import Resolved, resolve, settings_for
@@ -179,6 +179,10 @@ def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) 
     placed.answers["drain_host"] = control_pb2.Ok(text="moved container 0")
     assert heron("drain", "local", "wordy", "--host", "n1").out == "Successfully drained: moved container 0\n"
     assert placed.asked[-1] == ("drain_host", control_pb2.DrainHost(host="n1", wait_s=600, by=caller()))
+    for error, code in ((DeadlineError("no room within 1 s"), exits.TIMED_OUT), (RpcError("no room"), exits.FAILED)):
+        placed.answers["drain_host"] = error
+        refused = heron("drain", "local", "wordy", "--host", "n1")
+        assert (refused.code, "no room" in refused.err) == (code, True), refused
 
 
 def test_a_container_whose_end_nobody_confirms_is_replaced_by_force(placed: FakeTopology, heron: Heron) -> None:
