@@ -280,7 +280,7 @@ def test_an_archive_that_cannot_be_read_is_named(archived: Path, heron: Heron, m
 def test_all_containers_are_ended_without_a_scheduler() -> None:
     engine = FakeEngine([running(1), running(2), running(3, Ended.CONFIRMED)])
     engine.away = 1
-    assert engines.end_all(engine, 5.0, sleep=lambda _: None) == engines.Ends(2)
+    assert engines.end_all(engine, 5.0, sleep=lambda _: None) == engines.Ends(2, hosts=("n1", "n2"))
     assert engine.cancelled == ["7_1", "7_2"]
 
 
@@ -316,6 +316,7 @@ def test_kill_without_a_scheduler_asks_the_engine(
     engine.away, engine.stubborn = 0, ()
     killed = heron("kill", "local", "wordy")
     assert killed.code == exits.OK and "1 container" in killed.out, killed
+    assert "its folder is on its host (n1) until your next container there removes it" in killed.out
     assert placed.state.get(paths.execution_state("wordy")) is None
 
 
