@@ -178,7 +178,7 @@ class Kubelets:
         server = urlsplit(self.cluster.url)
         env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         env |= {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
-        for one in container["env"]:
+        for one in container.get("env", ()):  # the API server leaves out what is empty
             env[one["name"]] = spec["nodeName"] if "valueFrom" in one else one["value"]
         argv = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
         argv += [mounts.script(pod, folders, self.hosts), "sh", *container["command"]]
