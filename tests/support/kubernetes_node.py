@@ -104,8 +104,11 @@ class Kubelets:
                 pod.process.kill()
                 pod.process.wait()
 
+    def running(self) -> list[Running]:
+        return [one for one in [*self.pods.values()] if one.process.poll() is None]
+
     def of_node(self, name: str) -> list[Running]:
-        return [one for one in self.pods.values() if one.node == name and one.process.poll() is None]
+        return [one for one in self.running() if one.node == name]
 
     def command_in(self, name: str, *argv: str) -> list[str]:
         """The command line that runs something in a pod, as `kubectl exec` does."""
