@@ -18,18 +18,19 @@ from heronpy.storage.objects.opening import check_objects, open_objects
 from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsError, Trouble
 from heronpy.storage.objects.remote import RemoteObjects
 from heronpy.storage.objects.url import Url, place_of
-from tests.support.azure_server import AzureServer
+from tests.support.azure_server import AzureServer, connected
 from tests.support.object_server import ObjectServer
 
 
 @pytest.fixture(params=["folder", "memory", "s3", "azure"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+def objects(request: pytest.FixtureRequest, object_server: ObjectServer, tmp_path: Path) -> Iterator[Objects]:
     if request.param == "folder":
-        return FolderObjects(tmp_path / "objects")
-    if request.param == "memory":
-        return MemoryObjects()
-    bucket = request.getfixturevalue("bucket" if request.param == "s3" else "azure_container")
-    return open_objects(place_at(bucket, "some/prefix"))
+        yield FolderObjects(tmp_path / "objects")
+    elif request.param == "memory":
+        yield MemoryObjects()
+    else:
+        bucket = request.getfixturevalue("bucket" if request.param == "s3" else "azure_container")
+        yield from connected(open_objects(place_at(bucket, "some/prefix")))
 
 
 def place_at(bucket: str, prefix: str) -> Url:

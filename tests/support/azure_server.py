@@ -15,10 +15,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
 
 from heronpy.procs.linux import die_with_parent
+from heronpy.storage.objects.port import Objects
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import free_ports
 
@@ -39,6 +41,16 @@ def why_not() -> str:
     if shutil.which("node") is None:
         return "needs Azurite, which needs Node.js"
     return "" if program() else "needs Azurite; run npm install -g azurite, or set HERON_TEST_AZURITE to azurite-blob"
+
+
+def connected(objects: Objects) -> Iterator[Objects]:
+    """Of a fixture: the objects, whose connections end with it.
+
+    pytest holds what a fixture has yielded until after the check of what is left behind, and Azurite keeps idle
+    connections open.
+    """
+    yield objects
+    vars(objects).pop("_store", None)
 
 
 class AzureServer:
