@@ -12,6 +12,8 @@ import pytest
 from hypothesis import settings
 
 from heronpy.storage.objects import remote
+from tests.support.azure_server import AzureServer
+from tests.support.azure_server import why_not as azure_server_missing
 from tests.support.command import Heron
 from tests.support.leaks import LeakCheck
 from tests.support.object_server import ObjectServer
@@ -86,4 +88,23 @@ def bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iter
         monkeypatch.setenv(name, value)
     yield object_server.make_bucket(f"test-{uuid.uuid4().hex[:12]}")
     object_server.set()
+    remote.forget_clients()
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[AzureServer]:
+    """Azurite for all tests of this process."""
+    if reason := azure_server_missing():
+        pytest.skip(reason)
+    server = AzureServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def azure_container(azure_server: AzureServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a new container of Azure, which this process and those that it starts can use."""
+    for name, value in azure_server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield azure_server.make_container(f"test-{uuid.uuid4().hex[:12]}")
     remote.forget_clients()

@@ -56,6 +56,6 @@ def exit_code_of(error: BaseException) -> int:
         return USAGE
     if isinstance(error, errors.NodeExistsError):
         return EXISTS
-    if isinstance(error, errors.DeadlineError):
+    if isinstance(error, (errors.DeadlineError, errors.LateRpcError)):
         return TIMED_OUT
     return FAILED

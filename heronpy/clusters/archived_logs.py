@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.clusters.records import Records
+from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders, open_private
 from heronpy.common.setting_types import LoggingSettings
@@ -19,9 +20,25 @@ from heronpy.common.settings import settings_for
 from heronpy.common.units import format_bytes
 from heronpy.plan.launch import load_submitted
 from heronpy.plan.submitted import Submitted
+from heronpy.proto import plan_pb2
 from heronpy.storage.log_archive import FOLDER, LogArchive, Run, newest_first
 
 COPIED_MAX_BYTES: Final = 256 << 20
+
+
+def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
+    """The logs that no executor has and this host cannot read, and where they are, in a sentence; "" without any.
+
+    What containers have sent when they ended is with the scheduler's own log, in a folder of its host.
+    """
+    at = session.elsewhere(record)
+    if session.by_door(record) is None or (at and Path(record.launch_file).exists()):
+        return ""
+    submitted = _submitted(session, record.topology, Path(record.working_dir))
+    is_archived = submitted is not None and bool(settings_for(submitted, LoggingSettings).archive)
+    whose = "the log of the scheduler is" if is_archived else "the logs of the scheduler and of ended containers are"
+    host = f"host {at}" if at else "its scheduler's host"
+    return f"{whose} not read from here; look on {host}, in {Path(record.working_dir, FOLDER)}"
 
 
 def archived_runs(

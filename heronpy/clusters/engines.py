@@ -19,7 +19,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import SchedulerSettings
 from heronpy.common.settings import HasSettings, settings_for
-from heronpy.engines.contract import Ended, Engine, EngineAwayError, EngineError, Seen
+from heronpy.engines.contract import Ended, Engine, EngineAwayError, EngineError, Seen, traits_of
 from heronpy.engines.lease import LeaseTimes
 from heronpy.engines.open import kinds, open_engine
 from heronpy.plan.submitted import Submitted
@@ -94,6 +94,8 @@ class Ends:
     left: tuple[str, ...] = ()
     #: Those that the engine has given up: their processes may run on, on a host that does not answer.
     unconfirmed: tuple[str, ...] = ()
+    #: On which files may be left of those that were asked: hosts by name.
+    hosts: tuple[str, ...] = ()
 
 
 def end_all(
@@ -114,12 +116,14 @@ def _end_all(engine: Engine, timeout_s: float, sleep: Callable[[float], None], w
     began, told = time.monotonic(), False
     deadline, asked, count = began + timeout_s, False, 0
     seen: list[Seen] = []
+    hosts: set[str] = set()
     while True:
         try:
             seen = list(engine.list())
             left = [one for one in seen if one.ended is Ended.NO]
             if left and not asked:
                 count = len(left)
+                hosts = {one.host for one in left if one.host and traits_of(engine).keeps_files}
                 engine.cancel([one.engine_id for one in left], CANCEL_GRACE_S)
                 asked = True
             if not left:
@@ -141,4 +145,5 @@ def _end_all(engine: Engine, timeout_s: float, sleep: Callable[[float], None], w
         count,
         tuple(where(one) for one in seen if one.ended is Ended.NO),
         tuple(where(one) for one in seen if one.ended is Ended.UNCONFIRMED),
+        tuple(sorted(hosts)),
     )

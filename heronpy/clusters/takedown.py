@@ -183,7 +183,7 @@ def _end_submitted(
         engine = engine_of(submitted)
         outcome.look = engine.look_command()
         ends = end_all(engine, timeout_s, waits=waits)
-        outcome.ended_on_engine = ends.asked
+        outcome.ended_on_engine, outcome.files_on = ends.asked, ends.hosts
         outcome.may_run = [*ends.left, *ends.unconfirmed]
     except HeronError as error:
         outcome.may_run = [f"what the engine {submitted.engine} runs of it"]

@@ -23,6 +23,8 @@ class Outcome:
     """Where the newest intact checkpoint lies; one may have completed since the state manager was last read."""
     ended_on_engine: int = 0
     """Containers that the engine was asked to end, without the scheduler."""
+    files_on: tuple[str, ...] = ()
+    """Hosts of these, where files are left if their engine killed them before they were done."""
     may_run: list[str] = field(default_factory=list)
     """Containers on an engine whose end nobody has confirmed; those of `remains`, unless a user removes it by force."""
     scheduler_lives: bool = False

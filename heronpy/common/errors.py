@@ -16,6 +16,7 @@
         RetryableRpcError          for now; also a RetryableError
         FencedRpcError             because the caller was replaced; also a FencedError
         InvalidRpcError            because the request is wrong
+        LateRpcError               because it did not get it done in time
       DeadlineError                something did not happen in time
         LostReplyError             the peer ended first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request
@@ -92,6 +93,10 @@ class RpcError(HeronError):
 
 class InvalidRpcError(RpcError):
     """The request is wrong in itself, or its sender does not belong to this topology."""
+
+
+class LateRpcError(RpcError):
+    """The peer has answered: what was asked did not happen before its deadline."""
 
 
 class DeadlineError(HeronError):

@@ -149,6 +149,8 @@ class Traits:
     tells_to_end: bool = True
     #: Containers run on when the scheduler ends.
     outlives_scheduler: bool = True
+    #: Files that a container did not come to remove stay on its host.
+    keeps_files: bool = True
 
 
 def traits_of(engine: Engine) -> Traits:

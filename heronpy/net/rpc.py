@@ -27,6 +27,7 @@ from heronpy.common.errors import (
     FencedRpcError,
     HeronError,
     InvalidRpcError,
+    LateRpcError,
     LostReplyError,
     PackageError,
     RetryableError,
@@ -54,11 +55,16 @@ _REFUSALS: tuple[tuple[tuple[type[HeronError], ...], control_pb2.Refusal], ...] 
     ((FencedError,), control_pb2.REFUSAL_FENCED),
     ((RetryableError,), control_pb2.REFUSAL_AGAIN),
     ((InvalidRpcError, ConfigError, PackageError, TopologyError), control_pb2.REFUSAL_INVALID),
+    # Whoever ended before it answered may have done it.
+    ((LostReplyError,), control_pb2.REFUSAL_FAILED),
+    ((DeadlineError, LateRpcError), control_pb2.REFUSAL_LATE),
 )
 _ERRORS: dict[int, type[RpcError]] = {
     control_pb2.REFUSAL_FENCED: FencedRpcError,
     control_pb2.REFUSAL_AGAIN: RetryableRpcError,
     control_pb2.REFUSAL_INVALID: InvalidRpcError,
+    # No DeadlineError: a peer that says so has answered.
+    control_pb2.REFUSAL_LATE: LateRpcError,
 }
 
 #: How often a blocking call that waits looks whether its peer is still registered.

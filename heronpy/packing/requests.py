@@ -2,7 +2,8 @@
 
 A packing plan has the sizes that the topology asks for, and zero where it asks for none: then nothing limits the
 packing. A request fills these with the sizes that the settings assume of a task, and it has a container 0, which no
-plan has.
+plan has. Disk is the exception: it is requested where the topology asks for it alone, because many a cluster does not
+account for it and has none to give.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class ResourceRequest:
     """Cores."""
     ram_bytes: int
     disk_bytes: int
+    """0: none is asked for."""
 
     def __add__(self, other: ResourceRequest) -> ResourceRequest:
         return ResourceRequest(
@@ -36,7 +38,7 @@ class ResourceRequest:
 
 
 #: Container 0: an executor and the topology master with the metrics and history that it keeps.
-MASTER = ResourceRequest(0.5, 512 * MB, 1024 * MB)
+MASTER = ResourceRequest(0.5, 512 * MB, 0)
 #: What Spark's driver has besides the heap of its JVM: the share that Spark itself reserves for one, and the least.
 _DRIVER_OVERHEAD = 0.1
 _DRIVER_OVERHEAD_MIN_BYTES = 384 * MB
@@ -60,7 +62,7 @@ def requests_of(
         needed = container.required
         cpu = _sum((size.cpu for size in sizes), settings.instance_cpu)
         ram = _sum((size.ram_bytes for size in sizes), settings.instance_ram_bytes)
-        disk = _sum((size.disk_bytes for size in sizes), settings.instance_disk_bytes)
+        disk = _sum((size.disk_bytes for size in sizes), settings.instance_disk_bytes) if needed.disk_bytes else 0
         found[container.id] = ResourceRequest(
             needed.cpu if cpu is None else cpu * factor,
             needed.ram_bytes if ram is None else math.ceil(ram * factor) + ram_padding,
@@ -83,10 +85,14 @@ def total_of(requests: Mapping[int, ResourceRequest]) -> ResourceRequest:
 def sum_text(requests: Mapping[int, ResourceRequest]) -> str:
     """The sum in words, for a submit."""
     total = total_of(requests)
-    return (
-        f"{counted(len(requests), 'container')} with {total.cpu:g} cores, {format_bytes(total.ram_bytes)} of memory and"
-        f" {format_bytes(total.disk_bytes)} of disk"
-    )
+    return f"{counted(len(requests), 'container')} with {size_text(total.cpu, total.ram_bytes, total.disk_bytes)}"
+
+
+def size_text(cpu: float, ram_bytes: int, disk_bytes: int | None) -> str:
+    """A size in words; without disk when that is 0, which asks for none, or None, not known."""
+    if not disk_bytes:
+        return f"{cpu:g} cores and {format_bytes(ram_bytes)} of memory"
+    return f"{cpu:g} cores, {format_bytes(ram_bytes)} of memory and {format_bytes(disk_bytes)} of disk"
 
 
 def asks(plan: Any) -> bool:

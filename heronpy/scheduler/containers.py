@@ -19,14 +19,8 @@ def desired_containers(plan: plan_pb2.PackingPlan | None, stop_grace_s: float) -
     return tuple(ProcessSpec(executor_id(number), EXECUTOR, stop_grace_s=stop_grace_s) for number in sorted(numbers))
 
 
-def container_specs(
-    requests: Mapping[int, ResourceRequest], plan: plan_pb2.PackingPlan, standbys: int
-) -> tuple[ContainerSpec, ...]:
-    """What to ask an engine for; containers with a standby topology master and container 0 avoid each other's hosts.
-
-    Disk is asked for where the topology does so: a cluster that does not account for it has none to give.
-    """
-    disks = {container.id: container.required.disk_bytes > 0 for container in plan.containers}
+def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> tuple[ContainerSpec, ...]:
+    """What to ask an engine for; containers with a standby topology master and container 0 avoid each other's hosts."""
     numbers = sorted(requests)
     apart = tuple(numbers[1 : 1 + standbys])
     return tuple(
@@ -34,7 +28,7 @@ def container_specs(
             number,
             requests[number].cpu,
             requests[number].ram_bytes,
-            requests[number].disk_bytes if disks.get(number) else 0,
+            requests[number].disk_bytes,
             apart_from=apart if number == 0 else (0,) if number in apart else (),
         )
         for number in numbers

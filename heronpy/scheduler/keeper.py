@@ -321,7 +321,7 @@ class EngineScheduler:
         # Until there is a plan nothing is placed, and nothing that runs is ended.
         requests = sizes_of(self._launch, plan, self._topology)
         standbys = settings_for(self._launch, TmasterSettings).standbys
-        self._handle(PlanChanged(container_specs(requests, plan, standbys)))
+        self._handle(PlanChanged(container_specs(requests, standbys)))
 
     def _on_all_gone(self, _: AllGone) -> None:
         log.info("no container of the topology is left")

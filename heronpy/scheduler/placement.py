@@ -274,6 +274,10 @@ class Placement:
             self._containers[number] = Container(number, Entry())
         for number, container in self._containers.items():
             container.spec = wanted.get(number)
+            if container.spec is None:
+                # If it is added again, it is another one, which nothing of this has happened to.
+                container.forget_past()
+                self._write(container, past=container.past(), cause=None)
         return []
 
     def _on_listed(self, event: Listed, now: float) -> list[Effect]:

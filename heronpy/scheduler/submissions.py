@@ -162,6 +162,12 @@ class Container:
             Charges.of(self.cancels),
         )
 
+    def forget_past(self) -> None:
+        """Its ends and budgets; an end that was counted is not counted again."""
+        self.failed, self.finished, self.restarts = "", False, 0
+        self.history, self.cancels = RestartHistory(), RestartHistory()
+        self.exit_reason, self.exit_detail = None, ""
+
     @property
     def moves_from(self) -> str:
         """The host from which it is moved away; empty: it is not."""

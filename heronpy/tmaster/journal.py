@@ -51,6 +51,8 @@ class Journal:
         self.forgotten = 0
         #: The monotonic time of the event that is being handled.
         self.now = 0.0
+        #: By container: the epoch of its executor that was heard last, perhaps by a predecessor.
+        self.executors: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._events)
@@ -111,7 +113,7 @@ class Journal:
     def ledger(self, topology_id: str) -> control_pb2.EventLedger:
         """The newest events, for a successor."""
         newest = list(self._events.values())[-HANDED_OVER_MAX:]
-        return control_pb2.EventLedger(topology_id=topology_id, last=self.last, events=newest)
+        return control_pb2.EventLedger(topology_id=topology_id, last=self.last, events=newest, executors=self.executors)
 
     def take_over(self, kept: control_pb2.EventLedger | None, topology_id: str) -> None:
         """Continue a predecessor's journal; does nothing if there is none, or if it is of another topology."""
@@ -119,6 +121,7 @@ class Journal:
             return
         # A reader may know later events of the predecessor, so their numbers are skipped.
         self.last = max(self.last, kept.last) + self._limit
+        self.executors = dict(kept.executors)
         for event in sorted(kept.events, key=lambda one: one.number)[-self._limit :]:
             if 0 < event.number <= kept.last and isfinite(event.at):
                 self._events[event.number] = event
@@ -146,8 +149,8 @@ class Watcher:
     """Derives events from reports: restarted processes, and backpressure episodes that have ended."""
 
     journal: Journal
-    #: Per container: the incarnation of its executor.
-    _executors: dict[int, int] = field(default_factory=dict)
+    #: Containers whose executors this topology master has heard itself.
+    _heard: set[int] = field(default_factory=set)
     #: Per container and process: its number of restarts when it was last seen.
     _restarts: dict[int, dict[str, int]] = field(default_factory=dict)
     #: Per stream manager: the culprits that it announces.
@@ -164,8 +167,9 @@ class Watcher:
 
         `after` is why its container follows another, where its scheduler says it.
         """
-        known = self._executors.get(container)
-        if known is not None and known != epoch:
+        known = self.journal.executors.get(container)
+        # What only a predecessor has heard is believed where the container says itself why it follows another.
+        if known not in (None, epoch) and (container in self._heard or after is not None):
             name, text = f"container {container}", after.text if after is not None else ""
             self.journal.add(
                 control_pb2.EVENT_RESTART,
@@ -176,7 +180,8 @@ class Watcher:
                 warning=after is None or after.reason not in _WANTED,
             )
             self._restarts.pop(container, None)
-        self._executors[container] = epoch
+        self._heard.add(container)
+        self.journal.executors[container] = epoch
         before, seen = self._restarts.get(container, {}), {}
         for process in records:
             seen[process.name] = process.restarts
@@ -230,8 +235,9 @@ class Watcher:
     def place(self, containers: Iterable[int]) -> None:
         """The plan has these containers; forget the others."""
         wanted = {0, *containers}
-        for number in self._executors.keys() - wanted:
-            del self._executors[number]
+        for number in self.journal.executors.keys() - wanted:
+            del self.journal.executors[number]
+            self._heard.discard(number)
             self._restarts.pop(number, None)
         for name in self._episodes.keys() - set(map(stmgr_id, wanted)):
             self.culprits(name, ())

@@ -20,6 +20,8 @@ import pytest
 from heronpy.clusters import killing, records, takedown
 from heronpy.clusters.session import Session
 from heronpy.common.errors import RpcError
+from heronpy.common.log_format import format_record
+from heronpy.executor.files_door import ContainerFiles
 from heronpy.net import access, door_keys
 from heronpy.net.access import DoorPlace
 from heronpy.net.curve import Keys
@@ -115,6 +117,35 @@ def test_verbs_are_answered_by_way_of_the_door(door: DoorInThread, wordy: FakeTo
     wordy.answers["set_state"] = RpcError("a spout of 'word' does not answer")
     result = heron("activate", "local", "wordy")
     assert result.code == 1 and result.err.strip().endswith("a spout of 'word' does not answer")
+
+
+def test_logs_that_only_the_schedulers_host_has_are_named(
+    door: DoorInThread, wordy: FakeTopology, heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    (there / "log-files").mkdir(parents=True)
+    line = format_record(2e9, "INFO", "container_1_count_2", "user", "it counts")
+    (there / "log-files" / "container_1_count_2.log").write_text(f"{line}\n")
+
+    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+        return ContainerFiles(there, container).listed()
+
+    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
+        return ContainerFiles(there, container).read(request)
+
+    for function in (list_files, read_file):
+        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    where = "not read from here; look on host elsewhere, in /nowhere/log-files"
+    for words in ((), ("--find", "counts")):
+        shown = heron("logs", "local", "wordy", *words)
+        assert shown.code == 0 and f"the logs of the scheduler and of ended containers are {where}" in shown.err, shown
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    settings = {**wordy.launch.settings, "logging": {**wordy.launch.settings["logging"], "archive": str(archive)}}
+    submitted = replace(wordy.launch.submitted, engine="slurm", settings=settings)
+    wordy.state.set(paths.launch("wordy"), submitted.to_bytes())
+    shown = heron("logs", "local", "wordy")
+    assert shown.code == 0 and f"the log of the scheduler is {where}" in shown.err, shown
 
 
 def test_kill_is_the_schedulers_and_looks_for_nothing_here(

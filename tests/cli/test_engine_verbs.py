@@ -18,7 +18,7 @@ from heronpy.cli.submit.waiting import Queue
 from heronpy.clusters import engines, requirements, takedown
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target, caller
-from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.errors import ConfigError, DeadlineError, RpcError, TopologyError
 from heronpy.common.log_format import format_record
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import Resolved, resolve, settings_for
@@ -179,6 +179,10 @@ def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) 
     placed.answers["drain_host"] = control_pb2.Ok(text="moved container 0")
     assert heron("drain", "local", "wordy", "--host", "n1").out == "Successfully drained: moved container 0\n"
     assert placed.asked[-1] == ("drain_host", control_pb2.DrainHost(host="n1", wait_s=600, by=caller()))
+    for error, code in ((DeadlineError("no room within 1 s"), exits.TIMED_OUT), (RpcError("no room"), exits.FAILED)):
+        placed.answers["drain_host"] = error
+        refused = heron("drain", "local", "wordy", "--host", "n1")
+        assert (refused.code, "no room" in refused.err) == (code, True), refused
 
 
 def test_a_container_whose_end_nobody_confirms_is_replaced_by_force(placed: FakeTopology, heron: Heron) -> None:
@@ -276,7 +280,7 @@ def test_an_archive_that_cannot_be_read_is_named(archived: Path, heron: Heron, m
 def test_all_containers_are_ended_without_a_scheduler() -> None:
     engine = FakeEngine([running(1), running(2), running(3, Ended.CONFIRMED)])
     engine.away = 1
-    assert engines.end_all(engine, 5.0, sleep=lambda _: None) == engines.Ends(2)
+    assert engines.end_all(engine, 5.0, sleep=lambda _: None) == engines.Ends(2, hosts=("n1", "n2"))
     assert engine.cancelled == ["7_1", "7_2"]
 
 
@@ -312,6 +316,7 @@ def test_kill_without_a_scheduler_asks_the_engine(
     engine.away, engine.stubborn = 0, ()
     killed = heron("kill", "local", "wordy")
     assert killed.code == exits.OK and "1 container" in killed.out, killed
+    assert "its folder is on its host (n1) until your next container there removes it" in killed.out
     assert placed.state.get(paths.execution_state("wordy")) is None
 
 

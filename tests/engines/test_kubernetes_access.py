@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,6 @@ from heronpy.engines.kubernetes.client import Api
 from heronpy.engines.kubernetes.forwarding import forwarded
 from tests.engines.conftest import World
 from tests.support.hosts import can_make_hosts
-from tests.support.kubernetes import NAMESPACE, Cluster
 from tests.support.kubernetes_client import Client
 from tests.support.kubernetes_node import IMAGE, Kubelets
 from tests.support.waiting import wait_for
@@ -25,16 +25,17 @@ from tests.support.waiting import wait_for
 DOOR_HOST = "heron-k8s.streams.svc"
 
 
-def put_scheduler_pod(cluster: Cluster) -> None:
+def put_scheduler_pod(cluster: Any) -> None:
     """The pod of the Deployment: the fake has no such controller, and its scheduler runs beside the tests."""
     container = {
         "name": "heron", "image": IMAGE, "command": ["sleep", "3600"], "env": [], "volumeMounts": [],
     }  # fmt: skip
     pod = {
+        "kind": "Pod", "apiVersion": "v1",
         "metadata": {"name": "heron-k8s-0", "labels": {"app.kubernetes.io/name": "heron-k8s"}},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-    }
-    cluster.create("pods", NAMESPACE, pod, False)
+    }  # fmt: skip
+    cluster.make(pod)
 
     def runs() -> bool:
         found = cluster.get("pods", "heron-k8s-0")
@@ -44,18 +45,18 @@ def put_scheduler_pod(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def fake(make_fake: World) -> Iterator[tuple[Cluster, Kubelets]]:
-    with make_fake() as (cluster, kubelets):
+def world(make_kubernetes: World) -> Iterator[tuple[Any, Kubelets]]:
+    with make_kubernetes() as (cluster, kubelets):
         yield cluster, kubelets
 
 
-def test_what_cannot_be_forwarded_is_said(fake: tuple[Cluster, Kubelets], monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, _ = fake
+def test_what_cannot_be_forwarded_is_said(world: tuple[Any, Kubelets], monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, _ = world
     monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
     api = Api()
     assert forwarded(api, "k8s", 20000) == "", "there is no such pod"
     put_scheduler_pod(cluster)
-    cluster.forbidden.add("get pods/portforward")
+    cluster.forbidden = {"get pods/portforward"}
     with pytest.raises(EngineFatalError, match=r"get and create of pods/portforward in namespace streams"):
         forwarded(api, "k8s", 20000)
 
@@ -63,8 +64,8 @@ def test_what_cannot_be_forwarded_is_said(fake: tuple[Cluster, Kubelets], monkey
 @pytest.mark.heavy
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(not can_make_hosts(), reason="pods are made of namespaces, which only root can make")
-def test_every_verb_reaches_the_scheduler_through_the_api_server(fake: tuple[Cluster, Kubelets], home: Path) -> None:
-    cluster, kubelets = fake
+def test_every_verb_reaches_the_scheduler_through_the_api_server(world: tuple[Any, Kubelets], home: Path) -> None:
+    cluster, kubelets = world
     with tempfile.TemporaryDirectory(prefix="hpa-", dir="/tmp") as folder:
         for name in ("inside", "laptop"):
             Path(folder, name).mkdir(mode=0o700)

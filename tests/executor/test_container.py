@@ -68,6 +68,8 @@ def test_it_is_admitted_starts_and_leaves_nothing(tmp: Path) -> None:
         assert started["stdin"] == os.devnull and started["session"] == started["pid"] != process.pid
         await eventually(lambda: door.all("start_spans"), 5)
         assert [span.name for span in door.all("start_spans")[0].spans] == ["admit", "fetch", "build", "start"]
+        asked = [kind for kind, _ in door.heard if kind != "renew"]
+        assert len(asked) <= 10, f"its start is no burden to the door of many: {asked}"
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED
         assert {leave.why for leave in door.all("leave")} == {"its engine ends it"}

@@ -12,10 +12,12 @@ import pytest
 from heronpy.common import errors
 from heronpy.common.errors import (
     ConfigError,
+    DeadlineError,
     FencedError,
     FencedRpcError,
     HeronError,
     InvalidRpcError,
+    LateRpcError,
     LostReplyError,
     ReplacedError,
     RetryableError,
@@ -49,6 +51,8 @@ KINDS: list[tuple[HeronError, type[RpcError]]] = [
     (InvalidRpcError("x"), InvalidRpcError),
     (RpcError("x"), RpcError),
     (StateError("x"), RpcError),
+    (DeadlineError("x"), LateRpcError),
+    (LostReplyError("x"), RpcError),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The request of a container: never nothing, whatever the topology asks for."""
+"""The request of a container: never nothing, whatever the topology asks for, and no disk that it does not ask for."""
 
 from __future__ import annotations
 
@@ -31,17 +31,23 @@ def requests(topology: topology_pb2.Topology, spark: int = 0) -> dict[int, Resou
 def test_without_sizes_the_settings_hold() -> None:
     topology = word_count()
     found = requests(topology)
-    assert found == {0: MASTER, 1: ResourceRequest(pytest.approx(1.65), 330 * MB, 33 * MB)}
+    assert found == {0: MASTER, 1: ResourceRequest(pytest.approx(1.65), 330 * MB, 0)}
     assert not asks(pack(topology, SETTINGS))
-    assert sum_text(found) == "2 containers with 2.15 cores, 842MB of memory and 1GB of disk"
+    assert sum_text(found) == "2 containers with 2.15 cores and 842MB of memory"
 
 
 def test_sizes_of_components_come_first() -> None:
     topology = topology_with(component_rammap="count:1GB", container_ram_padding="50MB")
     assert asks(pack(topology, SETTINGS))
-    assert requests(topology)[1] == ResourceRequest(
-        pytest.approx(1.65), round((2 * GB + 100 * MB) * 1.1) + 50 * MB, 33 * MB
-    )
+    assert requests(topology)[1] == ResourceRequest(pytest.approx(1.65), round((2 * GB + 100 * MB) * 1.1) + 50 * MB, 0)
+
+
+def test_disk_is_requested_where_the_topology_asks_for_it() -> None:
+    """Of tasks that say nothing the settings hold there; container 0 asks for none."""
+    found = requests(topology_with(component_diskmap="count:1GB"))
+    assert found[0].disk_bytes == 0
+    assert found[1].disk_bytes == round((2 * GB + 10 * MB) * 1.1)
+    assert sum_text(found).endswith("842MB of memory and 2.2GB of disk"), sum_text(found)
 
 
 def test_a_container_gets_what_is_requested_for_it() -> None:
@@ -68,7 +74,7 @@ def test_no_request_is_empty(sizes: list[list[tuple[float, int]]], percent: floa
             container.instances.add(resource=plan_pb2.Resource(cpu=cpu, ram_bytes=ram))
     found = requests_of(plan, word_count(), settings)
     assert found.keys() == {0, *range(1, len(sizes) + 1)}
-    assert all(min(one.cpu, one.ram_bytes, one.disk_bytes) > 0 for one in found.values())
+    assert all(min(one.cpu, one.ram_bytes) > 0 for one in found.values())
     for container in plan.containers:
         assert found[container.id].ram_bytes >= container.required.ram_bytes
     assert total_of(found).ram_bytes == sum(one.ram_bytes for one in found.values())

@@ -64,6 +64,14 @@ class Seat:
         assert done.returncode == code, f"heron {words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
+    def fetch(self, address: str) -> Any:
+        """What a tracker that runs here answers."""
+        program = f"import urllib.request; print(urllib.request.urlopen({address!r}, timeout=60).read().decode())"
+        done = subprocess.run(
+            [*self.through, sys.executable, "-c", program], capture_output=True, text=True, timeout=90, check=False
+        )
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
     def json(self, *words: object) -> Any:
         done = self.run(*words, "--json")
         assert done.returncode == exits.OK, done.stdout + done.stderr
@@ -135,7 +143,8 @@ def test_all_verbs_from_a_host_that_reaches_the_door_alone(world: World) -> None
     )
     assert "count" in there.heron("metrics", "hosts", NAME)
     assert wait_for(lambda: "out of luck" in there.heron("exceptions", "hosts", NAME), 60, "the exception")
-    assert "counting begins" in there.heron("logs", "hosts", NAME, "count")
+    shown = there.heron("logs", "hosts", NAME, "count")
+    assert "counting begins" in shown and "look on its scheduler's host, in" in shown
     assert "counting begins" in there.heron("logs", "hosts", NAME, "--find", "counting begins")
     assert there.json("events", "hosts", NAME)["events"]
     assert "Thread" in there.heron("stacks", "hosts", NAME, "stmgr-1")
@@ -143,6 +152,21 @@ def test_all_verbs_from_a_host_that_reaches_the_door_alone(world: World) -> None
     assert "out of luck" in there.heron("dead-letters", "hosts", NAME)
     there.heron("heap", "hosts", NAME, "tmaster", "--yes")
     there.heron("profile", "hosts", NAME, "stmgr-1", "--duration", "1", "--out", "/tmp")
+
+    pages = there.heron("ui").strip()
+    try:
+        [shown] = wait_for(lambda: (there.fetch(f"{pages}/api/v1/topologies") or {}).get("topologies"), 30, "its page")
+        place = f"{pages}/api/v1/topologies/" + "/".join(shown[part] for part in ("cluster", "role", "environ", "name"))
+        wait_for(
+            lambda: any(one["tuples_per_s"] for one in (there.fetch(f"{place}/load") or {"edges": []})["edges"]),
+            60,
+            "rates",
+        )
+        assert len(there.fetch(f"{place}/tasks")["tasks"]) == shown["tasks"]
+        [task] = [one["process"] for one in there.fetch(f"{place}/logs")["files"] if "_count_" in one["process"]]
+        assert any("counting begins" in one["text"] for one in there.fetch(f"{place}/logs/{task}")["lines"])
+    finally:
+        there.heron("ui", "stop")
 
     there.heron("deactivate", "hosts", NAME)
     there.heron("activate", "hosts", NAME)

@@ -14,6 +14,7 @@ import pytest
 from heronpy.storage.objects.opening import open_objects
 from heronpy.storage.objects.url import Url, place_of
 from tests.runtime.test_rewinding import PROGRAM, QUICK, finished_exactly, moves, pids, progress, when_newer
+from tests.support import azure_server
 from tests.support.command import Heron
 from tests.support.object_server import ObjectServer
 from tests.support.waiting import wait_for
@@ -27,7 +28,7 @@ def keys(url: str) -> set[str]:
 
 def secrets_in(home: Path) -> list[Path]:
     """Files below a folder that hold the credentials of the test's server."""
-    words = [b"very-secret-word", b"testkey"]
+    words = [b"very-secret-word", b"testkey", azure_server.KEY.encode()]
     return [path for path in home.rglob("*") if path.is_file() and any(word in path.read_bytes() for word in words)]
 
 
@@ -35,9 +36,15 @@ def set_(**values: Any) -> list[str]:
     return [word for key, value in values.items() for word in ("--config-property", f"heron.checkpoint.{key}={value}")]
 
 
+@pytest.fixture(params=["bucket", "azure_container"])
+def place(request: pytest.FixtureRequest, object_server: ObjectServer) -> str:
+    """The URL of a new bucket; asked for before `heron`, which takes the environment as it is then."""
+    return str(request.getfixturevalue(request.param))
+
+
 @pytest.mark.heavy
-def test_an_exact_result_through_kills_and_a_savepoint_by_url(bucket: str, heron: Heron, home: Path, out: Path) -> None:
-    root = f"{bucket}/team"
+def test_an_exact_result_through_kills_and_a_savepoint_by_url(place: str, heron: Heron, home: Path, out: Path) -> None:
+    root = f"{place}/team"
     # Small limits, so that every task forks, spools and waits.
     limits = set_(root=root, fork_above_bytes="1KB", inline_max_bytes="0", spool_bytes_max="64KB")
     heron.submit(PROGRAM, "counted", "--out", out, *QUICK, *limits)

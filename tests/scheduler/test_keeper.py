@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import FencedRpcError, InvalidRpcError, RetryableRpcError, RpcError
+from heronpy.common.errors import FencedRpcError, InvalidRpcError, LateRpcError, RetryableRpcError, RpcError
 from heronpy.engines.contract import Request, Traits
 from heronpy.net import curve, door_keys
 from heronpy.net.rpc import ControlClient, seal, wrap
@@ -350,7 +350,7 @@ def test_a_drain_that_finds_no_other_host_fails_and_all_go_on_where_they_are(pla
         world.engine.hosts = ["n1"]
         async with world.scheduler() as scheduler:
             before = await scheduler.all_run()
-            with pytest.raises(RpcError) as late:
+            with pytest.raises(LateRpcError) as late:
                 await scheduler.ask(control_pb2.DrainHost(host="n1", wait_s=1.0), 30.0)
             assert "container 0 cannot be moved away from host n1 within 1 s: its successor is QUEUED" in str(
                 late.value

@@ -39,6 +39,7 @@ from heronpy.scheduler.placement_events import (
     MoveAsked,
     MoveEnded,
     Note,
+    Past,
     Persist,
     Phase,
     PlanChanged,
@@ -47,7 +48,6 @@ from heronpy.scheduler.placement_events import (
     Submit,
     Tick,
 )
-from tests.support.topologies import packing_plan
 
 TIMES = LeaseTimes()
 LIMITS = PlacementLimits(RestartLimits(budget=2), leave_s=30.0, start_s=120.0, avoid_s=600.0)
@@ -494,10 +494,9 @@ def test_a_container_that_finds_no_host_apart_takes_any() -> None:
 
 
 def test_the_standby_master_and_container_0_stay_apart() -> None:
-    plan = packing_plan({1: [("word", 1)], 2: [("count", 2)]})
     requests = dict.fromkeys((0, 1, 2), ResourceRequest(1.0, 1, 0))
-    assert {one.container: one.apart_from for one in container_specs(requests, plan, 1)} == {0: (1,), 1: (0,), 2: ()}
-    assert {one.apart_from for one in container_specs(requests, plan, 0)} == {()}
+    assert {one.container: one.apart_from for one in container_specs(requests, 1)} == {0: (1,), 1: (0,), 2: ()}
+    assert {one.apart_from for one in container_specs(requests, 0)} == {()}
 
 
 def test_a_successor_of_the_scheduler_adopts_and_restarts_nothing() -> None:
@@ -545,6 +544,23 @@ def test_what_is_no_longer_planned_is_cancelled_and_its_numbers_are_kept() -> No
     assert story.machine.views() == []
     effects = story.do(PlanChanged((ONE,)))
     assert [one.request.submission for one in of(effects, Submit)] == [2]
+
+
+def test_what_is_planned_again_has_no_past() -> None:
+    """A container that an update removes is gone with its ends; one that is added under its number is another."""
+    story = Story().run()
+    story.end(reason=ExitReason.CRASHED, words="it was lost")
+    [view] = story.machine.views()
+    assert view.restarts == 1 and view.exit_reason is ExitReason.CRASHED
+    story.do(PlanChanged(()))
+    story.do(PlanChanged((ONE,)))
+    [view] = story.machine.views()
+    assert (view.restarts, view.exit_reason, view.words) == (0, None, "")
+    [kept] = story.machine.ledger.values()
+    assert kept.past == Past(judged=1) and kept.cause is None, "nor for the next scheduler"
+    assert not of(story.list(), Note), "the end that was counted is not told again"
+    heir = Story(ledger=story.machine.ledger)
+    assert [view.restarts for view in heir.machine.views()] == [0]
 
 
 def test_strays_of_the_engine_are_cancelled() -> None:

@@ -31,6 +31,7 @@ from heronpy.storage.objects.url import Url
 from heronpy.storage.spool import Spool
 from heronpy.storage.store_limits import StoreLimits
 from heronpy.storage.stores import check_stores, limits_of, object_store, replica_of, store_roots
+from tests.support.azure_server import connected
 from tests.support.object_server import ObjectServer
 from tests.support.states import Tasks, fill
 from tests.support.waiting import wait_for
@@ -39,19 +40,24 @@ SETTINGS = CheckpointSettings(inline_max_bytes=0, fork_above_bytes=1 << 30)
 PLACE = Url("s3", "bucket", ("team", "wordy1"))
 
 
-@pytest.fixture(params=["folder", "memory", "s3"])
+@pytest.fixture(params=["folder", "memory", "s3", "azure"])
 def objects(
     request: pytest.FixtureRequest, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Objects]:
     """The objects of PLACE, for whoever opens it."""
-    real = Url("s3", bucket.removeprefix("s3://"), PLACE.parts)
-    made: dict[str, Objects] = {
-        "folder": FolderObjects(tmp_path / "objects", fsync=False),
-        "memory": MemoryObjects(),
-        "s3": open_objects(real),
-    }
-    monkeypatch.setattr(locations, "open_objects", lambda place, patience_s=0.0: made[request.param])
-    yield made[request.param]
+    made: Objects
+    match request.param:
+        case "folder":
+            made = FolderObjects(tmp_path / "objects", fsync=False)
+        case "memory":
+            made = MemoryObjects()
+        case "s3":
+            made = open_objects(Url("s3", bucket.removeprefix("s3://"), PLACE.parts))
+        case _:
+            container: str = request.getfixturevalue("azure_container")
+            made = open_objects(Url("az", container.removeprefix("az://"), PLACE.parts))
+    monkeypatch.setattr(locations, "open_objects", lambda place, patience_s=0.0: made)
+    yield from connected(made)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One contract for every place of objects: a folder, memory, and an S3 server."""
+"""One contract for every place of objects: a folder, memory, an S3 server, and Azure's emulator where it is installed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from pathlib import Path
 import pytest
 
 from heronpy.common.errors import ConfigError
+from heronpy.storage.objects import remote as remote_module
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.opening import check_objects, open_objects
 from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsError, Trouble
 from heronpy.storage.objects.remote import RemoteObjects
 from heronpy.storage.objects.url import Url, place_of
+from tests.support.azure_server import AzureServer, connected
 from tests.support.object_server import ObjectServer
 
 
-@pytest.fixture(params=["folder", "memory", "s3"])
-def objects(request: pytest.FixtureRequest, object_server: ObjectServer, tmp_path: Path) -> Objects:
+@pytest.fixture(params=["folder", "memory", "s3", "azure"])
+def objects(request: pytest.FixtureRequest, object_server: ObjectServer, tmp_path: Path) -> Iterator[Objects]:
     if request.param == "folder":
-        return FolderObjects(tmp_path / "objects")
-    if request.param == "memory":
-        return MemoryObjects()
-    return open_objects(place_at(request.getfixturevalue("bucket"), "some/prefix"))
+        yield FolderObjects(tmp_path / "objects")
+    elif request.param == "memory":
+        yield MemoryObjects()
+    else:
+        bucket = request.getfixturevalue("bucket" if request.param == "s3" else "azure_container")
+        yield from connected(open_objects(place_at(bucket, "some/prefix")))
 
 
 def place_at(bucket: str, prefix: str) -> Url:
@@ -87,6 +91,27 @@ def test_more_objects_than_one_answer_holds(objects: Objects) -> None:
     assert set(objects.list("many").objects) == keys
     objects.delete(keys)
     assert objects.list("many").objects == {}
+
+
+def test_azure_removes_as_many_at_a_time_as_it_allows(azure_container: str, azure_server: AzureServer) -> None:
+    """256 in one request."""
+    store = RemoteObjects(place_at(azure_container, "p"), 5.0)
+    keys = [f"{number:03}" for number in range(600)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: store.put(key, b"."), keys))
+    before = azure_server.batches()
+    store.delete(keys)
+    assert store.list().objects == {} and azure_server.batches() - before == 3
+
+
+def test_azure_says_what_is_wrong(azure_container: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"store az://nowhere/x does not exist .*create it"):
+        check_objects(RemoteObjects(Url("az", "nowhere", ("x",)), 2.0), "The store")
+    remote_module.forget_clients()
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "dmVyeS1zZWNyZXQ=")
+    with pytest.raises(ConfigError, match=r"403") as caught:
+        check_objects(RemoteObjects(place_at(azure_container, "x"), 2.0), "The store")
+    assert "dmVye" not in str(caught.value)
 
 
 def test_put_if_absent(objects: Objects) -> None:

@@ -176,6 +176,11 @@ class Cluster:
             found = self.objects.get((kind, "" if kind == "nodes" else NAMESPACE, name))
             return copy.deepcopy(found) if found is not None else None
 
+    def make(self, *objects: dict[str, Any]) -> None:
+        """As `kubectl create` does."""
+        for one in objects:
+            self.create(f"{one['kind'].lower()}s", NAMESPACE, one, False)
+
     def change(self, kind: str, name: str, by: Callable[[dict[str, Any]], None]) -> None:
         """Change an object that may be gone."""
         with self.changed:

@@ -72,13 +72,13 @@ def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[s
     """Mounts everything, then runs its arguments; `hosts`: names and addresses, for want of a DNS."""
     [container] = pod["spec"]["containers"]
     lines = [*HOLD, "mount --make-rprivate /", "mount -t tmpfs -o mode=755 tmpfs /run"]
-    targets = [_place(mount) for mount in container["volumeMounts"]]
+    targets = [_place(mount) for mount in container.get("volumeMounts", ())]
     is_layered = any(not Path(one).exists() and not one.startswith("/run/") for one in targets)
     root = _ROOT if is_layered else ""
     lines += _LAYER if is_layered else ()
     if pod["spec"].get("hostname"):
         lines.append(f"hostname {shlex.quote(pod['spec']['hostname'])}")
-    mounts = [*enumerate(sorted(container["volumeMounts"], key=lambda one: len(one["mountPath"])))]
+    mounts = [*enumerate(sorted(container.get("volumeMounts", ()), key=lambda one: len(one["mountPath"])))]
     # Held first: what is mounted at /tmp hides where the folders of pods are.
     for number, mount in mounts:
         source, held = folders[mount["name"]], f"/run/held-{number}"

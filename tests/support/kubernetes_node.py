@@ -104,8 +104,11 @@ class Kubelets:
                 pod.process.kill()
                 pod.process.wait()
 
+    def running(self) -> list[Running]:
+        return [one for one in [*self.pods.values()] if one.process.poll() is None]
+
     def of_node(self, name: str) -> list[Running]:
-        return [one for one in self.pods.values() if one.node == name and one.process.poll() is None]
+        return [one for one in self.running() if one.node == name]
 
     def command_in(self, name: str, *argv: str) -> list[str]:
         """The command line that runs something in a pod, as `kubectl exec` does."""
@@ -178,7 +181,7 @@ class Kubelets:
         server = urlsplit(self.cluster.url)
         env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         env |= {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
-        for one in container["env"]:
+        for one in container.get("env", ()):  # the API server leaves out what is empty
             env[one["name"]] = spec["nodeName"] if "valueFrom" in one else one["value"]
         argv = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
         argv += [mounts.script(pod, folders, self.hosts), "sh", *container["command"]]

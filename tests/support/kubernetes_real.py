@@ -20,6 +20,7 @@ from heronpy.engines.kubernetes.answers import ExistsError, GoneError
 from heronpy.engines.kubernetes.rights import NEEDED
 from tests.support.control_plane import ADMIN_TOKEN, NAMESPACE, ControlPlane
 from tests.support.kubernetes import log_part
+from tests.support.kubernetes_forward import forward
 from tests.support.rest import Rest
 from tests.support.waiting import wait_for
 
@@ -29,6 +30,8 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 _STATUS = "application/strategic-merge-patch+json"
 _NODES = ("list", "", "nodes")
+#: Not of the scheduler's Role: what a user needs on a host that pods do not answer.
+_FORWARD = (("get", "", "pods/portforward"), ("create", "", "pods/portforward"))
 
 
 class RealCluster:
@@ -229,8 +232,9 @@ class RealCluster:
         self._grant()
 
     def _grant(self) -> None:
-        """The least Role, without what is forbidden; returns when it holds."""
-        role = [one for one in NEEDED if f"{one[0]} {one[2]}" not in self._forbidden]
+        """The least Role and access from elsewhere, without what is forbidden; returns when it holds."""
+        wanted = [*NEEDED, *_FORWARD]
+        role = [one for one in wanted if f"{one[0]} {one[2]}" not in self._forbidden]
         nodes = [] if "list nodes" in self._forbidden else [_NODES]
         for kind, rules, space in (
             ("Role", role, f"{_RBAC}/namespaces/{NAMESPACE}"),
@@ -243,7 +247,7 @@ class RealCluster:
             subjects = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "me"}]
             bound = {**named, "kind": f"{kind}Binding", "roleRef": reference, "subjects": subjects}
             self._put(f"{space}/{kind.lower()}bindings", bound)
-        wait_for(lambda: all(self._may(*one) == (one in [*role, *nodes]) for one in [*NEEDED, _NODES]), CHANGE_S)
+        wait_for(lambda: all(self._may(*one) == (one in [*role, *nodes]) for one in [*wanted, _NODES]), CHANGE_S)
 
     def _put(self, path: str, body: dict[str, Any]) -> None:
         try:
@@ -339,7 +343,7 @@ def _now() -> str:
 
 
 class _Door(ThreadingHTTPServer):
-    """What the API server asks: kubelets for logs, a webhook for its opinion."""
+    """What the API server asks: kubelets for logs and ports of pods, a webhook for its opinion."""
 
     daemon_threads = True
     block_on_close = False
@@ -385,10 +389,14 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         _, what, _, pod, _ = [*url.path.split("/"), "", "", "", ""][:5]
-        if what != "containerLogs":
+        query = dict(parse_qsl(url.query))
+        if what == "containerLogs":
+            self._send(200, log_part(self.server.cluster.log_of(pod), query), "text/plain")
+        elif what == "portForward":
+            self.connection.settimeout(None)  # a connection that says nothing for a while is none that has ended
+            forward(self, int(query["port"]))
+        else:
             self._send(404, b"")
-            return
-        self._send(200, log_part(self.server.cluster.log_of(pod), dict(parse_qsl(url.query))), "text/plain")
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))

@@ -87,9 +87,9 @@ def _children() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            # multiprocessing's helper and a control plane live as long as the test run.
+            # multiprocessing's helper, a control plane and Azurite live as long as the test run.
             line = " ".join(child.cmdline())
-            if "resource_tracker" not in line and CONTROL_PLANE not in line:
+            if not any(one in line for one in ("resource_tracker", CONTROL_PLANE, "azurite-blob")):
                 found.append(child)
         except psutil.Error:
             continue

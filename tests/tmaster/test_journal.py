@@ -117,6 +117,31 @@ def test_why_a_container_follows_another_is_what_its_scheduler_says() -> None:
     assert (lost.reason, lost.warning, lost.detail) == ("lost_host", True, "it was lost on n2: it is silent")
 
 
+def test_a_successor_names_containers_that_were_lost_with_its_predecessor() -> None:
+    """And none that its predecessor has named, or that runs on."""
+    first = Journal()
+    lost = door_pb2.Cause(reason="lost_host", text="it was lost on n1: it is silent")
+    watcher = Watcher(first)
+    for container in (0, 1, 2, 3):
+        watcher.processes(container, 1, [])
+    watcher.processes(3, 2, [], lost)
+    successor = Journal()
+    successor.take_over(first.ledger("wc-1"), "wc-1")
+    watcher, before = Watcher(successor), successor.last
+    watcher.place([1, 2, 3])
+    watcher.processes(2, 1, [])
+    watcher.processes(3, 2, [], lost)
+    assert not successor.after(before).events
+    watcher.processes(0, 2, [], lost)
+    watcher.processes(1, 2, [], lost)
+    found = successor.after(before).events
+    assert [(one.subject, one.reason) for one in found] == [("container 0", "lost_host"), ("container 1", "lost_host")]
+    unsaid = Journal()
+    unsaid.take_over(first.ledger("wc-1"), "wc-1")
+    Watcher(unsaid).processes(1, 5, [])
+    assert len(unsaid) == len(first), "nobody says that it follows another one"
+
+
 @pytest.mark.parametrize("reason", ["preempted", "moved", "restarted"])
 def test_an_end_that_somebody_wanted_is_no_warning(reason: str) -> None:
     watcher = Watcher(Journal())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heronpy.cli.output import command, print_json, say, warn, warning
 from heronpy.clusters.killing import remove
 from heronpy.clusters.session import Session
-from heronpy.clusters.takedown_outcome import unseen
+from heronpy.clusters.takedown_outcome import some, unseen
 from heronpy.clusters.target import Common, Target
 from heronpy.common.units import counted
 
@@ -27,6 +27,7 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
                 "by_scheduler": outcome.by_scheduler,
                 "processes_killed": outcome.processes_killed,
                 **({"ended_on_engine": outcome.ended_on_engine} if outcome.ended_on_engine else {}),
+                **({"files_on": outcome.files_on} if outcome.files_on else {}),
                 **({"unconfirmed": outcome.may_run} if outcome.may_run else {}),
                 "unseen_host": outcome.unseen_host or None,
                 "log_dir": f"{record.working_dir}/log-files",
@@ -43,6 +44,11 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
         say(f"The scheduler of '{topology}' was gone; stopped {outcome.processes_killed} left processes{ended}")
     say(f"Successfully killed topology '{topology}'")
     where = f" of host {outcome.unseen_host}" if outcome.unseen_host else ""
+    if outcome.files_on:
+        say(
+            "  should one have been killed before it had cleaned up, its folder is on its host"
+            f" ({some(outcome.files_on)}) until your next container there removes it"
+        )
     say(f"  logs stay in {record.working_dir}/log-files{where}")
     if newest:
         say(f"  checkpoints stay; the newest is {newest}{where if newest.startswith('/') else ''}")

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from heronpy.cli.output import clean_block, warn, warning
-from heronpy.clusters.archived_logs import archived_runs
+from heronpy.clusters.archived_logs import archived_runs, not_reached
 from heronpy.clusters.doors import doors_of
 from heronpy.clusters.log_folders import log_dir
 from heronpy.clusters.masters import Master
@@ -57,6 +57,8 @@ async def _find(
             master.close()
     for container, why in sorted(search.unreachable.items()):
         warning(f"not all logs of container {container} were searched: {why}")
+    if record is not None and (lacking := not_reached(session, record)):
+        warning(lacking)
     size = format_bytes(search.searched_bytes)
     if search.stopped:
         warn(f"stopped {search.stopped}; {size} were searched, what is older was not")

@@ -22,7 +22,7 @@ import click
 from heronpy.cli import exits
 from heronpy.cli.look.log_find import find_in_logs, hits
 from heronpy.cli.output import clean_block, warning
-from heronpy.clusters.archived_logs import archived_runs
+from heronpy.clusters.archived_logs import archived_runs, not_reached
 from heronpy.clusters.log_folders import component_of, log_dir, words_of
 from heronpy.clusters.mirrored_logs import Mirror
 from heronpy.clusters.searching import Wanted
@@ -79,6 +79,8 @@ def show_logs(
             mirror.copy()
             if not _files(folders) and not log_processes(copies):
                 session.check_here(running, f"its logs are, in {folder}")
+            if lacking := not_reached(session, running):
+                warning(lacking)
             folders.append(copies)
             if follow:
                 mirror.follow(stopped)

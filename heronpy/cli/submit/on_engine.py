@@ -18,7 +18,6 @@ from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.setting_types import CheckpointSettings, LoggingSettings, SparkSettings
 from heronpy.common.settings import Resolved, settings_for
-from heronpy.common.units import format_bytes
 from heronpy.connectors.files import options as file_sink
 from heronpy.connectors.spark import needs_spark
 from heronpy.connectors.spark.options import sink_options
@@ -29,7 +28,7 @@ from heronpy.engines.open import open_engine
 from heronpy.ingest.keys import LEDGER_KEY, LOGS_KEY, REPLICAS_KEY, TABLE_KEY
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.net.addresses import told_at
-from heronpy.packing.requests import ResourceRequest
+from heronpy.packing.requests import ResourceRequest, size_text
 from heronpy.plan.component_config import SerializedValue, config_of, reliability_mode
 from heronpy.proto import components_of, topology_pb2
 from heronpy.scheduler.leases import fencing_of
@@ -220,8 +219,8 @@ def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSi
         if any(_fits(asked, size) for size in sizes):
             continue
         where = f" of {largest.where}" if largest.where else ""
-        wants = _size_text(asked.cpu, asked.ram_bytes, asked.disk_bytes if largest.disk_bytes is not None else None)
-        has = _size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes)
+        wants = size_text(asked.cpu, asked.ram_bytes, asked.disk_bytes if largest.disk_bytes is not None else None)
+        has = size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes if asked.disk_bytes else None)
         return (
             f"container {container} asks for {wants}, but the largest host{where} has {has}; spread its tasks over more"
             " containers, or ask for less (heron.packing.instance_* where components do not say)"
@@ -232,9 +231,3 @@ def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSi
 def _fits(asked: ResourceRequest, size: NodeSize) -> bool:
     disk = size.disk_bytes is None or asked.disk_bytes <= size.disk_bytes
     return asked.cpu <= size.cpu and asked.ram_bytes <= size.ram_bytes and disk
-
-
-def _size_text(cpu: float, ram_bytes: int, disk_bytes: int | None) -> str:
-    if disk_bytes is None:
-        return f"{cpu:g} cores and {format_bytes(ram_bytes)} of memory"
-    return f"{cpu:g} cores, {format_bytes(ram_bytes)} of memory and {format_bytes(disk_bytes)} of disk"

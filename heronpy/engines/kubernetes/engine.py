@@ -63,7 +63,7 @@ class KubernetesEngine:
     the one that told of it; its end is remembered.
     """
 
-    traits = Traits(keeps_apart=True)
+    traits = Traits(keeps_apart=True, keeps_files=False)
 
     def __init__(
         self, topology_id: str, options: PodOptions, command: Sequence[str], api: Api, poll_s: float = POLL_S
