@@ -39,7 +39,7 @@ SPARK_WAITING = 3
 SPARK_LATE_S = 30.0
 #: A component that does this share less per busy second than before an update.
 WORSE = 0.3
-#: Spouts that have this share of their pending limit wait for acks.
+#: Where the time at the limit of pending tuples is not known: spouts that have this share of it now wait for acks.
 FULL = 0.9
 #: A machine has no CPU left: the share of its cores in use, and of the time in which something waits for one.
 CORES_USED, PRESSURE = 0.9, 0.3
@@ -208,12 +208,17 @@ def _has_no_cpu_left(host: HostSignals) -> bool:
 
 
 def _waits_for_acks(signals: Signals) -> list[TaskSignals]:
-    """The spouts that may have no more tuples pending; none unless they are at least half of them."""
+    """The spouts that may have no more tuples pending; none unless they are at least half of them.
+
+    Sinks that ack a batch at once empty what is pending with each: how much it is at one moment does not tell.
+    """
     most = signals.max_pending
     spouts = [task for task in signals.tasks if task.is_spout and task.up]
     if not most or not signals.acking:
         return []
-    full = [task for task in spouts if task.pending >= FULL * most]
+    full = [
+        task for task in spouts if (task.pending >= FULL * most if task.at_limit is None else task.at_limit >= HELD)
+    ]
     return full if len(full) * 2 >= len(spouts) else []
 
 
@@ -357,13 +362,17 @@ def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
         return None
     now = sum(task.executed for task in tasks)
     # Extrapolates the rate while the spouts were not held to the whole window. Until they are, more comes than is done.
-    arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, 0.1)
-    needed = max(len(tasks) + 1, ceil(arrival / (fmean(rates) * AIM)))
-    return Finding(
-        Verdict.UNDER_PROVISIONED, tasks[0].component,
-        figures={"tasks": len(tasks), "needed": needed, "arrival": arrival, "rate": now,
-                 "busy": min(map(_busy, tasks))},
-    )  # fmt: skip
+    arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, trends.FREE_LEAST)
+    figures = {"tasks": float(len(tasks)), "arrival": arrival, "rate": now, "busy": min(map(_busy, tasks))}
+    usual = trends.usual_demand(signals)
+    if usual is not None:
+        # A burst, as one of what waited for the start, is over when tasks are added for it.
+        figures["arrival"] = arrival = max(now, arrival * usual)
+    if usual is None and signals.age_s is not None and signals.age_s < SETTLE_S:
+        figures["known_in_s"] = SETTLE_S - signals.age_s
+    else:
+        figures["needed"] = max(len(tasks) + 1, ceil(arrival / (fmean(rates) * AIM)))
+    return Finding(Verdict.UNDER_PROVISIONED, tasks[0].component, figures=figures)
 
 
 def _limit(signals: Signals) -> Iterator[Finding]:
@@ -372,7 +381,10 @@ def _limit(signals: Signals) -> Iterator[Finding]:
         return
     busiest = max(map(_busy, _bolts(signals)), default=0.0)
     if busiest < BUSY:
-        yield Finding(Verdict.LIMIT, full[0].component, figures={"limit": signals.max_pending, "busy": busiest})
+        figures = {"limit": float(signals.max_pending), "busy": busiest}
+        if waits := [task.at_limit for task in full if task.at_limit is not None]:
+            figures["waits"] = fmean(waits)
+        yield Finding(Verdict.LIMIT, full[0].component, figures=figures)
 
 
 def _checkpoints(signals: Signals) -> Iterator[Finding]:

@@ -26,7 +26,8 @@ def bolt(number: int, busy: float = 0.3, executed: float = 1000.0, **more: Any) 
 
 
 def signals(*bolts: TaskSignals, emitted: float = 4000.0, **more: Any) -> Signals:
-    spout = TaskSignals("words-1", "words", True, True, emitted=emitted, pending=int(more.pop("pending", 0)))
+    spout = TaskSignals("words-1", "words", True, True, emitted=emitted, pending=int(more.pop("pending", 0)),
+                        at_limit=more.pop("at_limit", None))  # fmt: skip
     return Signals("wc", more.pop("lifecycle", RUNNING), more.pop("cause", ""), 60.0, [spout, *bolts], **more)
 
 
@@ -599,3 +600,44 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     assert found.acking and found.max_pending == 500 and found.given_up == {"count": 3.0}
     assert found.out_of_memory == {"count-2": (2, "limit")} and not found.restarted
     assert (found.changed_s, found.change) == (900.0, "update done")
+
+
+def test_a_limit_is_known_by_the_time_at_it_and_not_by_what_is_pending_now() -> None:
+    """Sinks that ack in batches empty what is pending with each: the limit came and went from look to look."""
+    for pending in (0, 500, 1000):
+        limited = signals(*EVEN, max_pending=1000, acking=True, pending=pending, at_limit=0.8)
+        assert first(limited) == (
+            Verdict.LIMIT,
+            "topology.max.spout.pending (1000) sets the pace: the spouts wait for acks 80 % of the time, and no bolt is"
+            " busier than 30 %",
+        )
+        for share in (0.0, 0.15):
+            free = signals(*EVEN, max_pending=1000, acking=True, pending=pending, at_limit=share)
+            assert first(free)[0] is Verdict.HEALTHY
+
+
+def test_how_many_tasks_are_needed_is_said_without_the_burst_of_a_start() -> None:
+    """100,000 tuples that had waited for the start were taken for what comes at any time: 18 tasks were advised."""
+    busy = [bolt(2, 0.99, 1000, lag_s=60.0), bolt(3, 0.99, 1000, lag_s=60.0)]
+
+    def of(age_s: float | None, minutes: list[float]) -> Signals:
+        known = {**history("words", emitted=minutes), **history("", held=[0.0] * len(minutes))}
+        return signals(*busy, emitted=12_000.0, arrivals={"count": 12_000.0}, age_s=age_s, history=known)
+
+    verdict, said = first(of(60.0, []))
+    assert verdict is Verdict.UNDER_PROVISIONED and said.endswith("; how many it needs is known in 2m00s")
+    assert advice(diagnose(of(60.0, []))[0], "local", "wc") == (
+        "wait until then: it may only have to catch up with what had waited for its start; heron top local wc"
+    )
+    later = of(200.0, [50_000.0, 3000.0, 3000.0, 3000.0])
+    assert first(later)[1].startswith("count needs more tasks: about 3,000/s arrive; its 2 tasks handle 2,000/s")
+    assert advice(diagnose(later)[0], "local", "wc") == "heron update local wc --component-parallelism count:5"
+    for found in (of(None, []), of(200.0, [])):
+        assert advice(diagnose(found)[0], "local", "wc") == "heron update local wc --component-parallelism count:17"
+
+
+def test_what_spouts_would_emit_if_they_were_not_held_is_of_most_minutes_as_well() -> None:
+    busy = [bolt(2, 0.99, 1000, lag_s=60.0), bolt(3, 0.99, 1000, lag_s=60.0)]
+    known = {**history("words", emitted=[9000.0, 2000.0, 2000.0, None]), **history("", held=[0.0, 0.5, 0.5, 0.5])}
+    found = signals(*busy, emitted=4000.0, held=0.5, arrivals={"count": 4000.0}, history=known)
+    assert "about 4,000/s arrive" in first(found)[1]
