@@ -249,6 +249,8 @@ def _slow(signals: Signals) -> Iterator[Finding]:
         worst = max(tasks, key=_busy, default=None)
         if worst is None or (_busy(worst) < BUSY and not culprits & {task.name for task in tasks}):
             continue
+        if any(_ends_again(signals, task.name) for task in signals.of(component)):
+            continue  # that is why, and its shares have the restarts in them
         finding = (
             _at_line(_dependency(tasks, _starved(signals)), signals)
             or _of_key(_skew(tasks), signals)
@@ -379,6 +381,9 @@ def _limit(signals: Signals) -> Iterator[Finding]:
     full = _waits_for_acks(signals)
     if not full or signals.max_pending is None or signals.held >= HELD:
         return
+    bolts = [task for task in signals.tasks if not task.is_spout]
+    if any(not task.up or task.silent_s > HUNG_S or _ends_again(signals, task.name) for task in bolts):
+        return  # the acks wait for it
     busiest = max(map(_busy, _bolts(signals)), default=0.0)
     if busiest < BUSY:
         figures = {"limit": float(signals.max_pending), "busy": busiest}

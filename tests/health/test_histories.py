@@ -7,7 +7,8 @@ words were recorded later, with looks at lines and keys, and with what all proce
 is the word count, which emits all it can, `update` the same under way to a task more, and the two of Spark are batches
 that take 15 s, and more than a minute. The last ones are of `tests/support/troubled.py`; of those, `too-few`, `burst`,
 `bad-update`, `late-acks` and `start-burst` are without the CPU pressure of their machine, which is that of others; all
-but the last ran with priority over all else. The sentences are those of the last look.
+but the last ran with priority over all else. In `crash-acks` two tasks of a topology with acks raise. The sentences are
+those of the last look.
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ SENTENCES = {
     "crash-line": (
         "container_1_work_2 was restarted 17 times and is down: ValueError: order 49 of user 53 cannot be booked, in"
         " process (sick.py:65)", "heron exceptions local Sick; heron logs local Sick container_1_work_2",
+    ),
+    "crash-acks": (
+        "container_1_price_2 was restarted 12 times: KeyError: 'no tariff for parcel 2413', in process (parcels.py:28)",
+        "heron exceptions local raise; heron logs local raise container_1_price_2",
     ),
     "crash-starved": (
         "container_1_work_2 was restarted 2 times: ValueError: order 49 of user 41 cannot be booked, in process"
@@ -173,6 +178,12 @@ def test_a_task_that_waits_for_a_core_waits_for_no_service() -> None:
     """In the first seconds on a machine of which others take most, tasks had 9 % of a core: "waiting, not computing"."""
     for signals in looks("crash-starved"):
         assert Verdict.DEPENDENCY not in {one.verdict for one in diagnose(signals)}
+
+
+def test_what_a_crash_explains_is_said_of_nothing_else() -> None:
+    """Acks waited for tasks that raise: "raise topology.max.spout.pending", and "price is waiting, not computing"."""
+    for signals in looks("crash-acks"):
+        assert {one.verdict for one in diagnose(signals)} == {Verdict.CRASHING, Verdict.MACHINE}
 
 
 def test_a_driver_is_the_topologys_own() -> None:
