@@ -8,7 +8,7 @@ that more tasks solve from those that they do not: skew, a slow task, a dependen
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from statistics import fmean, median
@@ -263,7 +263,7 @@ def _slow(signals: Signals) -> Iterator[Finding]:
             unexplained.append(tasks)
     # Before the machine: where no bolt is busy, waiting for a core is not what holds the spouts back most.
     yield from _limit(signals)
-    yield from _machine(signals)
+    yield from _machine(signals, [task for tasks in unexplained for task in tasks])
     starved = {host.name for host in signals.hosts if _has_no_cpu_left(host)}
     for tasks in unexplained:
         finding = _too_few(tasks, signals)
@@ -271,16 +271,17 @@ def _slow(signals: Signals) -> Iterator[Finding]:
             yield finding
 
 
-def _machine(signals: Signals) -> Iterator[Finding]:
-    """Instead of too few tasks: more of them do not help where no CPU is left."""
+def _machine(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Finding]:
+    """Instead of too few tasks: more of them do not help where no CPU is left. It names the busiest one of `full`."""
     for host in signals.hosts:
         if _has_no_cpu_left(host):
-            yield Finding(
-                Verdict.MACHINE,
-                figures={"cores": host.cores, "others": max(0.0, host.used - host.own), "own": host.own,
-                         "pressure": host.pressure, "spark": host.spark},
-                names=(host.name,),
-            )  # fmt: skip
+            figures = {"cores": float(host.cores), "others": max(0.0, host.used - host.own), "own": host.own,
+                       "pressure": host.pressure, "spark": host.spark}  # fmt: skip
+            worst = max((task for task in full if task.host == host.name), key=_busy, default=None)
+            if worst is not None:
+                figures["busy"] = _busy(worst)
+            name = worst.name if worst is not None else ""
+            yield Finding(Verdict.MACHINE, task=name, figures=figures, names=(host.name,))
 
 
 def _slow_host(tasks: list[TaskSignals]) -> Finding | None:

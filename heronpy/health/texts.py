@@ -133,9 +133,10 @@ def _slow_host(f: Finding, topology: str) -> str:
 def _machine(f: Finding, topology: str) -> str:
     n = f.figures
     spark = f", {n['spark']:.1f} of them Spark" if _takes_spark(f) else ""
+    busy = f"; {f.task} is {_percent(n['busy'])} busy" if f.task else ""
     return (
         f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores{spark},"
-        f" other processes {n['others']:.1f}"
+        f" other processes {n['others']:.1f}{busy}"
     )
 
 
@@ -167,7 +168,8 @@ def _free_cpu(f: Finding, where: str) -> str:
             " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
         )
     return (
-        f"{stop}give the topology more cores, or let it do less (heron profile {where} TASK): more tasks will not help"
+        f"{stop}give the topology more cores, or let it do less (heron profile {where} {f.task or 'TASK'}): more"
+        " tasks will not help"
     )
 
 

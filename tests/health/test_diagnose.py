@@ -138,6 +138,16 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
                 history=history(largest_bytes=[float(n << 20) for n in (100, 150, 200, 250, 300)])),
         Verdict.MEMORY, "memory of count-2 grows by 2.9GB per hour: 300MB now, its limit of 1GB in 14m29s",
     ),
+    "a leak of gigabytes an hour without a limit": (
+        signals(bolt(2, memory_bytes=771 << 20, host="h1"), machine_memory={"h1": 24 << 30},
+                history=history(largest_bytes=[float(n << 20) for n in (280, 400, 520, 640, 760)])),
+        Verdict.MEMORY, "memory of count-2 grows by 7GB per hour: 771MB now, its limit of 24GB in 3h18m",
+    ),
+    "a leak that has time": (
+        signals(bolt(2, 0.3, memory_bytes=771 << 20, host="h1"), machine_memory={"h1": 24 << 30},
+                history=history(largest_bytes=[float(n << 20) for n in (720, 732, 745, 758, 771)])),
+        Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 % of the time, busiest task count-2 at 30 %",
+    ),
     "a backlog is enough": (
         signals(bolt(2, 0.98, 6100, lag_s=9.0), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))), Verdict.SKEW, "data skew"
     ),
@@ -641,3 +651,13 @@ def test_what_spouts_would_emit_if_they_were_not_held_is_of_most_minutes_as_well
     known = {**history("words", emitted=[9000.0, 2000.0, 2000.0, None]), **history("", held=[0.0, 0.5, 0.5, 0.5])}
     found = signals(*busy, emitted=4000.0, held=0.5, arrivals={"count": 4000.0}, history=known)
     assert "about 4,000/s arrive" in first(found)[1]
+
+
+def test_a_machine_without_cpu_names_the_task_that_wants_it_most() -> None:
+    """It said to profile TASK, and no page led to the component whose queue grew."""
+    full = [HostSignals("h1", 2, 0.98, 2.0, 0.7)]
+    busy = [bolt(2, 0.97, 25, lag_s=60.0, host="h1"), bolt(3, 0.99, 25, lag_s=60.0, host="h1")]
+    [found] = diagnose(signals(*busy, hosts=full))
+    assert (found.verdict, found.component, found.task) == (Verdict.MACHINE, "count", "count-3")
+    assert sentence(found, "wc").endswith("other processes 1.3; count-3 is 99 % busy")
+    assert "(heron profile local wc count-3)" in advice(found, "local", "wc")
