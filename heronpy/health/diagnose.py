@@ -385,6 +385,8 @@ def _limit(signals: Signals) -> Iterator[Finding]:
     bolts = [task for task in signals.tasks if not task.is_spout]
     if any(not task.up or task.silent_s > HUNG_S or _ends_again(signals, task.name) for task in bolts):
         return  # the acks wait for it
+    if _spark_waiting(signals):
+        return  # and for Spark they would wait with more pending, too
     busiest = max(map(_busy, _bolts(signals)), default=0.0)
     if busiest < BUSY:
         figures = {"limit": float(signals.max_pending), "busy": busiest}
@@ -405,15 +407,22 @@ def _checkpoints(signals: Signals) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _spark_waiting(signals: Signals) -> int:
+    """How many Spark batches wait: now, or if none does, in the mean of the last minute."""
+    last = next(iter(signals.minutes("", "spark_waiting")[-1:]), None)
+    return int(signals.spark_waiting) or round(last or 0.0)
+
+
 def _spark(signals: Signals) -> Iterator[Finding]:
-    batch_s, lag_s = signals.spark_batch_s, signals.spark_lag_s
-    if not signals.spark_waiting:
+    batch_s, lag_s, waiting = signals.spark_batch_s, signals.spark_lag_s, _spark_waiting(signals)
+    if not waiting:
         return
     comes_s = trends.spark_comes_s(signals) if signals.spark_waiting >= SPARK_WAITING and batch_s is not None else None
     # Two batches of a sink wait at most, and the next one grows: their number alone does not tell.
     late = lag_s > 2 * (batch_s or 0.0) and (signals.spark_waiting >= SPARK_WAITING or lag_s >= SPARK_LATE_S)
-    if comes_s is not None or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
-        figures = {"waiting": signals.spark_waiting, "lag_s": lag_s, "window_s": signals.window_s}
+    paces = bool(_waits_for_acks(signals))
+    if comes_s is not None or paces or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
+        figures = {"waiting": float(waiting), "lag_s": lag_s, "window_s": signals.window_s}
         if batch_s is not None:
             figures["batch_s"] = batch_s
         if comes_s is not None:

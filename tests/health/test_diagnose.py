@@ -661,3 +661,16 @@ def test_a_machine_without_cpu_names_the_task_that_wants_it_most() -> None:
     assert (found.verdict, found.component, found.task) == (Verdict.MACHINE, "count", "count-3")
     assert sentence(found, "wc").endswith("other processes 1.3; count-3 is 99 % busy")
     assert "(heron profile local wc count-3)" in advice(found, "local", "wc")
+
+
+def test_acks_that_wait_for_spark_are_no_limit() -> None:
+    """The advice was to raise topology.max.spout.pending, while two batches waited for the one that ran."""
+    waits = {"max_pending": 4000, "acking": True, "at_limit": 0.35}
+    behind = signals(*EVEN, **waits, spark_waiting=2.0, spark_batch_s=8.0, spark_lag_s=15.0)
+    assert first(behind) == (
+        Verdict.SPARK, "Spark is behind: 2 batches wait, the oldest for 15s; a batch takes 8s"
+    )  # fmt: skip
+    between = signals(*EVEN, **waits, spark_batch_s=8.0, history=history("", spark_waiting=[0.0, 1.2]))
+    assert [one.verdict for one in diagnose(between)] == [Verdict.SPARK], "one was just taken"
+    assert first(signals(*EVEN, **waits, spark_batch_s=8.0))[0] is Verdict.LIMIT
+    assert first(signals(*EVEN, spark_waiting=2.0, spark_batch_s=8.0, spark_lag_s=15.0))[0] is Verdict.HEALTHY
