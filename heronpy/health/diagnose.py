@@ -420,7 +420,8 @@ def _spark(signals: Signals) -> Iterator[Finding]:
     comes_s = trends.spark_comes_s(signals) if signals.spark_waiting >= SPARK_WAITING and batch_s is not None else None
     # Two batches of a sink wait at most, and the next one grows: their number alone does not tell.
     late = lag_s > 2 * (batch_s or 0.0) and (signals.spark_waiting >= SPARK_WAITING or lag_s >= SPARK_LATE_S)
-    paces = bool(_waits_for_acks(signals))
+    # Of batches that take half a second one always waits.
+    paces = bool(_waits_for_acks(signals)) and max(lag_s, batch_s or 0.0) >= BEHIND_S
     if comes_s is not None or paces or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
         figures = {"waiting": float(waiting), "lag_s": lag_s, "window_s": signals.window_s}
         if batch_s is not None:

@@ -673,4 +673,5 @@ def test_acks_that_wait_for_spark_are_no_limit() -> None:
     between = signals(*EVEN, **waits, spark_batch_s=8.0, history=history("", spark_waiting=[0.0, 1.2]))
     assert [one.verdict for one in diagnose(between)] == [Verdict.SPARK], "one was just taken"
     assert first(signals(*EVEN, **waits, spark_batch_s=8.0))[0] is Verdict.LIMIT
+    assert first(signals(*EVEN, **waits, spark_waiting=1.0, spark_batch_s=0.5, spark_lag_s=0.2))[0] is Verdict.HEALTHY
     assert first(signals(*EVEN, spark_waiting=2.0, spark_batch_s=8.0, spark_lag_s=15.0))[0] is Verdict.HEALTHY
