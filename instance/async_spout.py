@@ -28,7 +28,7 @@ from .awake import Awake, WatchedSelector
 from .pending_limit import FULL, OPEN
 from .spout_loop import MORE_S, SpoutTask
 from .task import StopRequested, UserError
-from .time_use import BLOCKED, IDLE, WORKING
+from .time_use import AT_LIMIT, BLOCKED, IDLE, WORKING
 
 log = logging.getLogger("heron.instance")
 
@@ -202,8 +202,10 @@ class AsyncSpoutTask(SpoutTask):
         if not self._ending:
             self._flush_due(time.monotonic())
         self.note_outgoing()
-        self._held_up = bool(self.link.outbox) or (self.active and self._permits.waiting > 0)
-        self.time_use.turn(BLOCKED if self._held_up else IDLE, time.monotonic_ns())
+        may_not = self.active and self._permits.waiting > 0
+        self._held_up = bool(self.link.outbox) or may_not
+        rest = AT_LIMIT if may_not and self._at_limit else BLOCKED if self._held_up else IDLE
+        self.time_use.turn(rest, time.monotonic_ns())
         self.progress.resting = True
 
     def wakes_up(self) -> None:

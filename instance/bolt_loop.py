@@ -35,6 +35,7 @@ from .routing import input_streams, schemas_of, upstream_tasks
 from .sleeps import Sleeps
 from .slow import FEW, SlowTuples
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
+from .time_use import BLOCKED, IDLE
 from .tuples import HeronTuple, InFrame
 
 if TYPE_CHECKING:
@@ -447,7 +448,7 @@ class BoltTask(Task):
             self._granted_at = now
             self.link.grant()
         self.publish_progress(now, resting=True)
-        self.sleep(max(0.0, deadline - now), blocked=busy)
+        self.sleep(max(0.0, deadline - now), rest=BLOCKED if busy else IDLE)
 
     def turn(self, now: float) -> None:
         super().turn(now)

@@ -109,10 +109,12 @@ def count_loop(metrics: TaskMetrics, progress: Progress, time_use: TimeUse, now:
     gauge("__pending-acked-count", "", progress.pending)
     for source, slowest in list(metrics.slowest.items()):
         gauge("__execute-max-ns", source, slowest.at(now))
-    busy, blocked, idle = time_use.totals(time.monotonic_ns())
-    metrics.count_to("__busy-time-ns", "", busy)
-    metrics.count_to("__blocked-time-ns", "", blocked)
-    metrics.count_to("__idle-time-ns", "", idle)
+    use = time_use.totals(time.monotonic_ns())
+    metrics.count_to("__busy-time-ns", "", use.busy)
+    metrics.count_to("__blocked-time-ns", "", use.blocked + use.at_limit)
+    metrics.count_to("__idle-time-ns", "", use.idle)
+    if use.at_limit:
+        metrics.count_to("__pending-full-time-ns", "", use.at_limit)
 
 
 def report_of(

@@ -31,6 +31,7 @@ from .pending_limit import FULL, OPEN, room
 from .polling import poll_pause_s
 from .sleeps import Sleeps
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
+from .time_use import AT_LIMIT, BLOCKED, IDLE
 
 log = logging.getLogger("heron.instance")
 
@@ -79,6 +80,8 @@ class SpoutTask(Task):
         self._next_expiry = 0.0
         #: When a spout that has reached its limit of pending tuples continues; see pending_limit.py.
         self._resume_at = OPEN
+        #: Nothing may be emitted for that reason, and for no other.
+        self._at_limit = False
         #: What next_tuple last requested: not to be called before this time (0: no request), or before this
         #: descriptor can be read; and whether it called `busy`.
         self._call_at = 0.0
@@ -415,11 +418,13 @@ class SpoutTask(Task):
         if not self.active or self.held or self.clamped or self.link.blocked():
             if self._resume_at != FULL:
                 self._resume_at = OPEN
+            self._at_limit = False
             return 0
         if not self.max_pending:
             return UNLIMITED
         batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered() + beside
         free, self._resume_at = room(self.max_pending, pending, batches.limit, self._resume_at, batches.now)
+        self._at_limit = not free
         return free
 
     def call_user(self, calls: int) -> int:
@@ -475,7 +480,8 @@ class SpoutTask(Task):
         if self._resume_at and not self.exhausted:
             pause = min(pause, max(0.0, self._resume_at - now))
         may_not = self.active and not self.exhausted  # though it may have something
-        self.sleep(self._until_timer(pause, now), blocked=may_not or bool(self.link.outbox))
+        rest = AT_LIMIT if may_not and self._at_limit else BLOCKED if may_not or self.link.outbox else IDLE
+        self.sleep(self._until_timer(pause, now), rest=rest)
         self._sleeps.forget()
 
     def _until_timer(self, pause_s: float, now: float) -> float:

@@ -42,7 +42,7 @@ from .reports import Standing, exception_report
 from .restoring import RestoreError, open_state
 from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams, spout_tasks
 from .task_name import TaskName
-from .time_use import BLOCKED, IDLE, WORKING, TimeUse
+from .time_use import BLOCKED, IDLE, WORKING, Doing, TimeUse
 from .tracing import Tracer
 from .user_code import UserCode
 
@@ -403,10 +403,10 @@ class Task:
                 self._next_notice = now + NOTICE_S
                 self.control.notify()
 
-    def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1, blocked: bool = False) -> bool:
+    def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1, rest: Doing = IDLE) -> bool:
         """Wait for a frame (unless not `frames`), a message or the time; a task that waits is not hung.
 
-        `blocked` says that it could work but may not, or has no room for what it emits; else it is idle.
+        `rest` is what the time counts as; within an emit that waits for room, it is blocked in any case.
         Also for a descriptor of user code; returns whether that can be read.
 
         A message whose wake-up was used up by an earlier wait is not waited for again; nor is anything by a
@@ -420,7 +420,7 @@ class Task:
             timeout_s = min(timeout_s, ASK_S)
         self.note_outgoing()
         before = self.time_use.doing
-        self.time_use.turn(BLOCKED if blocked or before is BLOCKED else IDLE, time.monotonic_ns())
+        self.time_use.turn(BLOCKED if before is BLOCKED else rest, time.monotonic_ns())
         self.progress.resting = True
         readable = self.link.wait(timeout_s, frames=frames, also=also)
         self.progress.resting = False

@@ -2,14 +2,15 @@
 
 *Busy* is user code and the runtime's own work for its tuples: whatever the task's thread does. *Blocked* is waiting
 for room in the outgoing queue, and at a spout also backpressure, its limit of pending tuples, and a sink that is not
-ready. *Idle* is the rest: no input, a pause that next_tuple asked for, a paused topology, a plan that is awaited. A
-call of user code that waits by itself (for a database, or in `sleep`) is busy: the task can do nothing else meanwhile.
+ready; the time at that limit is also told by itself. *Idle* is the rest: no input, a pause that next_tuple asked for, a
+paused topology, a plan that is awaited. A call of user code that waits by itself (for a database, or in `sleep`) is
+busy: the task can do nothing else meanwhile.
 
 An asynchronous bolt may wait with several tuples in progress. It is busy to the part of its bound
 (heron.instance.async_concurrency) that is in use, because at the whole bound it takes no further tuple.
 
 Time is taken only when the task begins and ends to wait, never per tuple. Invariants: the three sums never fall, and
-together they are the time since the beginning.
+together with that at the limit they are the time since the beginning.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ class Doing(NamedTuple):
     """Part of the time that counts as busy, from 0 to 1."""
     blocked: bool
     """Whether the rest is blocked; else it is idle."""
+    at_limit: bool = False
+    """What is blocked waits for acks, at topology.max.spout.pending."""
 
 
 WORKING, BLOCKED, IDLE = Doing(1.0, False), Doing(0.0, True), Doing(0.0, False)
+AT_LIMIT = Doing(0.0, True, at_limit=True)
 
 
 class Totals(NamedTuple):
@@ -34,17 +38,22 @@ class Totals(NamedTuple):
 
     busy: int
     blocked: int
+    """Without the time at the limit of pending tuples."""
     idle: int
+    at_limit: int = 0
 
     def after(self, doing: Doing, took_ns: int) -> Totals:
         """The totals when the task has done this for so long."""
         if doing is WORKING:
-            return Totals(self.busy + took_ns, self.blocked, self.idle)
+            return Totals(self.busy + took_ns, self.blocked, self.idle, self.at_limit)
         work = round(doing.work * took_ns)
         rest = took_ns - work
+        busy = self.busy + work
+        if doing.at_limit:
+            return Totals(busy, self.blocked, self.idle, self.at_limit + rest)
         if doing.blocked:
-            return Totals(self.busy + work, self.blocked + rest, self.idle)
-        return Totals(self.busy + work, self.blocked, self.idle + rest)
+            return Totals(busy, self.blocked + rest, self.idle, self.at_limit)
+        return Totals(busy, self.blocked, self.idle + rest, self.at_limit)
 
 
 class TimeUse:

@@ -63,7 +63,8 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
     reply = ask(control_pb2.GetEvents(), "events")
     events = reply.events[:] if reply is not None else None
     since = load.since if load is not None else now - _age(status)
-    over_s = window_of(window_s, now - since if since else 0.0, events, now)
+    age_s = now - since if since else None
+    over_s = window_of(window_s, age_s or 0.0, events, now)
     metrics = ask(control_pb2.GetMetrics(names=METRICS, interval_s=over_s), "figures")
     if metrics is None and load is None:
         raise DeadlineError(f"the topology master of '{topology}' does not answer in time; try again, or see its log")
@@ -82,6 +83,7 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
         timeline,
         now=time.time(),
         asked_s=window_s,
+        age_s=age_s,
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
         memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
         looks=looks.tasks if looks is not None else (),

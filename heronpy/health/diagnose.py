@@ -8,7 +8,7 @@ that more tasks solve from those that they do not: skew, a slow task, a dependen
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from statistics import fmean, median
@@ -39,7 +39,7 @@ SPARK_WAITING = 3
 SPARK_LATE_S = 30.0
 #: A component that does this share less per busy second than before an update.
 WORSE = 0.3
-#: Spouts that have this share of their pending limit wait for acks.
+#: Where the time at the limit of pending tuples is not known: spouts that have this share of it now wait for acks.
 FULL = 0.9
 #: A machine has no CPU left: the share of its cores in use, and of the time in which something waits for one.
 CORES_USED, PRESSURE = 0.9, 0.3
@@ -208,12 +208,17 @@ def _has_no_cpu_left(host: HostSignals) -> bool:
 
 
 def _waits_for_acks(signals: Signals) -> list[TaskSignals]:
-    """The spouts that may have no more tuples pending; none unless they are at least half of them."""
+    """The spouts that may have no more tuples pending; none unless they are at least half of them.
+
+    Sinks that ack a batch at once empty what is pending with each: how much it is at one moment does not tell.
+    """
     most = signals.max_pending
     spouts = [task for task in signals.tasks if task.is_spout and task.up]
     if not most or not signals.acking:
         return []
-    full = [task for task in spouts if task.pending >= FULL * most]
+    full = [
+        task for task in spouts if (task.pending >= FULL * most if task.at_limit is None else task.at_limit >= HELD)
+    ]
     return full if len(full) * 2 >= len(spouts) else []
 
 
@@ -244,6 +249,8 @@ def _slow(signals: Signals) -> Iterator[Finding]:
         worst = max(tasks, key=_busy, default=None)
         if worst is None or (_busy(worst) < BUSY and not culprits & {task.name for task in tasks}):
             continue
+        if any(_ends_again(signals, task.name) for task in signals.of(component)):
+            continue  # that is why, and its shares have the restarts in them
         finding = (
             _at_line(_dependency(tasks, _starved(signals)), signals)
             or _of_key(_skew(tasks), signals)
@@ -256,7 +263,7 @@ def _slow(signals: Signals) -> Iterator[Finding]:
             unexplained.append(tasks)
     # Before the machine: where no bolt is busy, waiting for a core is not what holds the spouts back most.
     yield from _limit(signals)
-    yield from _machine(signals)
+    yield from _machine(signals, [task for tasks in unexplained for task in tasks])
     starved = {host.name for host in signals.hosts if _has_no_cpu_left(host)}
     for tasks in unexplained:
         finding = _too_few(tasks, signals)
@@ -264,16 +271,17 @@ def _slow(signals: Signals) -> Iterator[Finding]:
             yield finding
 
 
-def _machine(signals: Signals) -> Iterator[Finding]:
-    """Instead of too few tasks: more of them do not help where no CPU is left."""
+def _machine(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Finding]:
+    """Instead of too few tasks: more of them do not help where no CPU is left. It names the busiest one of `full`."""
     for host in signals.hosts:
         if _has_no_cpu_left(host):
-            yield Finding(
-                Verdict.MACHINE,
-                figures={"cores": host.cores, "others": max(0.0, host.used - host.own), "own": host.own,
-                         "pressure": host.pressure, "spark": host.spark},
-                names=(host.name,),
-            )  # fmt: skip
+            figures = {"cores": float(host.cores), "others": max(0.0, host.used - host.own), "own": host.own,
+                       "pressure": host.pressure, "spark": host.spark}  # fmt: skip
+            worst = max((task for task in full if task.host == host.name), key=_busy, default=None)
+            if worst is not None:
+                figures["busy"] = _busy(worst)
+            name = worst.name if worst is not None else ""
+            yield Finding(Verdict.MACHINE, task=name, figures=figures, names=(host.name,))
 
 
 def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
@@ -357,22 +365,34 @@ def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
         return None
     now = sum(task.executed for task in tasks)
     # Extrapolates the rate while the spouts were not held to the whole window. Until they are, more comes than is done.
-    arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, 0.1)
-    needed = max(len(tasks) + 1, ceil(arrival / (fmean(rates) * AIM)))
-    return Finding(
-        Verdict.UNDER_PROVISIONED, tasks[0].component,
-        figures={"tasks": len(tasks), "needed": needed, "arrival": arrival, "rate": now,
-                 "busy": min(map(_busy, tasks))},
-    )  # fmt: skip
+    arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, trends.FREE_LEAST)
+    figures = {"tasks": float(len(tasks)), "arrival": arrival, "rate": now, "busy": min(map(_busy, tasks))}
+    usual = trends.usual_demand(signals)
+    if usual is not None:
+        # A burst, as one of what waited for the start, is over when tasks are added for it.
+        figures["arrival"] = arrival = max(now, arrival * usual)
+    if usual is None and signals.age_s is not None and signals.age_s < SETTLE_S:
+        figures["known_in_s"] = SETTLE_S - signals.age_s
+    else:
+        figures["needed"] = max(len(tasks) + 1, ceil(arrival / (fmean(rates) * AIM)))
+    return Finding(Verdict.UNDER_PROVISIONED, tasks[0].component, figures=figures)
 
 
 def _limit(signals: Signals) -> Iterator[Finding]:
     full = _waits_for_acks(signals)
     if not full or signals.max_pending is None or signals.held >= HELD:
         return
+    bolts = [task for task in signals.tasks if not task.is_spout]
+    if any(not task.up or task.silent_s > HUNG_S or _ends_again(signals, task.name) for task in bolts):
+        return  # the acks wait for it
+    if _spark_waiting(signals):
+        return  # and for Spark they would wait with more pending, too
     busiest = max(map(_busy, _bolts(signals)), default=0.0)
     if busiest < BUSY:
-        yield Finding(Verdict.LIMIT, full[0].component, figures={"limit": signals.max_pending, "busy": busiest})
+        figures = {"limit": float(signals.max_pending), "busy": busiest}
+        if waits := [task.at_limit for task in full if task.at_limit is not None]:
+            figures["waits"] = fmean(waits)
+        yield Finding(Verdict.LIMIT, full[0].component, figures=figures)
 
 
 def _checkpoints(signals: Signals) -> Iterator[Finding]:
@@ -387,15 +407,23 @@ def _checkpoints(signals: Signals) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _spark_waiting(signals: Signals) -> int:
+    """How many Spark batches wait: now, or if none does, in the mean of the last minute."""
+    last = next(iter(signals.minutes("", "spark_waiting")[-1:]), None)
+    return int(signals.spark_waiting) or round(last or 0.0)
+
+
 def _spark(signals: Signals) -> Iterator[Finding]:
-    batch_s, lag_s = signals.spark_batch_s, signals.spark_lag_s
-    if not signals.spark_waiting:
+    batch_s, lag_s, waiting = signals.spark_batch_s, signals.spark_lag_s, _spark_waiting(signals)
+    if not waiting:
         return
     comes_s = trends.spark_comes_s(signals) if signals.spark_waiting >= SPARK_WAITING and batch_s is not None else None
     # Two batches of a sink wait at most, and the next one grows: their number alone does not tell.
     late = lag_s > 2 * (batch_s or 0.0) and (signals.spark_waiting >= SPARK_WAITING or lag_s >= SPARK_LATE_S)
-    if comes_s is not None or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
-        figures = {"waiting": signals.spark_waiting, "lag_s": lag_s, "window_s": signals.window_s}
+    # Of batches that take half a second one always waits.
+    paces = bool(_waits_for_acks(signals)) and max(lag_s, batch_s or 0.0) >= BEHIND_S
+    if comes_s is not None or paces or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
+        figures = {"waiting": float(waiting), "lag_s": lag_s, "window_s": signals.window_s}
         if batch_s is not None:
             figures["batch_s"] = batch_s
         if comes_s is not None:

@@ -11,8 +11,9 @@ from heronpy.health.signals import Signals, TaskSignals
 
 #: A task this close to its limit of memory.
 NEAR_LIMIT = 0.9
-#: Memory that grows as it does reaches its limit within this time, seconds.
-FULL_S = 3600.0
+#: Memory that grows as it does reaches its limit within this time, seconds; or, without a limit, all of its machine's,
+#: where only what grows by gigabytes an hour is so near.
+FULL_S, MACHINE_FULL_S = 3600.0, 6 * 3600.0
 
 
 def memory(signals: Signals) -> Iterator[Finding]:
@@ -47,8 +48,9 @@ def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, fl
         return None
     largest = max(tasks, key=lambda task: task.memory_bytes or 0)
     used = float(largest.memory_bytes or 0)
-    limit = signals.memory_limits.get(component) or signals.machine_memory.get(largest.host)
-    if not limit or used + per_s * FULL_S < limit:
+    own = signals.memory_limits.get(component)
+    limit, within_s = (own, FULL_S) if own else (signals.machine_memory.get(largest.host), MACHINE_FULL_S)
+    if not limit or used + per_s * within_s < limit:
         return None
     figures = {"used": used, "limit": float(limit), "per_h": per_s * 3600, "left_s": max(0.0, limit - used) / per_s}
     if len(tasks) > 1:

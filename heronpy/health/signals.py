@@ -20,7 +20,8 @@ from heronpy.proto import control_pb2, topology_pb2
 
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
-    "__busy-time-ns", "__blocked-time-ns", "__idle-time-ns", "__execute-time-ns", "__execute-count", "__emit-count",
+    "__busy-time-ns", "__blocked-time-ns", "__idle-time-ns", "__pending-full-time-ns", "__execute-time-ns",
+    "__execute-count", "__emit-count",
     "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
     "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
@@ -28,8 +29,8 @@ METRICS = (
 )  # fmt: skip
 #: The series to request, and how far back.
 SERIES = (
-    "executed", "busy", "tasks", "queue_bytes", "largest_bytes", "end_to_end_p99_s", "complete_p99_s", "held",
-    "plan_version", "spark_waiting", "spark_done",
+    "emitted", "executed", "busy", "tasks", "queue_bytes", "largest_bytes", "end_to_end_p99_s", "complete_p99_s",
+    "held", "plan_version", "spark_waiting", "spark_done",
 )  # fmt: skip
 HISTORY_S = 3720.0
 #: The window that a diagnosis is based on, and how long figures mix two configurations after a change, seconds.
@@ -55,6 +56,8 @@ class TaskSignals:
     #: Share of the window spent in user code, and waiting for room to emit. Without `blocked`, `busy` includes it.
     busy: float | None = None
     blocked: float | None = None
+    #: Share of the window in which a spout waited for acks, at topology.max.spout.pending.
+    at_limit: float | None = None
     #: Busy seconds per second of the window: less than `busy` of a task that was down for a part of it.
     working: float | None = None
     #: CPU seconds per second.
@@ -132,6 +135,8 @@ class Signals:
     culprits: list[str] = field(default_factory=list)
     #: The window that was asked for: of a young topology it is not reached yet. None: not known.
     asked_s: float | None = None
+    #: Time since its figures began; None: not known.
+    age_s: float | None = None
     #: Time since the last change by a user, or restore; None if none is known.
     changed_s: float | None = None
     change: str = ""
@@ -214,12 +219,13 @@ def signals_of(
     now: float,
     recent_s: float = WINDOW_S,
     asked_s: float = WINDOW_S,
+    age_s: float | None = None,
     checkpoint_every_s: float | None = None,
     memory_limit: Callable[[str], int] = lambda component: 0,
     looks: Iterable[control_pb2.TaskLooks] = (),
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
-    `asked_s` is the window that was asked for.
+    `asked_s` is the window that was asked for, `age_s` the time since the figures of the topology began.
 
     Without events (None) it is unknown what ended or changed. `memory_limit` gives the bytes of a component's tasks.
     """
@@ -228,7 +234,7 @@ def signals_of(
     found = Signals(
         status.topology, status.lifecycle, status.cause, max(min(metrics.interval_s or status.uptime_s, 86400.0), 1.0)
     )
-    found.asked_s = asked_s
+    found.asked_s, found.age_s = asked_s, age_s
     sums = _sums(metrics)
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}
@@ -292,7 +298,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
     received = values.get("__gateway-received-packets-size", 0.0) / over_s
     cpu = [values[name] for name in ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs") if name in values]
     memory = values.get("__py-physical-memory-byte")
-    busy, blocked = _shares(values, is_spout, over_s)
+    busy, blocked, at_limit = _shares(values, is_spout, over_s)
     return TaskSignals(
         task.instance_id,
         task.component,
@@ -302,6 +308,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
         emitted=values.get("__emit-count", 0.0) / over_s,
         busy=busy,
         blocked=blocked,
+        at_limit=at_limit if is_spout else None,
         working=values["__busy-time-ns"] / 1e9 / over_s if "__busy-time-ns" in values else None,
         cpu=sum(cpu) / over_s if cpu else None,
         cpu_wait=values["__py-cpu-wait-time-secs"] / over_s if "__py-cpu-wait-time-secs" in values else None,
@@ -357,14 +364,20 @@ def _looks(found: control_pb2.TaskLooks) -> LookSignals:
     )
 
 
-def _shares(values: Mapping[str, float], is_spout: bool, over_s: float) -> tuple[float | None, float | None]:
-    """Busy and blocked. Tasks of an earlier release report only the time in `process`, which includes waiting."""
+def _shares(
+    values: Mapping[str, float], is_spout: bool, over_s: float
+) -> tuple[float | None, float | None, float | None]:
+    """Busy, blocked, and of it at the limit of pending tuples.
+
+    Tasks of an earlier release report only the time in `process`, which includes waiting.
+    """
     times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
     whole = sum(time for time in times if time is not None)
     if times[0] is not None and times[1] is not None and times[2] is not None:
-        return (times[0] / whole, times[1] / whole) if whole > 0 else (None, None)
+        at_limit = values.get("__pending-full-time-ns", 0.0)
+        return (times[0] / whole, times[1] / whole, at_limit / whole) if whole > 0 else (None, None, None)
     executing = values.get("__execute-time-ns")
-    return None if is_spout or executing is None else min(1.0, executing / 1e9 / over_s), None
+    return None if is_spout or executing is None else min(1.0, executing / 1e9 / over_s), None, None
 
 
 def _add_losses(found: Signals, metrics: control_pb2.MetricsReply, component_of: dict[str, str]) -> None:

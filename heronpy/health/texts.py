@@ -133,9 +133,10 @@ def _slow_host(f: Finding, topology: str) -> str:
 def _machine(f: Finding, topology: str) -> str:
     n = f.figures
     spark = f", {n['spark']:.1f} of them Spark" if _takes_spark(f) else ""
+    busy = f"; {f.task} is {_percent(n['busy'])} busy" if f.task else ""
     return (
         f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores{spark},"
-        f" other processes {n['others']:.1f}"
+        f" other processes {n['others']:.1f}{busy}"
     )
 
 
@@ -167,7 +168,8 @@ def _free_cpu(f: Finding, where: str) -> str:
             " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
         )
     return (
-        f"{stop}give the topology more cores, or let it do less (heron profile {where} TASK): more tasks will not help"
+        f"{stop}give the topology more cores, or let it do less (heron profile {where} {f.task or 'TASK'}): more"
+        " tasks will not help"
     )
 
 
@@ -201,7 +203,23 @@ def _too_few(f: Finding, topology: str) -> str:
     n = f.figures
     tasks, rate, busy = int(n["tasks"]), _rate(n["rate"]), _percent(n["busy"])
     handled = f"its only task handles {rate}, {busy}" if tasks == 1 else f"its {tasks} tasks handle {rate}, each {busy}"
-    return f"{f.component} needs more tasks: about {_rate(n['arrival'])} arrive; {handled} busy or more"
+    told = f"; how many it needs is known in {format_duration(round(n['known_in_s']))}" if "known_in_s" in n else ""
+    return f"{f.component} needs more tasks: about {_rate(n['arrival'])} arrive; {handled} busy or more{told}"
+
+
+def _limit(f: Finding, topology: str) -> str:
+    n = f.figures
+    share = f" {_percent(n['waits'])} of the time" if "waits" in n else ""
+    return (
+        f"topology.max.spout.pending ({n['limit']:.0f}) sets the pace: the spouts wait for acks{share}, and no bolt is"
+        f" busier than {_percent(n['busy'])}"
+    )
+
+
+def _add_tasks(f: Finding, where: str) -> str:
+    if "needed" not in f.figures:
+        return f"wait until then: it may only have to catch up with what had waited for its start; heron top {where}"
+    return f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
 
 
 def _checkpoints(f: Finding, topology: str) -> str:
@@ -246,10 +264,7 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.SKEW: _skew,
     Verdict.SLOW_TASK: _slow_task,
     Verdict.UNDER_PROVISIONED: _too_few,
-    Verdict.LIMIT: lambda f, _: (
-        f"topology.max.spout.pending ({f.figures['limit']:.0f}) sets the pace:"
-        f" the spouts wait for acks, and no bolt is busier than {_percent(f.figures['busy'])}"
-    ),
+    Verdict.LIMIT: _limit,
     Verdict.CHECKPOINTS: _checkpoints,
     Verdict.SPARK: _spark,
     Verdict.LOSSES: _losses,
@@ -286,9 +301,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         "more tasks will not help: aggregate before the fields grouping, or group by one more field"
     ),
     Verdict.SLOW_TASK: lambda f, where: f"heron profile {where} {f.task}; heron restart {where} {f.task}",
-    Verdict.UNDER_PROVISIONED: lambda f, where: (
-        f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
-    ),
+    Verdict.UNDER_PROVISIONED: _add_tasks,
     Verdict.LIMIT: lambda f, where: "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
     Verdict.CHECKPOINTS: lambda f, where: (
         f"heron checkpoints list {where}"

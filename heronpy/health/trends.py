@@ -21,6 +21,8 @@ BUSY_MIN = 0.1
 SPARE_MIN, SPARE_KNOWN = 60, 55
 #: Minutes that say how long tuples take of late, and the fewest before them that say what is usual.
 LATE_MIN, USUAL_MIN = 3, 10
+#: The least share of its time in which a spout is taken to be free to emit.
+FREE_LEAST = 0.1
 #: Minutes of memory use, and of a queue or backlog that grows or falls.
 MEMORY_MIN, TREND_MIN = 5, 5
 
@@ -105,6 +107,25 @@ def latency(signals: Signals) -> Latency | None:
             if len(late) == LATE_MIN and len(before) >= USUAL_MIN:
                 found.append(Latency(component, median(late), median(before), series == "complete_p99_s"))
     return max(found, key=lambda one: one.now_s, default=None)
+
+
+def usual_demand(signals: Signals) -> float | None:
+    """What the spouts emit while they are free to, in most of the last minutes, as a share of the same over the window;
+    at most 1. None while too little is known.
+    """
+    spouts = {task.component for task in signals.tasks if task.is_spout}
+    emitted = [signals.minutes(spout, "emitted")[-TREND_MIN:] for spout in spouts]
+    held = signals.minutes("", "held")[-TREND_MIN:]
+    known = [
+        sum(rates) / max(1 - share, FREE_LEAST)
+        for *rates, share in zip(*emitted, held, strict=False)
+        if share is not None and None not in rates
+    ]
+    over_window = signals.arrival / max(1 - signals.held, FREE_LEAST)
+    if len(known) < SIDE_MIN or not over_window:
+        return None
+    share: float = median(known) / over_window
+    return min(1.0, share)
 
 
 def _per_busy_s(signals: Signals, component: str) -> list[float | None]:

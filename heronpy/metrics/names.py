@@ -47,6 +47,13 @@ _INSTANCE = (
     Metric("__next-tuple-count", _C, "", "", "Calls of next_tuple."),
     Metric("__pending-acked-count", _G, "", "", "Spout tuples emitted but neither acked nor failed yet."),
     Metric(
+        "__pending-full-time-ns",
+        _C,
+        "ns",
+        "",
+        "Time a spout waited for acks, at topology.max.spout.pending; also a part of the blocked time.",
+    ),
+    Metric(
         "__execute-count",
         _C,
         "",

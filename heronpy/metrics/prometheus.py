@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric as Family
@@ -45,8 +46,7 @@ _UNIT_WORDS = {"ns", "usec", "ms", "sec", "secs", "seconds", "byte", "bytes"}
 _COUNT = "count"
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
+class _Series(NamedTuple):
     """What is the same on each page of one sample: everything but its numbers."""
 
     #: Name on the page, HELP and TYPE of its family, type.
@@ -54,7 +54,7 @@ class _Series:
     about: str
     kind: Kind
     #: The lines without their numbers.
-    heads: tuple[str, ...]
+    heads: list[str]
     per_base: float
 
 
@@ -91,11 +91,18 @@ class Page:
         self._known = {key: self._known[key] for key, _, _ in chosen}
         families: dict[str, tuple[Kind, list[str]]] = {}
         for key, sample, _ in chosen:
-            series = self._known[key]
-            kind, lines = families.setdefault(series.shown, (series.kind, [series.about]))
-            if kind is series.kind:  # else two tasks disagree about a user's metric; one name has one type
-                numbers = _numbers(sample, series)
-                lines += [f"{head} {_shown(n)}\n" for head, n in zip(series.heads, numbers, strict=True)]
+            shown, about, own_kind, heads, per_base = self._known[key]
+            family = families.get(shown)
+            if family is None:
+                family = families[shown] = (own_kind, [about])
+            kind, lines = family
+            if kind is not own_kind:
+                continue  # two tasks disagree about a user's metric; one name has one type
+            if kind is Kind.HISTOGRAM:
+                numbers = [*_bounds(sample).values(), sample.sum / per_base, sample.count]
+                lines += [f"{head} {_shown(n)}\n" for head, n in zip(heads, numbers, strict=True)]
+            else:
+                lines.append(f"{heads[0]} {_shown(sample.value / per_base)}\n")
         return "".join(line for shown in sorted(families) for line in families[shown][1])
 
     def _chosen(
@@ -120,19 +127,29 @@ class Page:
             if (sample.name, sample.type) not in named:
                 named[sample.name, sample.type] = _family(sample.name, _KINDS.get(sample.type, Kind.GAUGE))
         abouts = _abouts(named)
-        rows = [_rows(named[sample.name, sample.type], sample) for _, sample, _ in unknown]
-        # Many series of a process have the same labels.
-        sets = {
-            (key[0], own): place | dict(own)
-            for (key, _, place), lines in zip(unknown, rows, strict=True)
-            for _, own in lines
-        }
+        # Many processes have the same samples, and many series of a process the same labels.
+        rows: dict[tuple[str, str, int, tuple[float, ...]], list[tuple[str, _Own]]] = {}
+        sets: dict[tuple[str, _Own], dict[str, str]] = {}
+        for key, sample, place in unknown:
+            lines = rows.get(key[1:])
+            if lines is None:
+                lines = rows[key[1:]] = _rows(named[sample.name, sample.type], sample)
+            for _, own in lines:
+                if (key[0], own) not in sets:
+                    sets[key[0], own] = place | dict(own)
         labels = _labels({pair for one in sets.values() for pair in one.items()})
-        written = {which: ",".join([labels[pair] for pair in sorted(one.items())]) for which, one in sets.items()}
-        for (key, sample, _), lines in zip(unknown, rows, strict=True):
-            about, family = abouts[sample.name, sample.type], named[sample.name, sample.type]
-            heads = tuple([f"{name}{{{written[key[0], own]}}}" for name, own in lines])
-            self._known[key] = _Series(family.shown, about, family.kind, heads, family.per_base)
+        order: dict[tuple[str, ...], list[str]] = {}
+        written: dict[tuple[str, _Own], str] = {}
+        for which, one in sets.items():
+            names = tuple(one)
+            if names not in order:
+                order[names] = sorted(names)
+            written[which] = ",".join([labels[name, one[name]] for name in order[names]])
+        families = {name: (one.shown, abouts[name], one.kind, one.per_base) for name, one in named.items()}
+        for key, sample, _ in unknown:
+            shown, about, kind, per_base = families[sample.name, sample.type]
+            heads = [f"{name}{{{written[key[0], own]}}}" for name, own in rows[key[1:]]]
+            self._known[key] = _Series(shown, about, kind, heads, per_base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +236,6 @@ def _bounds(sample: control_pb2.Sample) -> dict[float, int]:
     """The counts by bound, with that of infinity at the end."""
     found = {bucket.le: bucket.count for bucket in sample.buckets}
     return {**found, math.inf: found.get(math.inf, sample.count)}
-
-
-def _numbers(sample: control_pb2.Sample, series: _Series) -> list[float]:
-    if series.kind is Kind.HISTOGRAM:
-        return [*_bounds(sample).values(), sample.sum / series.per_base, sample.count]
-    return [sample.value / series.per_base]
 
 
 def _shown(number: float) -> str:

@@ -229,9 +229,12 @@ class TopologyMaster:
         if life != self.life:
             self.life = life
             cause, word = self.cause(now), control_pb2.Lifecycle.Name(life)[5:]
-            text = f"{book.topology.name} is {word}{': ' + cause if cause else ''}"
+            # What an order takes down for a moment is no fault.
+            ordered = life == control_pb2.LIFE_DEGRADED and isinstance(self.operation, Restart)
+            by = f" by the {self.operation.name}" if ordered and self.operation is not None else ""
+            text = f"{book.topology.name} is {word}{by}{': ' + cause if cause else ''}"
             desk.note(text, warning=life == control_pb2.LIFE_FAILED)
-            bad = life in (control_pb2.LIFE_FAILED, control_pb2.LIFE_DEGRADED)
+            bad = life in (control_pb2.LIFE_FAILED, control_pb2.LIFE_DEGRADED) and not ordered
             desk.journal.add(control_pb2.EVENT_LIFE, text, reason=word.lower(), warning=bad)
         if self._watched != book.version:
             self._watched = book.version

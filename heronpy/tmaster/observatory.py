@@ -129,7 +129,8 @@ class Observatory:
         status, wall = machine.status(now), now + self._wall_offset_s
         known = machine.desk.journal.after(0).events
         began = self.figures.loads.began
-        interval_s = window_of(WINDOW_S, now - began if began is not None else 0.0, known, wall)
+        age_s = now - began if began is not None else None
+        interval_s = window_of(WINDOW_S, age_s or 0.0, known, wall)
         asked = control_pb2.GetTimeline(names=SERIES, since=wall - HISTORY_S)
         return signals_of(
             status,
@@ -138,6 +139,7 @@ class Observatory:
             machine.checkpoints_reply(now) if machine.checkpoints is not None else None,
             self.timeline(asked),
             now=wall,
+            age_s=age_s,
             checkpoint_every_s=self._every_s,
             memory_limit=self._limit,
             looks=self.looks(control_pb2.GetLooks()).tasks,

@@ -171,6 +171,7 @@ class Feed:
 
     async def _renew(self) -> None:
         new = live.settled(self.state, await self._make())
+        await asyncio.sleep(0)  # both take milliseconds for hundreds of tasks: what others wait for goes first
         self._renewed_at = time.monotonic()
         events = await self._new_events()
         change = live.delta(self.state, new) if self.state is not None else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import floor, isfinite, log10
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -48,16 +49,21 @@ def rounded(name: str, value: Any) -> Any:
     Numbers of things, texts and lists stay. Times of day keep milliseconds.
     """
     if isinstance(value, float):
+        if not value:
+            return 0
+        if not isfinite(value):
+            return value
         if name in _SHARES:
             value = round(value, 2)
         elif name == "cpu":
             value = round(value, 2 if abs(value) >= 0.1 else 3)
         elif name == "silent_s":
-            value = round(value)  # below a second it says nothing but when it was asked
-        elif isfinite(value) and value:
-            digits = 3 if abs(value) >= _TIME_OF_DAY else DIGITS - 1 - floor(log10(abs(value)))
-            value = round(value, digits)
-        return int(value) if isfinite(value) and value == int(value) else value
+            return round(value)  # below a second it says nothing but when it was asked
+        else:
+            size = abs(value)
+            value = round(value, 3 if size >= _TIME_OF_DAY else DIGITS - 1 - floor(log10(size)))
+        whole = int(value)
+        return whole if value == whole else value
     if type(value) is int and value and (name in _ROUGH or "_bytes" in name):
         return round(value, DIGITS - 1 - floor(log10(abs(value))))
     return value
@@ -169,27 +175,27 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
     """Changed cells by column; None when the rows are not the same ones in the same order."""
     if len(before) != len(after):
         return None
+    identity = attrgetter(*key)
+    if any(identity(one) != identity(other) for one, other in zip(before, after)):
+        return None
+    # Made on the tracker's loop, of thousands of cells, while other figures wait.
+    pairs = [(number, one, other) for number, (one, other) in enumerate(zip(before, after)) if one != other]
     found: dict[str, Cells] = {}
-    names = before[0].__struct_fields__ if before else ()
-    for number, (one, other) in enumerate(zip(before, after)):
-        if any(getattr(one, name) != getattr(other, name) for name in key):
-            return None
-        if one is other or one == other:
-            continue
-        for name in names:
-            was, now = getattr(one, name), getattr(other, name)
-            if was == now:
-                continue
-            value = rounded(name, now)
-            if rounded(name, was) != value:
-                cells = found.setdefault(name, Cells(rows=[], values=[]))
-                assert cells.rows is not None
-                cells.rows.append(number)
-                cells.values.append(value)
-    for name, cells in found.items():
-        if 2 * len(cells.values) > len(after):
+    for name in before[0].__struct_fields__ if pairs else ():
+        value = attrgetter(name)
+        changed: dict[int, Any] = {}
+        for number, one, other in pairs:
+            was, now = value(one), value(other)
+            if was != now and rounded(name, was) != (shown := rounded(name, now)):
+                changed[number] = shown
+        if 2 * len(changed) > len(after):
             # Then the numbers of the rows are longer than the values of the others.
-            cells.rows, cells.values = None, [rounded(name, getattr(row, name)) for row in after]
+            values = [
+                changed[number] if number in changed else rounded(name, value(row)) for number, row in enumerate(after)
+            ]
+            found[name] = Cells(rows=None, values=values)
+        elif changed:
+            found[name] = Cells(rows=list(changed), values=list(changed.values()))
     return found
 
 

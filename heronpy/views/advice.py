@@ -62,7 +62,8 @@ class Doctor(Struct, kw_only=True):
     events_known: bool
     #: When it ended: the figures are of its last minutes, and of no task. None: it has not.
     ended_at: float | None = None
-    #: Of a topology that has ended: what nobody can tell any more, one sentence.
+    #: What could not be asked, one sentence: of a topology that has ended, what nobody can tell any more; of one that
+    #: runs, what its topology master did not tell in time. Empty: everything was answered.
     not_known: str = ""
 
 

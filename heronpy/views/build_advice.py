@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from heronpy.common.units import listed
 from heronpy.health.findings import CALM, Finding, Verdict, from_proto
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
@@ -55,6 +56,12 @@ def rank_of(finding: Finding | None) -> int:
     return _RANKS.get(finding.verdict, 0 if finding.verdict in CALM else 2)
 
 
+def _not_told(signals: Signals) -> str:
+    if not signals.unanswered:
+        return ""
+    return f"the topology master did not tell in time: {listed(signals.unanswered)}"
+
+
 def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str) -> shapes.Doctor:
     """`GET /doctor`"""
     return shapes.Doctor(
@@ -80,4 +87,5 @@ def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str) -> sh
             for task in signals.tasks
         ],
         events_known=signals.events_known,
+        not_known=_not_told(signals),
     )

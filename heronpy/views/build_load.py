@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from heronpy.common.ids import instance_id
 from heronpy.common.states import UP_STATES, culprit_name, lifecycle_name, process_state_name, task_state_name
@@ -150,11 +150,10 @@ def tasks_of(
         if component in (None, task.component):
             container = containers.get(task.instance_id, 0)
             report, is_spout = reports.get(task.instance_id), task.component in spouts
-            row = _task(task, report, processes.get(task.instance_id), metrics.interval_s)
+            row = _task(task, report, processes.get(task.instance_id), metrics.interval_s, is_spout)
             row.container, row.host = container, hosts.get(container)
             row.culprit = task.instance_id in guilty
             row.pending = task.pending if is_spout else None
-            row.frames_per_s, row.tuples_per_frame = _frames(report, metrics.interval_s, is_spout)
             found.append(row)
     return Tasks(
         plan_version=plan_version,
@@ -170,12 +169,20 @@ def _task(
     report: control_pb2.MetricsReport | None,
     process: control_pb2.ProcessRecord | None,
     over_s: float,
+    is_spout: bool,
 ) -> TaskLoad:
-    samples = list(report.samples) if report is not None else []
-    rate = _rates(samples, over_s)
-    busy, blocked, idle = _shares(samples)
-    name = "__execute-latency" if any(sample.name == "__execute-latency" for sample in samples) else ""
-    latencies = [sample for sample in samples if sample.name == (name or "__next-tuple-latency")]
+    named: dict[str, list[control_pb2.Sample]] = {}
+    for sample in report.samples if report is not None else ():
+        named.setdefault(sample.name, []).append(sample)
+    sums = {name: sum([sample.value for sample in samples]) for name, samples in named.items()}
+
+    def rate(name: str) -> float | None:
+        """Growth per second over all labels; None: not reported."""
+        return sums[name] / over_s if name in sums and over_s > 0 else None
+
+    busy, blocked, idle = _shares(sums)
+    frames_per_s, tuples_per_frame = _frames(rate, is_spout)
+    latencies = named.get("__execute-latency") or named.get("__next-tuple-latency", [])
     p50_s, p99_s = quantiles_s(latencies, (0.5, 0.99))
     cpu = [value for value in map(rate, ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")) if value is not None]
     ended = process is not None and process.state in (control_pb2.PROC_BACKOFF, control_pb2.PROC_FAILED)
@@ -192,8 +199,8 @@ def _task(
         emitted_per_s=rate("__emit-count"),
         executed_per_s=rate("__execute-count"),
         failed_per_s=rate("__fail-count"),
-        frames_per_s=None,
-        tuples_per_frame=None,
+        frames_per_s=frames_per_s,
+        tuples_per_frame=tuples_per_frame,
         busy=busy,
         blocked=blocked,
         idle=idle,
@@ -212,24 +219,15 @@ def _task(
     )
 
 
-def _rates(samples: Sequence[control_pb2.Sample], over_s: float) -> Callable[[str], float | None]:
-    """A function from the name of a counter to its growth per second over all labels; None: not reported."""
-    sums: dict[str, float] = {}
-    for sample in samples:
-        sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
-    return lambda name: sums[name] / over_s if name in sums and over_s > 0 else None
-
-
-def _frames(report: control_pb2.MetricsReport | None, over_s: float, sent: bool) -> tuple[float | None, float | None]:
+def _frames(rate: Callable[[str], float | None], sent: bool) -> tuple[float | None, float | None]:
     """Frames per second and tuples per frame, of those sent or of those processed."""
-    rate, way = _rates(report.samples if report is not None else (), over_s), "sent" if sent else "consumed"
+    way = "sent" if sent else "consumed"
     frames, tuples = rate(f"__gateway-{way}-packets-count"), rate(f"__gateway-{way}-tuples-count")
     return frames, tuples / frames if frames and tuples is not None else None
 
 
-def _shares(samples: Iterable[control_pb2.Sample]) -> tuple[float | None, float | None, float | None]:
+def _shares(spent: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
     """Busy, blocked and idle, which sum to 1."""
-    spent = {sample.name: sample.value for sample in samples if sample.name.endswith("-time-ns")}
     times = [spent.get(f"__{word}-time-ns") for word in ("busy", "blocked", "idle")]
     known = [time for time in times if time is not None]
     total = sum(known)

@@ -15,9 +15,9 @@ import pytest
 from heronpy.cli.look import stateful
 from heronpy.common.errors import InvalidRpcError
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Verdict
+from heronpy.health.findings import Finding, Verdict
 from heronpy.health.recording import replay
-from heronpy.health.signals import Signals
+from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
@@ -261,6 +261,29 @@ def test_what_is_not_answered_in_time_is_named_and_the_masters_own_finding_stand
     monkeypatch.setattr("heronpy.cli.look.doctor.look", lambda *_: (signals, diagnose(signals)))
     said = heron("doctor", "local", "wordy").out
     assert "\nseen       the topology master did not answer in time: figures, checkpoints; try again\n" in said
+
+
+def test_each_look_of_a_watch_says_when_it_was(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an hour of looks in a terminal nobody could tell which one was of when."""
+    looks = iter([0.0, 31.0])
+
+    def look(*_: object) -> tuple[Signals, list[Finding]]:
+        for silent_s in looks:
+            task = TaskSignals("container_1_count_2", "count", False, True, silent_s=silent_s)
+            signals = Signals("wordy", control_pb2.LIFE_RUNNING, "", 60.0, [task])
+            return signals, diagnose(signals)
+        raise KeyboardInterrupt  # as Ctrl-C
+
+    monkeypatch.setattr("heronpy.cli.look.doctor.look", look)
+    monkeypatch.setattr("heronpy.cli.look.doctor.LOOK_S", 0.0)
+    watched = heron("doctor", "local", "wordy", "--watch")
+    assert watched.code == 0
+    calm, ill = watched.out.strip().split("\n\n")
+    day = time.strftime("%Y-%m-")
+    assert calm.startswith(f"at         {day}") and "HEALTHY" in calm
+    assert ill.startswith(f"at         {day}") and "HUNG" in ill
 
 
 def test_the_diagnosis_of_the_master_is_in_status_and_top(heron: Heron, wordy: FakeTopology) -> None:

@@ -26,7 +26,8 @@ def bolt(number: int, busy: float = 0.3, executed: float = 1000.0, **more: Any) 
 
 
 def signals(*bolts: TaskSignals, emitted: float = 4000.0, **more: Any) -> Signals:
-    spout = TaskSignals("words-1", "words", True, True, emitted=emitted, pending=int(more.pop("pending", 0)))
+    spout = TaskSignals("words-1", "words", True, True, emitted=emitted, pending=int(more.pop("pending", 0)),
+                        at_limit=more.pop("at_limit", None))  # fmt: skip
     return Signals("wc", more.pop("lifecycle", RUNNING), more.pop("cause", ""), 60.0, [spout, *bolts], **more)
 
 
@@ -136,6 +137,16 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(bolt(2, memory_bytes=300 << 20, host="h1"), machine_memory={"h1": 1 << 30},
                 history=history(largest_bytes=[float(n << 20) for n in (100, 150, 200, 250, 300)])),
         Verdict.MEMORY, "memory of count-2 grows by 2.9GB per hour: 300MB now, its limit of 1GB in 14m29s",
+    ),
+    "a leak of gigabytes an hour without a limit": (
+        signals(bolt(2, memory_bytes=771 << 20, host="h1"), machine_memory={"h1": 24 << 30},
+                history=history(largest_bytes=[float(n << 20) for n in (280, 400, 520, 640, 760)])),
+        Verdict.MEMORY, "memory of count-2 grows by 7GB per hour: 771MB now, its limit of 24GB in 3h18m",
+    ),
+    "a leak that has time": (
+        signals(bolt(2, 0.3, memory_bytes=771 << 20, host="h1"), machine_memory={"h1": 24 << 30},
+                history=history(largest_bytes=[float(n << 20) for n in (720, 732, 745, 758, 771)])),
+        Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 % of the time, busiest task count-2 at 30 %",
     ),
     "a backlog is enough": (
         signals(bolt(2, 0.98, 6100, lag_s=9.0), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))), Verdict.SKEW, "data skew"
@@ -599,3 +610,68 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     assert found.acking and found.max_pending == 500 and found.given_up == {"count": 3.0}
     assert found.out_of_memory == {"count-2": (2, "limit")} and not found.restarted
     assert (found.changed_s, found.change) == (900.0, "update done")
+
+
+def test_a_limit_is_known_by_the_time_at_it_and_not_by_what_is_pending_now() -> None:
+    """Sinks that ack in batches empty what is pending with each: the limit came and went from look to look."""
+    for pending in (0, 500, 1000):
+        limited = signals(*EVEN, max_pending=1000, acking=True, pending=pending, at_limit=0.8)
+        assert first(limited) == (
+            Verdict.LIMIT,
+            "topology.max.spout.pending (1000) sets the pace: the spouts wait for acks 80 % of the time, and no bolt is"
+            " busier than 30 %",
+        )
+        for share in (0.0, 0.15):
+            free = signals(*EVEN, max_pending=1000, acking=True, pending=pending, at_limit=share)
+            assert first(free)[0] is Verdict.HEALTHY
+
+
+def test_how_many_tasks_are_needed_is_said_without_the_burst_of_a_start() -> None:
+    """100,000 tuples that had waited for the start were taken for what comes at any time: 18 tasks were advised."""
+    busy = [bolt(2, 0.99, 1000, lag_s=60.0), bolt(3, 0.99, 1000, lag_s=60.0)]
+
+    def of(age_s: float | None, minutes: list[float]) -> Signals:
+        known = {**history("words", emitted=minutes), **history("", held=[0.0] * len(minutes))}
+        return signals(*busy, emitted=12_000.0, arrivals={"count": 12_000.0}, age_s=age_s, history=known)
+
+    verdict, said = first(of(60.0, []))
+    assert verdict is Verdict.UNDER_PROVISIONED and said.endswith("; how many it needs is known in 2m00s")
+    assert advice(diagnose(of(60.0, []))[0], "local", "wc") == (
+        "wait until then: it may only have to catch up with what had waited for its start; heron top local wc"
+    )
+    later = of(200.0, [50_000.0, 3000.0, 3000.0, 3000.0])
+    assert first(later)[1].startswith("count needs more tasks: about 3,000/s arrive; its 2 tasks handle 2,000/s")
+    assert advice(diagnose(later)[0], "local", "wc") == "heron update local wc --component-parallelism count:5"
+    for found in (of(None, []), of(200.0, [])):
+        assert advice(diagnose(found)[0], "local", "wc") == "heron update local wc --component-parallelism count:17"
+
+
+def test_what_spouts_would_emit_if_they_were_not_held_is_of_most_minutes_as_well() -> None:
+    busy = [bolt(2, 0.99, 1000, lag_s=60.0), bolt(3, 0.99, 1000, lag_s=60.0)]
+    known = {**history("words", emitted=[9000.0, 2000.0, 2000.0, None]), **history("", held=[0.0, 0.5, 0.5, 0.5])}
+    found = signals(*busy, emitted=4000.0, held=0.5, arrivals={"count": 4000.0}, history=known)
+    assert "about 4,000/s arrive" in first(found)[1]
+
+
+def test_a_machine_without_cpu_names_the_task_that_wants_it_most() -> None:
+    """It said to profile TASK, and no page led to the component whose queue grew."""
+    full = [HostSignals("h1", 2, 0.98, 2.0, 0.7)]
+    busy = [bolt(2, 0.97, 25, lag_s=60.0, host="h1"), bolt(3, 0.99, 25, lag_s=60.0, host="h1")]
+    [found] = diagnose(signals(*busy, hosts=full))
+    assert (found.verdict, found.component, found.task) == (Verdict.MACHINE, "count", "count-3")
+    assert sentence(found, "wc").endswith("other processes 1.3; count-3 is 99 % busy")
+    assert "(heron profile local wc count-3)" in advice(found, "local", "wc")
+
+
+def test_acks_that_wait_for_spark_are_no_limit() -> None:
+    """The advice was to raise topology.max.spout.pending, while two batches waited for the one that ran."""
+    waits = {"max_pending": 4000, "acking": True, "at_limit": 0.35}
+    behind = signals(*EVEN, **waits, spark_waiting=2.0, spark_batch_s=8.0, spark_lag_s=15.0)
+    assert first(behind) == (
+        Verdict.SPARK, "Spark is behind: 2 batches wait, the oldest for 15s; a batch takes 8s"
+    )  # fmt: skip
+    between = signals(*EVEN, **waits, spark_batch_s=8.0, history=history("", spark_waiting=[0.0, 1.2]))
+    assert [one.verdict for one in diagnose(between)] == [Verdict.SPARK], "one was just taken"
+    assert first(signals(*EVEN, **waits, spark_batch_s=8.0))[0] is Verdict.LIMIT
+    assert first(signals(*EVEN, **waits, spark_waiting=1.0, spark_batch_s=0.5, spark_lag_s=0.2))[0] is Verdict.HEALTHY
+    assert first(signals(*EVEN, spark_waiting=2.0, spark_batch_s=8.0, spark_lag_s=15.0))[0] is Verdict.HEALTHY

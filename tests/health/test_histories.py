@@ -6,8 +6,9 @@ busy on a machine that others use, too; `starved` is a leak on a machine where o
 words were recorded later, with looks at lines and keys, and with what all processes of the topology take: `saturated`
 is the word count, which emits all it can, `update` the same under way to a task more, and the two of Spark are batches
 that take 15 s, and more than a minute. The last ones are of `tests/support/troubled.py`; of those, `too-few`, `burst`,
-`bad-update` and `late-acks` ran with priority over all else on their machine, and without its CPU pressure, which is
-that of the others. The sentences are those of the last look.
+`bad-update`, `late-acks` and `start-burst` are without the CPU pressure of their machine, which is that of others; all
+but the last ran with priority over all else. In `crash-acks` two tasks of a topology with acks raise. The sentences are
+those of the last look.
 """
 
 from __future__ import annotations
@@ -71,6 +72,10 @@ SENTENCES = {
         "container_1_work_2 was restarted 17 times and is down: ValueError: order 49 of user 53 cannot be booked, in"
         " process (sick.py:65)", "heron exceptions local Sick; heron logs local Sick container_1_work_2",
     ),
+    "crash-acks": (
+        "container_1_price_2 was restarted 12 times: KeyError: 'no tariff for parcel 2413', in process (parcels.py:28)",
+        "heron exceptions local raise; heron logs local raise container_1_price_2",
+    ),
     "crash-starved": (
         "container_1_work_2 was restarted 2 times: ValueError: order 49 of user 41 cannot be booked, in process"
         " (sick.py:65)", "heron exceptions local Sick; heron logs local Sick container_1_work_2",
@@ -102,6 +107,10 @@ SENTENCES = {
         "topology.max.spout.pending (20) sets the pace: the spouts wait for acks, and no bolt is busier than 5 %",
         "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
     ),
+    "batches": (
+        "topology.max.spout.pending (200) sets the pace: the spouts wait for acks 38 % of the time, and no bolt is busier"
+        " than 6 %", "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
+    ),
     "no-input": ("nothing to read: source emitted nothing in the last 1m10s", ""),
     "declined": (
         "no checkpoint yet (one is due every 2s); the last one did not complete: checkpoint 70: task 4 of store declined:"
@@ -126,6 +135,10 @@ SENTENCES = {
         "heron update local Troubled --component-parallelism work:3",
     ),
     "burst": ("work is catching up: its queues empty in 58s", ""),
+    "start-burst": (
+        "work needs more tasks: about 20/s arrive; its only task handles 16/s, 100 % busy or more",
+        "heron update local Troubled --component-parallelism work:2",
+    ),
     "bad-update": (
         "work does 43 % less per busy second since the update to physical plan 3 5m28s ago (update done: 1 task added, 0 removed,"
         " 0 moved, 0 tuples discarded): 151/s per task, before 266/s",
@@ -167,6 +180,12 @@ def test_a_task_that_waits_for_a_core_waits_for_no_service() -> None:
         assert Verdict.DEPENDENCY not in {one.verdict for one in diagnose(signals)}
 
 
+def test_what_a_crash_explains_is_said_of_nothing_else() -> None:
+    """Acks waited for tasks that raise: "raise topology.max.spout.pending", and "price is waiting, not computing"."""
+    for signals in looks("crash-acks"):
+        assert {one.verdict for one in diagnose(signals)} == {Verdict.CRASHING, Verdict.MACHINE}
+
+
 def test_a_driver_is_the_topologys_own() -> None:
     """Its tasks report next to nothing; what Spark took was said to be of others."""
     for signals in looks("spark-stuck"):
@@ -179,6 +198,14 @@ def test_more_tasks_are_not_advised_where_no_cpu_is_left() -> None:
     """All tasks of work were 88 % busy and more: waiting for a core."""
     found = diagnose(looks("starved")[-1])
     assert [one.verdict for one in found] == [Verdict.MEMORY, Verdict.MACHINE]
+
+
+def test_what_had_waited_for_the_start_asks_for_no_tasks() -> None:
+    """6,000 tuples at once, and 20 a second from then on: 69 tasks were advised after 7 s, where 2 or 3 suffice."""
+    for signals in looks("start-burst"):
+        found = diagnose(signals)[0]
+        assert found.verdict is Verdict.UNDER_PROVISIONED and found.figures.get("needed", 2.0) in (2.0, 3.0)
+        assert ("needed" in found.figures) == ("known_in_s" not in found.figures) == ((signals.age_s or 0.0) > 156.0)
 
 
 def test_every_history_has_its_sentence() -> None:

@@ -199,6 +199,7 @@ def test_max_spout_pending_holds(harnesses: Callable[..., Harness]) -> None:
         await eventually(lambda: h.task.pending.total == 5)
         await others()
         assert [emit.done() for emit in emits] == [True] * 5 + [False] * 7, "first come, first served"
+        await eventually(lambda: h.task.time_use.totals(time.monotonic_ns()).at_limit > 0)
         base = h.frames[0].root_base
         complete(h, base, 2)
         complete(h, base + 2, 1, failed=True)

@@ -26,9 +26,12 @@ from heronpy import (
 )
 from heronpy.api import api_constants as constants
 
-KINDS = ("hung", "raises", "scant", "limit", "checkpoints", "backlog", "no input", "late", "worse", "spare")
+KINDS = ("hung", "raises", "scant", "limit", "batches", "checkpoints", "backlog", "no input", "late", "worse", "spare")
 #: Tuples a second, of each kind: the others emit 100.
-RATES = {"scant": 400, "backlog": 20, "limit": 1000}
+RATES = {"scant": 400, "backlog": 20, "limit": 1000, "batches": 300}
+#: Limits of what is pending, where acks come late; `batches` are acked together, one of them about every two seconds.
+PENDING = {"limit": 20, "batches": 200, "late": 10_000}
+BATCH_S = 2.0
 
 
 class Ill:
@@ -56,6 +59,8 @@ class Source(Spout):
         self.dry, self.burst = Ill(config, "no input"), Ill(config, "backlog")
         self.rate = RATES.get(config["troubled.what"], 100)
         self.due = time.monotonic()
+        # A source that waits for nobody's sake: what it did not emit is gone, so that its pending tuples grow slowly.
+        self.makes_up_s = 0.0 if config["troubled.what"] == "batches" else 1.0
         self.tracked = bool(config.get(constants.TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE")
         self.left = 6000 if config["troubled.what"] == "backlog" else 0
 
@@ -65,7 +70,7 @@ class Source(Spout):
             for number in itertools.islice(self.numbers, self.left):
                 self.emit([number])
             self.left = 0
-        self.due = max(self.due, now - 1.0)
+        self.due = max(self.due, now - self.makes_up_s)
         while self.due <= now:
             self.due += 1 / self.rate
             number = next(self.numbers)
@@ -111,10 +116,11 @@ class Work(Bolt):
 
 
 class Store(Bolt):
-    """Takes numbers; with `limit` and `late`, acks each a while later."""
+    """Takes numbers; with `limit` and `late`, acks each a while later, and with `batches` all of them at times."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.after_s = {"limit": 0.5, "late": 2.0}.get(config["troubled.what"], 0.0)
+        self.after_s = {"limit": 0.5, "batches": BATCH_S, "late": 2.0}.get(config["troubled.what"], 0.0)
+        self.together = config["troubled.what"] == "batches"
         self.ill = Ill(config)
         self.kept: list[tuple[float, Tuple]] = []
 
@@ -125,7 +131,10 @@ class Store(Bolt):
             self.ack(tup)
 
     def process_tick(self, tup: Tuple) -> None:
-        while self.kept and (not self.ill or self.kept[0][0] <= time.monotonic()):
+        if not self.kept or (self.ill and self.kept[0][0] > time.monotonic()):
+            return
+        all_of_them = self.together or not self.ill
+        while self.kept and (all_of_them or self.kept[0][0] <= time.monotonic()):
             self.ack(self.kept.pop(0)[1])
 
 
@@ -157,13 +166,15 @@ def troubled(name: str, what: str, ill: str) -> TopologyBuilder:
     source = builder.add_spout("source", CountedSource if stateful else Source, par=1)
     tasks = {"scant": 1, "backlog": 1, "spare": 4}.get(what, 2)
     work = builder.add_bolt("work", Work, par=tasks, inputs={source: Grouping.SHUFFLE})
-    acks_late = what in ("limit", "late")
+    acks_late = what in PENDING
     ticks = {constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: 100} if acks_late else None
     builder.add_bolt("store", Unsaved if stateful else Store, par=1, inputs={work: Grouping.SHUFFLE}, config=ticks)
     config: dict[str, Any] = {"troubled.what": what, "troubled.ill": ill}
     if acks_late:
-        pending = 20 if what == "limit" else 10_000
-        config |= {constants.TOPOLOGY_RELIABILITY_MODE: "ATLEAST_ONCE", constants.TOPOLOGY_MAX_SPOUT_PENDING: pending}
+        config |= {
+            constants.TOPOLOGY_RELIABILITY_MODE: "ATLEAST_ONCE",
+            constants.TOPOLOGY_MAX_SPOUT_PENDING: PENDING[what],
+        }
     elif stateful:
         config[constants.TOPOLOGY_RELIABILITY_MODE] = "EFFECTIVELY_ONCE"
     builder.set_config(config)

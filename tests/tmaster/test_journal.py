@@ -189,6 +189,19 @@ def test_the_machine_tells_its_story() -> None:
     assert (first.kind, first.text) == (control_pb2.EVENT_MASTER, "topology master 2 took over")
 
 
+def test_a_restart_that_was_ordered_is_told_as_no_fault() -> None:
+    w = World(containers=2).running()
+    w.request(events.RestartRequested, 1, 0)
+    w.until(lambda: w.life == control_pb2.LIFE_DEGRADED)
+    told = [event for event in w.machine.desk.journal.after(0).events if event.kind == LIFE][-1]
+    assert told.text.startswith("wc is DEGRADED by the restart of container 1: ") and not told.warning
+    w.until(lambda: w.life == control_pb2.LIFE_RUNNING)
+    w.sims[1].silent = True
+    w.until(lambda: w.life == control_pb2.LIFE_DEGRADED)
+    told = [event for event in w.machine.desk.journal.after(0).events if event.kind == LIFE][-1]
+    assert told.text.startswith("wc is DEGRADED: ") and told.warning
+
+
 def test_a_restore_is_told_with_its_reason() -> None:
     w = world()
     w.when_complete(2)

@@ -189,6 +189,13 @@ def test_the_lines_of_a_chart_change_only_for_one_that_is_clearly_higher(page: A
     assert shown == [first, first, ["c0", *(f"c{n}" for n in range(3, 10))]]
 
 
+@pytest.mark.parametrize(("letters", "text"), [("R", "R"), ("RR", "R2"), ("RRMB", "R2MB"), ("BRRRRRRRRRRRB", "BR11B")])
+def test_marks_at_one_place_are_one(page: Any, letters: str, text: str) -> None:
+    """Two restarts at nearly the same time were written over each other."""
+    joined = "async (letters) => (await import('http://page.test/charts.js')).joined(letters)"
+    assert page.evaluate(joined, letters) == text
+
+
 def test_a_spark_run_of_seconds_has_a_line(page: Any) -> None:
     """Between two looks of the page, as the tracker keeps them between two of its own."""
 

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.health.diagnose import diagnose
+from heronpy.health.signals import Signals
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tracker.history_keeper import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
+from heronpy.views.build_advice import doctor_of
 from heronpy.views.build_load import component_load, load_of
 from heronpy.views.build_overview import topology_of
 from heronpy.views.build_past import events_of, timeline_of
@@ -144,3 +147,12 @@ def test_figures_of_spark_are_samples_of_a_young_topology() -> None:
     assert found is not None
     series = {(one.component, one.metric): one.values for one in found.series}
     assert series["", "spark_waiting"] == [None, 3.0, 3.0] and series["", "spark_done"] == [None, None, 0.0]
+
+
+def test_the_doctor_says_what_it_could_not_ask() -> None:
+    """Figures that are missing were shown as nothing at all."""
+    signals = Signals("wc", control_pb2.LIFE_RUNNING, "", 60.0)
+    assert doctor_of(signals, diagnose(signals), "local").not_known == ""
+    signals.unanswered = ["figures", "the last hour"]
+    said = doctor_of(signals, diagnose(signals), "local").not_known
+    assert said == "the topology master did not tell in time: figures, the last hour"

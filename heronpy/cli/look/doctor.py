@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.output import clean, print_json, say
+from heronpy.cli.output import clean, moment, print_json, say
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
@@ -147,10 +147,12 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
     if as_json:
         shape = _as_json(signals, findings, session.target.cluster)
         if lines:
-            click.echo(json.dumps(shape))
+            click.echo(json.dumps({"at": round(time.time(), 1), **shape}))
         else:
             print_json(shape)
         return
+    if lines:
+        say(f"{'at':<10} {moment(time.time())}")
     for finding in findings:
         say(f"{finding.verdict.name.replace('_', ' '):<10} {clean(sentence(finding, signals.topology))}")
         if finding.task:

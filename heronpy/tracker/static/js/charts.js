@@ -189,7 +189,10 @@ const begin = (event) => event.at - (event.lasted_s ?? 0);
 /** The marked events that reach into a time. @param {any[]} events @param {number} from @param {number} to */
 const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to);
 
-/** Episodes as bands, other events as lines; at the top a letter, and who it was where there is room. */
+/** Equal letters in a row as one with their number. @param {string} letters */
+export const joined = (letters) => letters.replace(/(.)\1+/g, (run, letter) => letter + run.length);
+
+/** Episodes as bands, other events as lines; at the top a letter, `R2` for two at one place, and who it was where there is room. */
 function drawMarks(plot, events, colour) {
   const { ctx, bbox } = plot;
   const position = (at) => plot.valToPos(at, 'x', true);
@@ -200,14 +203,21 @@ function drawMarks(plot, events, colour) {
   ctx.font = `${10 * devicePixelRatio}px system-ui`;
   // That of the axes is another.
   ctx.textAlign = 'left';
+  let letters = '';
+  let from;
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = colour(event.kind === 'update' ? '--mark-calm' : '--mark');
     ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, position(event.at) - left), bbox.height);
     ctx.fillStyle = colour('--quiet');
-    const text = `${MARKS[event.kind]} ${event.subject && taskName(event.subject)}`;
-    const end = number + 1 < all.length ? position(begin(all[number + 1])) : bbox.left + bbox.width;
-    ctx.fillText(ctx.measureText(text).width < end - left ? text : text[0], left + 2, bbox.top + 10 * devicePixelRatio);
+    if (!letters) from = left;
+    letters += MARKS[event.kind];
+    const next = all[number + 1];
+    const room = next ? position(begin(next)) - from : bbox.width;
+    if (room < 20 * devicePixelRatio) return;
+    const text = `${letters} ${event.subject && taskName(event.subject)}`;
+    ctx.fillText(!letters[1] && ctx.measureText(text).width < room ? text : joined(letters), from + 2, bbox.top + 10 * devicePixelRatio);
+    letters = '';
   });
   ctx.restore();
 }
@@ -217,8 +227,7 @@ function drawMarks(plot, events, colour) {
  */
 export function Charts({ charts, timeline, events, spouts }) {
   const dark = useDark();
-  const there = useCell(drawer);
-  if (!there) return null;
+  if (!useCell(drawer)) return null;
   if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded of this time yet.</p>`;
   return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} spouts=${spouts} dark=${dark} />`)}</div>
     <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;
@@ -227,7 +236,7 @@ export function Charts({ charts, timeline, events, spouts }) {
 /** Buttons for the span. @param {{span: string, keptFrom: number|null, onSpan: (span: string) => void}} props */
 export function Spans({ span, keptFrom, onSpan }) {
   return html`<div class="spans" role="group" aria-label="time span">${SPANS.map(([name, seconds], number) => {
-    const reaches = number === 0 || reachable(number, keptFrom);
+    const reaches = reachable(number, keptFrom);
     return html`<button key=${name} aria-pressed=${name === span} disabled=${!reaches && name !== span} title=${reaches ? `key ${number + 1}` : 'nothing is kept from so long ago'} onClick=${() => onSpan(name)}>${name}</button>`;
   })}</div>`;
 }

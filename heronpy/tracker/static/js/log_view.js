@@ -117,7 +117,10 @@ export function LogView({ place, process, follow }) {
     </div>
     <${Trouble} problem=${problem} />
     <div class="lines" ref=${box} onScroll=${scrolled} tabindex="0" role="log" aria-label=${`log of ${process}`} aria-live="off">
-      ${shown.map((line) => html`<div key=${line.number} class=${`line of-${(line.level ?? 'none').toLowerCase()}`}><span class="at">${line.at === null ? '' : time(line.at)}</span><span class="level">${line.level ?? ''}</span><span class="text">${line.logger && html`<span class="quiet">${line.logger} </span>`}${long(line.text)}</span></div>`)}
+      ${shown.map((line) => logLine(line.number, line, line.at === null ? '' : time(line.at), line.logger && html`<span class="quiet">${line.logger} </span>`))}
     </div>
   </div>`;
 }
+
+/** A line of a log; `before` is shown before its text. @param {any} key @param {any} line @param {any} at @param {any} before */
+export const logLine = (key, { level, text }, at, before) => html`<div key=${key} class=${`line of-${level}`}><span class="at">${at}</span><span class="level">${level}</span><span class="text">${before}${long(text)}</span></div>`;

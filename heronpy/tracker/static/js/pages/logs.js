@@ -4,8 +4,8 @@ import { pathOf } from '../api.js';
 import { figure, when } from '../columns.js';
 import { bytes, taskName } from '../format.js';
 import { TopologyFrame } from '../head.js';
-import { LogView } from '../log_view.js';
-import { Filter, Section, Table, Trouble, fits, long } from '../parts.js';
+import { LogView, logLine } from '../log_view.js';
+import { Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useState } from '../ui.js';
 import { useTopology } from './topology.js';
@@ -44,7 +44,7 @@ function Hits({ place, asked }) {
   const { data, problem } = useGet(pathOf(place, 'logs', 'search'), asked);
   return html`<div class="log"><${Trouble} problem=${problem} /><${Unreachable} what="logs" found=${data?.unreachable} />
     <p class="quiet" role="status">${data ? `hits: ${data.hits.length} in ${bytes(data.searched_bytes)}${data.stopped && `, stopped ${data.stopped}`}` : !problem && 'searching'}</p>
-    <div class="lines" tabindex="0" role="log" aria-label="hits" aria-live="off">${data?.hits.map((hit, index) => html`<div key=${index} class=${`line of-${(hit.level ?? 'none').toLowerCase()}`}><span class="at">${when(hit.at)}</span><span class="level">${hit.level ?? ''}</span><span class="text"><a href=${to(place, 'logs', hit.process)}>${taskName(hit.process)}</a> ${long(hit.text)}</span></div>`)}</div></div>`;
+    <div class="lines" tabindex="0" role="log" aria-label="hits" aria-live="off">${data?.hits.map((hit, index) => logLine(index, hit, when(hit.at), html`<a href=${to(place, 'logs', hit.process)}>${taskName(hit.process)}</a> `))}</div></div>`;
 }
 
 /** Containers whose files cannot be read now. @param {{what: string, found: Record<string, string>|undefined}} props */
