@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from heronpy.procs.kept_files import KeptFiles
 from heronpy.procs.usage import IDLE_FACTOR, USS_INTERVAL_S, UsageMeter, look_at
 
 
@@ -19,7 +20,7 @@ class Fake:
     rss: int = 100
     walks: int = 0
 
-    def look(self, pid: int) -> tuple[float, int]:
+    def look(self, pid: int, files: KeptFiles) -> tuple[float, int]:
         if pid != 7:
             raise ProcessLookupError(pid)
         return self.cpu_s, self.rss
@@ -65,6 +66,10 @@ def test_this_process_is_measured() -> None:
 
 
 def test_what_is_read_is_what_psutil_reads() -> None:
-    before, (cpu_s, rss), after = psutil.Process().cpu_times(), look_at(os.getpid()), psutil.Process().cpu_times()
+    before, (cpu_s, rss), after = (
+        psutil.Process().cpu_times(),
+        look_at(os.getpid(), KeptFiles()),
+        psutil.Process().cpu_times(),
+    )
     assert before.user + before.system - 0.011 <= cpu_s <= after.user + after.system + 0.011
     assert rss == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
