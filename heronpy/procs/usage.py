@@ -86,13 +86,18 @@ class UsageMeter:
         self._uss = uss
         self._meters: dict[int, _Meter] = {}
         self._files = KeptFiles()
+        self._measured_at = float("-inf")
+        #: No process has begun, ended, grown or done more than report since the measurement before the last.
+        self.calm = False
 
     def measure(self, pids: Iterable[int], now: float) -> None:
         """Measure these processes and forget all others."""
         wanted = set(pids)
+        self.calm = wanted == self._meters.keys()
         for pid in [pid for pid in self._meters if pid not in wanted]:
             del self._meters[pid]
             self._files.forget(_stat(pid))
+        elapsed_s, self._measured_at = now - self._measured_at, now
         uss_left = 1 + int(len(wanted) * self._interval_s / USS_INTERVAL_S)
         for pid in sorted(wanted, key=self._uss_at):
             try:
@@ -101,6 +106,9 @@ class UsageMeter:
                 if meter is None:
                     meter = self._meters[pid] = _Meter(Usage())
                 usage = meter.usage
+                worked_s, grown = found[0] - usage.cpu_s, abs(found[1] - usage.rss_bytes)
+                if worked_s > max(1.5 * _TICK_S, IDLE_SHARE * elapsed_s) or grown > SAME_SIZE * usage.rss_bytes:
+                    self.calm = False
                 usage.cpu_s, usage.rss_bytes = found
                 pause_s = USS_INTERVAL_S * (IDLE_FACTOR if meter.is_idle(now) else 1)
                 if uss_left > 0 and now - meter.uss_at >= pause_s:
