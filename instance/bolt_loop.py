@@ -46,6 +46,8 @@ log = logging.getLogger("heron.instance")
 CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
 IDLE_WAIT_S = 5.0
+#: The same of a bolt for which time alone changes nothing.
+CALM_WAIT_S = 15.0
 #: Fewer acks than this may wait to be batched, this many times as long as tuples: no one is waiting to process them.
 FEW_ACKS = 8
 ACK_LINGERS = 2
@@ -433,7 +435,7 @@ class BoltTask(Task):
 
     def _rest(self, now: float, busy: bool) -> None:
         """Wait for a frame, a message, a tick or the end of a linger; return outstanding credit when there is time."""
-        deadline = now + IDLE_WAIT_S
+        deadline = now + (IDLE_WAIT_S if busy or self._has_timers() else CALM_WAIT_S)
         if self._tick_s is not None:
             deadline = min(deadline, self._next_tick)
         if not busy and self.emitter.dirty():
@@ -449,6 +451,10 @@ class BoltTask(Task):
             self.link.grant()
         self.publish_progress(now, resting=True)
         self.sleep(max(0.0, deadline - now), rest=BLOCKED if busy else IDLE)
+
+    def _has_timers(self) -> bool:
+        """Whether a turn may have something to do though nothing came: user code also counts beside its calls."""
+        return self.checkpoints is not None or bool(self.opener.strangers) or self.user_metrics.used
 
     def turn(self, now: float) -> None:
         super().turn(now)

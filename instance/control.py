@@ -38,6 +38,10 @@ RECONNECT_MAX_MS = 100
 LATE_S = 0.1
 #: Number of equal heartbeats before they become rarer.
 CALM_AFTER = 3
+#: A task that also rests, and whose metrics do not move either, sends them with every so many of those heartbeats.
+QUIET_REPORTS = 3
+#: How late a report may be that was announced.
+LATE_REPORT_S = 1.0
 #: Calm tasks with neighbouring numbers send together, so many: more would disturb those that work.
 TOGETHER = 10
 #: Messages for the loop that wait; the stream manager sends few.
@@ -62,8 +66,14 @@ class ControlThread(threading.Thread):
         silence_max_s: float,
         on_plan: Callable[[Any], None],
         look: Callable[[float], float] = lambda now: float("inf"),
+        quiet: Callable[[], bool] = lambda: False,
+        quiet_max_s: float = 0.0,
     ) -> None:
-        """`look` is called in each turn of the thread, and says when it wants to be called again at the latest."""
+        """`look` is called in each turn of the thread, and says when it wants to be called again at the latest.
+
+        `quiet` says whether the last report had the figures of the one before: then metrics of a task that rests may
+        be `quiet_max_s` apart.
+        """
         super().__init__(name="control", daemon=True)
         self._register = register
         self._stmgr_endpoint = stmgr_endpoint
@@ -73,6 +83,11 @@ class ControlThread(threading.Thread):
         #: Sees each plan before the loop does, even while the loop is busy.
         self._on_plan = on_plan
         self._look = look
+        self._quiet = quiet
+        self._quiet_max_s = quiet_max_s
+        #: Nothing was being done, and nothing waited for it, at the last heartbeat; the announced pause of the metrics.
+        self._rests = False
+        self._pause_s = 0.0
         self._heartbeat_s = heartbeat_s
         self._metrics_s = metrics_s
         #: While nothing changes, heartbeats and metrics are rarer, up to this pause: idle tasks cost nothing.
@@ -165,14 +180,18 @@ class ControlThread(threading.Thread):
             if not self._registered and now >= self._register_due:
                 self._send_registration(dealer, now)
             # Made before the status is sent: ZeroMQ's thread is woken once for both.
-            metrics = seal(wrap(self._report())) if now >= next_metrics else None
+            metrics = None
+            if now >= next_metrics:
+                metrics, next_metrics = self._make_report(now)
             if now >= next_heartbeat:
                 quiet = quiet + 1 if self._send_status(dealer) else 0
                 self.calm = quiet >= CALM_AFTER
                 next_heartbeat = self._next(now, self._heartbeat_s)
+                if self._pause_s and not (self.calm and self._rests):
+                    # What began since has to be seen as soon as without that pause.
+                    next_metrics = min(next_metrics, now + self._metrics_s)
             if metrics is not None:
                 _try_send(push, metrics)
-                next_metrics = self._next(now, self._metrics_s)
             while self._to_executor:
                 _try_send(push, seal(wrap(self._to_executor.popleft())))
             if self._stopping:
@@ -195,19 +214,34 @@ class ControlThread(threading.Thread):
                 quiet, self.calm = 0, False
                 now = time.monotonic()
                 next_heartbeat = min(next_heartbeat, now + self._heartbeat_s)
-                next_metrics = min(next_metrics, now + self._metrics_s)
+                # After a long pause at once: rates of what begins now are measured from here.
+                next_metrics = min(next_metrics, now if self._pause_s else now + self._metrics_s)
 
     def _send_registration(self, dealer: zmq.Socket[bytes], now: float) -> None:
         self._request += 1
         self._register_due = now + REGISTER_RETRY_S
         _try_send(dealer, seal(wrap(self._register, self._request)))
 
-    def _next(self, now: float, interval_s: float) -> float:
+    def _make_report(self, now: float) -> tuple[bytes, float]:
+        """A report of metrics, and when the next one is due."""
+        report = self._report()
+        every = 1
+        if self.calm and self._rests and self._quiet():
+            every = max(1, min(QUIET_REPORTS, int(self._quiet_max_s / self._calm_pause_s(self._metrics_s))))
+        due = self._next(now, self._metrics_s, every)
+        self._pause_s = every * self._calm_pause_s(self._metrics_s) + LATE_REPORT_S if every > 1 else 0.0
+        report.pause_s = self._pause_s
+        return seal(wrap(report)), due
+
+    def _calm_pause_s(self, interval_s: float) -> float:
+        return max(1, int(self._silence_max_s / interval_s)) * interval_s
+
+    def _next(self, now: float, interval_s: float, every: int = 1) -> float:
         """When to send again; calm tasks of a host send together, so that who reads it wakes once."""
         if not self.calm:
             return now + interval_s
-        pause_s = max(1, int(self._silence_max_s / interval_s)) * interval_s
-        return shared_moment(now, pause_s, (self._register.task_id - 1) // TOGETHER)
+        group = (self._register.task_id - 1) // TOGETHER
+        return shared_moment(now, self._calm_pause_s(interval_s), group, every)
 
     def _send_status(self, dealer: zmq.Socket[bytes], ends: bool = False) -> bool:
         """Send a status; True when it equals the previous one."""
@@ -220,6 +254,8 @@ class ControlThread(threading.Thread):
         _try_send(dealer, seal(wrap(control_pb2.InstanceStatus(status=status))))
         if status.loop_age_s > LATE_S:
             self.interrupt()
+        waits = status.in_queue_tuples or status.out_queue_tuples or status.pending
+        self._rests = not waits and status.loop_age_s <= LATE_S
         before, self.sent = self.sent, activity_of(status)
         return self.sent == before
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _WAIT_S = 1.0
 #: The longest pause between heartbeats of a task that does nothing.
 SILENCE_MAX_S = 10.0
+#: The same between its metrics, while nothing in them moves; a third at most of what its executor takes for a hang.
+QUIET_MAX_S = 20.0
 
 
 def connect(task: Task, metrics_s: float) -> None:
@@ -48,6 +50,8 @@ def connect(task: Task, metrics_s: float) -> None:
         silence_max_s=silence_max_s,
         on_plan=task.attempt.heard,
         look=task.look,
+        quiet=lambda: not task.metrics.moved,
+        quiet_max_s=min(QUIET_MAX_S, task.settings.hang_timeout_s / 3 or QUIET_MAX_S),
     )
     task.link = DataLink(
         task.name.task_id,

@@ -84,6 +84,8 @@ class DataLink:
         self._settled = False
         #: The last wait timed out without the descriptor becoming readable, and the socket was not used since.
         self._quiet = False
+        #: The last wait ended because there may be a frame.
+        self._came = False
         #: Total requested length of the waits since the last check of the socket that frames do not end.
         self._unseen_s = 0.0
 
@@ -108,7 +110,7 @@ class DataLink:
         )
         connect(sock, self._endpoint)
         self.sock, self.fd, self.epoch = sock, fd_of(sock), epoch
-        self._settled = self._quiet = False
+        self._settled = self._quiet = self._came = False
         self._send_seq = self._receive_seq = 0
         self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
         self.settled_tuples = 0
@@ -208,7 +210,9 @@ class DataLink:
             self._quiet = False  # only what was received by the wait is known
             return 0
         self._unseen_s = 0.0
-        if not readable(sock):
+        # What has ended a sleep is almost always a frame.
+        came, self._came = self._came, False
+        if not came and not readable(sock):
             self._settled = True
             return 0
         self._settled = False
@@ -225,6 +229,9 @@ class DataLink:
                 self.stale_frames += 1
                 continue
             count += 1
+            # Most frames come alone. Looked at before the frame is taken: that may use the socket.
+            if count == 1 and not readable(sock):
+                self._settled, budget = True, 1
             if epoch != self.epoch:
                 self.stale_frames += 1
                 continue
@@ -297,7 +304,10 @@ class DataLink:
         elif self._settled or not readable(self.sock):
             self._settled = True
             woken = _sleep_on([self.fd, *fds], timeout_s)
-            self._quiet = self.fd not in woken
+            self._came = self.fd in woken
+            self._quiet = not self._came
+        else:
+            self._came = True
         if self._wake_fd in woken:
             drain(self._wake_fd)
         return also in woken

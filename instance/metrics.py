@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
+from heronpy.api import global_metrics
 from heronpy.api.metrics import CountMetric, MultiCountMetric
 from heronpy.proto import control_pb2
 
@@ -74,6 +75,23 @@ class Histogram:
             sample.buckets.add(le=bound, count=total)
 
 
+#: These move by themselves, also in a task that does nothing.
+RESTLESS = frozenset(
+    {
+        "__busy-time-ns",
+        "__idle-time-ns",
+        "__blocked-time-ns",
+        "__py-user-cpu-time-secs",
+        "__py-sys-cpu-time-secs",
+        "__py-cpu-wait-time-secs",
+        "__py-virtual-memory-byte",
+        "__py-physical-memory-byte",
+        "__gateway-in-stream-queue-expected-capacity",
+        "__gateway-out-stream-queue-expected-capacity",
+    }
+)
+
+
 class KeptSamples:
     """The samples of the last report: the next one writes only numbers, and only histograms that have grown.
 
@@ -82,6 +100,8 @@ class KeptSamples:
 
     def __init__(self) -> None:
         self.message = control_pb2.MetricsReport()
+        #: A sample is new, or has another value than the last time, and not by itself.
+        self.moved = True
         self._numbers: dict[tuple[int, tuple[str, str]], control_pb2.Sample] = {}
         self._histograms: dict[tuple[str, str], tuple[control_pb2.Sample, int]] = {}
 
@@ -93,7 +113,11 @@ class KeptSamples:
             if sample is None:
                 name, label = key
                 sample = samples[kind, key] = self.message.samples.add(name=name, label=label, type=kind)
+                self.moved = True
+            elif sample.value == value:
+                continue
             sample.value = value
+            self.moved = self.moved or key[0] not in RESTLESS
 
     def take_histograms(self, histograms: dict[tuple[str, str], Histogram]) -> None:
         """Set the samples of these histograms."""
@@ -104,6 +128,7 @@ class KeptSamples:
             if sample is None:
                 name, label = key
                 sample = self.message.samples.add(name=name, label=label)
+            self.moved = True
             # What is observed meanwhile is in the next report.
             self._histograms[key] = sample, histogram.count
             del sample.buckets[:]
@@ -187,8 +212,14 @@ class TaskMetrics:
             self.counters[f"__py-generation-{index}-count", ""] = stats["collections"]
             self.gauge(f"__py-generation-{index}-collection-threshold", "", threshold)
 
+    @property
+    def moved(self) -> bool:
+        """Whether the last report had other figures than the one before, but for those that always move."""
+        return self._samples.moved
+
     def fill(self, report: control_pb2.MetricsReport) -> None:
         """Append all samples to a report. Called by one other thread: copies first."""
+        self._samples.moved = False
         self._samples.take(self.counters, control_pb2.Sample.COUNTER)
         self._samples.take(self.gauges, control_pb2.Sample.GAUGE)
         self._samples.take_histograms(self.histograms)
@@ -207,12 +238,15 @@ class UserMetrics:
         self._metrics: dict[str, tuple[Any, float]] = {}
         self._due: dict[str, float] = {}
         self._full = False
+        #: User code has a metric, or has counted with one of `heronpy.api.global_metrics`.
+        self.used = False
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
         """Register a metric; a second one of the same name is an error."""
         if name in self._metrics:
             raise ValueError(f"metric {name!r} is already registered; give each metric a different name")
         self._metrics[name] = (metric, max(0.1, float(time_bucket_in_sec)))
+        self.used = self.used or name != global_metrics.root_name
         self._due[name] = 0.0
 
     def collect(self, now: float, force: bool = False) -> None:
@@ -238,6 +272,7 @@ class UserMetrics:
                     continue
                 self._record(name, str(key), part, counts)
         elif isinstance(value, bool | int | float):
+            self.used = True
             if counts:
                 self._sink.count(name, label, value)
             else:

@@ -42,6 +42,8 @@ CREDIT_DELAY_S = 0.02
 #: Link epochs of one incarnation fill the bits below.
 LINK_EPOCH_SHIFT = 24
 LINES_PER_S = 200
+#: While nothing moves, metrics are reported with every so many heartbeats: together with those of tasks that rest.
+QUIET_EXPORTS = 3
 _NOT_DUE = float("inf")
 
 
@@ -49,7 +51,7 @@ class Control:
     """The machine.
 
     `pressure` is the switch's; `export_s` is the time between two metrics reports. While no task moves, and without
-    peers to probe, heartbeats and metrics are up to `silence_s` apart.
+    peers to probe, heartbeats are up to `silence_s` apart, and metrics `QUIET_EXPORTS` times that.
     """
 
     def __init__(
@@ -100,8 +102,13 @@ class Control:
         self._round_at = self._next(now, self._settings.heartbeat_interval_s)
         self._export_at = self._next(now, self._export_s)
 
-    def _next(self, now: float, interval_s: float) -> float:
-        return shared_moment(now, interval_s, group_of(self._container))
+    def _next(self, now: float, interval_s: float, every: int = 1) -> float:
+        return shared_moment(now, interval_s, group_of(self._container), every)
+
+    @property
+    def export_pause_s(self) -> float:
+        """How far apart metrics may be, and a moment more."""
+        return max(self._export_s, QUIET_EXPORTS * self._silence_s) + 1.0
 
     def _wake(self, now: float) -> None:
         """Something moves: rounds and metrics are as frequent as they may be."""
@@ -115,9 +122,9 @@ class Control:
         self._moved = bool(self.peers) or self._pressure.clamped
         self._round_at = self._next(now, interval_s)
         if not moved and not self._moved and self._silence_s > interval_s:
-            rare = self._next(now, int(self._silence_s / interval_s) * interval_s)
-            self._round_at = max(self._round_at, min(rare, self.sessions.next_expiry()))
-            self._export_at = max(self._export_at, rare)
+            rare_s = int(self._silence_s / interval_s) * interval_s
+            self._round_at = max(self._round_at, min(self._next(now, rare_s), self.sessions.next_expiry()))
+            self._export_at = max(self._export_at, self._next(now, rare_s, QUIET_EXPORTS))
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
         """Decide what to do about an event."""

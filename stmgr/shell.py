@@ -51,7 +51,7 @@ log = logging.getLogger("heron.stmgr")
 TIMER_MIN_S = 0.001
 #: At its end: how long the last statuses of tasks may be under way, if some have come, and if none has.
 TASKS_END_S, LAST_LOOK_S = 0.2, 0.02
-#: Metrics are reported so often at least.
+#: Metrics are reported so often at least, unless heartbeats are rare as well.
 QUIET_EXPORT_S = 5.0
 #: How long it may be silent while nothing moves, as a part of what counts as lost.
 SILENCE = 1 / 3
@@ -249,7 +249,8 @@ class Stmgr:
         # While nothing moves or waits, reports are rarer: each costs three processes something.
         moved, now = sum(self.switch.counts.values()), time.monotonic()
         waits = self.switch.queued()[1] or self.switch.in_flight()
-        if moved == self._moved and not waits and now - self._exported_at < QUIET_EXPORT_S:
+        quiet = moved == self._moved and not waits
+        if quiet and now - self._exported_at < QUIET_EXPORT_S:
             return
         self._moved, self._exported_at = moved, now
         refused = {
@@ -257,6 +258,7 @@ class Stmgr:
             "__stmgr_refused_tasks": self.admission.refused,
         }
         message = reports.metrics(self.machine, self.switch, self.container, refused, now)
+        message.pause_s = self.machine.export_pause_s if quiet else 0.0
         with contextlib.suppress(zmq.Again):  # the next one tells all of it
             self._push.send(seal(wrap(message)), zmq.DONTWAIT)
 

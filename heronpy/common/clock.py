@@ -34,14 +34,22 @@ _EARLY_S = 0.002
 _CONTAINERS = 4
 
 
-def shared_moment(now: float, interval_s: float, group: int = 0) -> float:
+def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
     """When to do next what is done once per interval, in monotonic seconds; the processes of a host do it together.
 
     Those that wake at the same moment read each other's messages in one go, where each would wake the others at a
-    moment of its own. Groups have moments of their own, so that not everything on a large host wakes at once.
+    moment of its own. Groups have moments of their own, so that not everything on a large host wakes at once. With
+    `every`, it is one of every so many moments.
     """
     shift = group * _SPREAD % 1.0 * interval_s
-    return (math.floor((now + _EARLY_S - shift) / interval_s) + 1) * interval_s + shift
+    apart_s = every * interval_s
+    return (math.floor((now + _EARLY_S - shift) / apart_s) + 1) * apart_s + shift
+
+
+def is_rare(now: float, interval_s: float, group: int = 0, every: int = 1) -> bool:
+    """Whether `now`, at a shared moment, is at one of those that come once in so many."""
+    before = now - 0.5 * interval_s
+    return shared_moment(before, interval_s, group) > shared_moment(before, interval_s, group, every) - 0.5 * interval_s
 
 
 def group_of(container: int) -> int:

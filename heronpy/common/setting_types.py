@@ -202,7 +202,10 @@ class ExecutorSettings:
         " heron.security.network and port_range say, for a Prometheus on another host; whoever reaches it can read it.",
     )
     usage_interval_s: float = _setting(
-        2.0, "Interval at which memory and CPU use of the processes is measured.", low=0.1
+        2.0,
+        "Interval at which memory and CPU use of the processes is measured; twice that while none of them does anything"
+        " and none has a memory limit.",
+        low=0.1,
     )
     preload: bool = _setting(True, "Start tasks by forking a process that has already loaded the runtime.")
 
@@ -401,7 +404,9 @@ class CheckpointSettings:
 class MetricsSettings:
     """Metrics of all processes."""
 
-    export_interval_s: float = _setting(1.0, "Interval at which a process exports its metrics.", low=0.05)
+    export_interval_s: float = _setting(
+        1.0, "Interval at which a process exports its metrics; up to 9 s while it does nothing.", low=0.05
+    )
     sink_interval_s: float = _setting(60.0, "Interval at which an executor gives all metrics to its sinks.", low=0.5)
     file_sink: bool = _setting(
         False, "Each executor appends metrics as JSON lines to metrics/executor-<c>.jsonl in the working folder."

@@ -17,7 +17,7 @@ from heronpy.executor.records import end_report, health, own_report, process_rec
 from heronpy.executor.sinks import Sinks
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.host_usage import HostMeter
-from heronpy.procs.supervision import Ended, Overgrown, ProcessView
+from heronpy.procs.supervision import Ended, Overgrown, ProcessState, ProcessView
 from heronpy.procs.supervisor import Supervisor
 from heronpy.procs.trees import TreeMeter
 from heronpy.procs.usage import UsageMeter
@@ -56,6 +56,13 @@ class Reports:
         #: Number of out-of-memory ends, by process.
         self._out_of_memory: Counter[str] = Counter()
         self._page: Page | None = None
+
+    @property
+    def calm(self) -> bool:
+        """Every process runs, none has done more than report, and none has a memory limit that it could exceed."""
+        views = self._supervisor.views()
+        limits = any(view.spec.memory_max_bytes for view in views)
+        return self._usage.calm and not limits and all(view.state is ProcessState.RUNNING for view in views)
 
     def measure(self) -> list[Overgrown]:
         """Measure all processes; returns those above their memory limit."""

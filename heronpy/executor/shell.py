@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from heronpy.common import exit_codes
-from heronpy.common.clock import group_of
+from heronpy.common.clock import group_of, is_rare
 from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError, RpcError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id
@@ -65,6 +65,8 @@ from heronpy.statemgr import open_state_of, paths
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 2.0
+#: While no process does anything, processes are measured and heartbeats sent once in so many times.
+CALM_ROUNDS = 2
 #: A new try to reach a topology master after an unexpected failure.
 RETRY_S = 1.0
 EXCEPTION_DELAY_S = 0.05
@@ -107,7 +109,11 @@ class Executor:
             str(launch.log_dir / f"{self._name}.log"), self._logging.file_max_bytes, self._logging.files_max
         )
         self._exit_code: int = exit_codes.OK
-        self._jobs = Jobs(group=group_of(place.container))
+        self._group = group_of(place.container)
+        self._jobs = Jobs(group=self._group)
+        # A third of what counts as lost, as for other processes.
+        lost_s = settings_for(launch, TmasterSettings).executor_lost_s
+        self._rounds = min(CALM_ROUNDS, max(1, int(lost_s / 3 / HEARTBEAT_S)))
         self._beat_soon = self._export_soon = False
         self._exported_at = 0.0
         self._export_timer: asyncio.TimerHandle | None = None
@@ -134,7 +140,7 @@ class Executor:
         self._jobs.every(HEARTBEAT_S, self._on_heartbeat)
         if (clocks := self._clocks) is not None:
             self._jobs.every(EVERY_S, lambda: self._jobs.start(clocks.ask()))
-        self._jobs.every(self._settings.usage_interval_s, self._measure)
+        self._jobs.every(self._settings.usage_interval_s, self._measure_when_due)
         if self._sinks.names:
             self._jobs.every(self._metrics.sink_interval_s, self._feed_sinks)
         await self._done.wait()
@@ -330,6 +336,14 @@ class Executor:
             self._export_soon = True
             asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
 
+    def _may_skip(self, interval_s: float) -> bool:
+        """Whether this turn of a job may be left out, because nothing has happened and nothing is expected to."""
+        return self._reports.calm and not is_rare(time.monotonic(), interval_s, self._group, self._rounds)
+
+    def _measure_when_due(self) -> None:
+        if not self._may_skip(self._settings.usage_interval_s):
+            self._measure()
+
     def _measure(self) -> None:
         self._own_log.rotate_if_large()
         for overgrown in self._reports.measure():
@@ -390,7 +404,8 @@ class Executor:
         if self._signs_fd >= 0:
             with contextlib.suppress(OSError):  # a full pipe says enough
                 os.write(self._signs_fd, b".")
-        self._beat()
+        if not self._may_skip(HEARTBEAT_S):
+            self._beat()
 
     def _beat(self) -> None:
         self._beat_soon = False

@@ -19,6 +19,8 @@ HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
 #: A peer that has not finished its handshake after this is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
+#: As plain numbers: the operators of enumerations take longer than the system call.
+_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 CONTROL_HWM = 1000
 CONTROL_MESSAGE_MAX_BYTES = 16 << 20
 
@@ -63,8 +65,8 @@ def fd_of(sock: zmq.Socket[bytes]) -> int:
 
 
 def readable(sock: zmq.Socket[bytes]) -> bool:
-    """Whether a message can be received now; a third of the cost of an EAGAIN."""
-    return bool(int(sock.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+    """Whether a message can be received now; less than half the cost of an EAGAIN."""
+    return bool(sock.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
 class LoopSocket:
@@ -137,6 +139,9 @@ class LoopSocket:
             self._on_message(parts)
             if self._closed:
                 return 0
+            # Most messages come alone.
+            if not received and not readable(self.sock):
+                return 1
         return self._budget
 
     def _recv_with_user(self, flags: int) -> list[bytes]:

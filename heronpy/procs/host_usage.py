@@ -8,8 +8,8 @@ unknown.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
+from heronpy.procs.kept_files import KeptFiles
 from heronpy.proto import control_pb2
 
 #: Fields of the line "cpu" in /proc/stat that are time without work: idle and iowait.
@@ -55,7 +55,8 @@ class HostMeter:
     """Measures from one call to the next."""
 
     def __init__(self, proc: str | os.PathLike[str] = "/proc") -> None:
-        self._proc = Path(proc)
+        self._proc = os.fspath(proc)
+        self._files = KeptFiles()
         self._cores = os.cpu_count() or 1
         self._memory_bytes = memory_of(self._read("meminfo")) or 0
         self._times: tuple[int, int] | None = None
@@ -78,6 +79,6 @@ class HostMeter:
 
     def _read(self, name: str) -> str:
         try:
-            return (self._proc / name).read_text(encoding="ascii", errors="replace")
+            return self._files.read(f"{self._proc}/{name}").decode("ascii", errors="replace")
         except OSError:
             return ""

@@ -1,9 +1,9 @@
 """CPU and memory use of processes.
 
-CPU and resident size are one small file of Linux each time. The unshared size (USS) walks page tables, which takes
-milliseconds, so it is measured at most every `USS_INTERVAL_S` per process, for a few processes per call. That of a
-process that hardly works, and whose resident size stays, is measured ten times less often: else it would be the largest
-part of what an idle container costs.
+CPU and resident size are one small file of Linux each time, which stays open. The unshared size (USS) walks page
+tables, which takes milliseconds, so it is measured at most every `USS_INTERVAL_S` per process, for a few processes per
+call. That of a process that hardly works, and whose resident size stays, is measured ten times less often: else it
+would be the largest part of what an idle container costs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import psutil
+
+from heronpy.procs.kept_files import KeptFiles
 
 USS_INTERVAL_S = 30.0
 #: How much less often the unshared size of a process is measured while it is idle: it has used less than this share of
@@ -48,17 +50,20 @@ class _Meter:
         return worked_s < IDLE_SHARE * (now - self.uss_at) and grown <= SAME_SIZE * self.uss_rss
 
 
-def look_at(pid: int) -> tuple[float, int]:
+def look_at(pid: int, files: KeptFiles) -> tuple[float, int]:
     """CPU seconds and resident bytes of a process; OSError or psutil.Error if it cannot be seen."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            # A name may hold spaces and brackets.
-            fields = stat.read().rpartition(b")")[2].split()
+        # A name may hold spaces and brackets.
+        fields = files.read(_stat(pid)).rpartition(b")")[2].split()
         return (int(fields[_USER]) + int(fields[_SYSTEM])) * _TICK_S, int(fields[_RESIDENT]) * _PAGE
     except FileNotFoundError:
         process = psutil.Process(pid)  # no Linux, or no such process
         times = process.cpu_times()
         return times.user + times.system, process.memory_info().rss
+
+
+def _stat(pid: int) -> str:
+    return f"/proc/{pid}/stat"
 
 
 def unshared(pid: int) -> int:
@@ -72,7 +77,7 @@ class UsageMeter:
     def __init__(
         self,
         interval_s: float,
-        look: Callable[[int], tuple[float, int]] = look_at,
+        look: Callable[[int, KeptFiles], tuple[float, int]] = look_at,
         uss: Callable[[int], int] = unshared,
     ) -> None:
         """`interval_s`: how often `measure` is called."""
@@ -80,20 +85,30 @@ class UsageMeter:
         self._look = look
         self._uss = uss
         self._meters: dict[int, _Meter] = {}
+        self._files = KeptFiles()
+        self._measured_at = float("-inf")
+        #: No process has begun, ended, grown or done more than report since the measurement before the last.
+        self.calm = False
 
     def measure(self, pids: Iterable[int], now: float) -> None:
         """Measure these processes and forget all others."""
         wanted = set(pids)
+        self.calm = wanted == self._meters.keys()
         for pid in [pid for pid in self._meters if pid not in wanted]:
             del self._meters[pid]
+            self._files.forget(_stat(pid))
+        elapsed_s, self._measured_at = now - self._measured_at, now
         uss_left = 1 + int(len(wanted) * self._interval_s / USS_INTERVAL_S)
         for pid in sorted(wanted, key=self._uss_at):
             try:
-                found = self._look(pid)
+                found = self._look(pid, self._files)
                 meter = self._meters.get(pid)
                 if meter is None:
                     meter = self._meters[pid] = _Meter(Usage())
                 usage = meter.usage
+                worked_s, grown = found[0] - usage.cpu_s, abs(found[1] - usage.rss_bytes)
+                if worked_s > max(1.5 * _TICK_S, IDLE_SHARE * elapsed_s) or grown > SAME_SIZE * usage.rss_bytes:
+                    self.calm = False
                 usage.cpu_s, usage.rss_bytes = found
                 pause_s = USS_INTERVAL_S * (IDLE_FACTOR if meter.is_idle(now) else 1)
                 if uss_left > 0 and now - meter.uss_at >= pause_s:

@@ -16,7 +16,7 @@ from math import isfinite
 from heronpy.proto import control_pb2
 
 MARK_S = 5.0
-#: A process that has not reported for this long does not count in the recent window.
+#: A process that has not reported for this long does not count in the recent window, unless it has announced a pause.
 SILENT_S = 5.0
 #: A process that has not reported for this long is dropped.
 FORGOTTEN_S = 600.0
@@ -85,6 +85,8 @@ class _Process:
     newer: _Totals
     minute: _Totals
     layout: _Layout
+    #: How long it may be silent after its last report and still counts.
+    silent_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +164,16 @@ class Loads:
         if known is None:
             totals, layout = _read(report, now, None, (-1, []))
             head, none = _head(report), _Totals(now, [0.0] * _WIDTH, 0, {}, {})
-            self._processes[report.process] = _Process(head, totals, none, totals, totals, totals, layout)
+            quiet_s = _silent_s(report)
+            self._processes[report.process] = _Process(head, totals, none, totals, totals, totals, layout, quiet_s)
             return
         if report.epoch > known.report.epoch:
             known.before, known.report = known.latest, _head(report)
         due = now - known.newer.at >= MARK_S
         latest, known.layout = _read(report, now, None if due else known.latest, known.layout)
         _add(latest, known.before, histograms=due)
-        if now - known.latest.at > SILENT_S:
+        silent_s, known.silent_s = known.silent_s, _silent_s(report)
+        if now - known.latest.at > silent_s:
             known.older = known.newer = latest
         elif due:
             known.older, known.newer = known.newer, latest
@@ -181,7 +185,7 @@ class Loads:
 
     def recent(self, now: float) -> Window:
         """The last `MARK_S` to `2 * MARK_S` seconds, of the processes that report."""
-        heard = (one for one in self._processes.values() if now - one.latest.at <= SILENT_S)
+        heard = (one for one in self._processes.values() if now - one.latest.at <= one.silent_s)
         return _window((one, one.older) for one in heard)
 
     def turn(self, now: float) -> Window:
@@ -193,6 +197,11 @@ class Loads:
         for name in [name for name, one in self._processes.items() if now - one.latest.at > FORGOTTEN_S]:
             del self._processes[name]
         return window
+
+
+def _silent_s(report: control_pb2.MetricsReport) -> float:
+    """How long the sender may be silent; a broken one does not count for ever."""
+    return min(max(SILENT_S, report.pause_s), FORGOTTEN_S) if isfinite(report.pause_s) else SILENT_S
 
 
 def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.common.clock import shared_moment
+from heronpy.common.clock import is_rare, shared_moment
 
 TIMES = st.floats(0, 1e8, allow_nan=False)
 INTERVALS = st.floats(0.05, 1e3, allow_nan=False)
@@ -35,6 +35,28 @@ def test_moments_follow_each_other_at_the_interval(now: float, interval_s: float
 def test_a_rare_moment_is_one_of_the_frequent_ones(now: float, times: int) -> None:
     rare = shared_moment(now, float(times))
     assert rare == shared_moment(rare - 0.5, 1.0)
+
+
+@given(TIMES, INTERVALS, GROUPS, st.integers(1, 5))
+def test_each_nth_moment_of_a_group_is_one_of_its_moments(
+    now: float, interval_s: float, group: int, every: int
+) -> None:
+    rare = shared_moment(now, interval_s, group, every)
+    assert rare - now <= every * interval_s + 0.0021
+    steps = (rare - shared_moment(now, interval_s, group)) / interval_s
+    assert steps == pytest.approx(round(steps), abs=1e-3) and 0 <= round(steps) < every
+    assert shared_moment(rare, interval_s, group, every) - rare == pytest.approx(every * interval_s, rel=1e-3)
+
+
+@given(TIMES, st.floats(0.05, 1e2), GROUPS, st.integers(1, 5))
+def test_one_in_so_many_moments_is_rare(now: float, interval_s: float, group: int, every: int) -> None:
+    moment, rare = now, []
+    for _ in range(3 * every):
+        moment = shared_moment(moment, interval_s, group)
+        late = moment + 0.1 * interval_s
+        rare.append(is_rare(late, interval_s, group, every))
+        assert rare[-1] == is_rare(max(moment - 0.001, 0.0), interval_s, group, every), "a timer may be early or late"
+    assert sum(rare) == 3 and rare[:every] == rare[every : 2 * every]
 
 
 def test_groups_are_spread_over_the_interval() -> None:

@@ -14,12 +14,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
 from heronpy.common import exit_codes
+from heronpy.executor.shell import HEARTBEAT_S
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.procs.handed_plans import handed, plan_file, topology_file
 from heronpy.proto import control_pb2, plan_pb2
@@ -66,6 +68,8 @@ class Master:
         self.beats: list[control_pb2.ExecutorHeartbeat] = []
         self.batches: list[control_pb2.MetricsBatch] = []
         self.replies: list[str] = []
+        #: When each heartbeat came.
+        self.beaten: list[float] = []
         self.peer = b""
         self._fence = fence
         self._deployed = deployed
@@ -87,6 +91,8 @@ class Master:
             "executor_heartbeat": self.beats,
             "metrics_batch": self.batches,
         }
+        if field == "executor_heartbeat":
+            self.beaten.append(time.monotonic())
         if field == "dump_stacks_reply":
             self.replies.append(body.text)
         else:
@@ -259,6 +265,24 @@ def test_silent_task_is_restarted(home: Path) -> None:
     with executor(deployed):
         wait_for(lambda: len(deployed.starts(TASK)) == 2)
         assert "silent" in deployed.log("executor-1")
+
+
+def test_heartbeats_of_a_container_without_work_are_rare_and_a_change_is_told_at_once(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+
+    async def scenario(master: Master) -> None:
+        await eventually(
+            lambda: any(after - before > 1.6 * HEARTBEAT_S for before, after in pairwise(master.beaten)), 60.0
+        )
+        record = master.record(TASK)
+        assert record is not None
+        beats = len(master.beaten)
+        os.kill(record.pid, signal.SIGKILL)
+        await eventually(lambda: (now := master.record(TASK)) is not None and now.restarts == 1, PATIENCE_S)
+        await eventually(lambda: len(master.beaten) > beats + 1, PATIENCE_S)
+
+    with executor(deployed):
+        with_master(deployed, scenario)
 
 
 def test_the_state_manager_gets_few_requests_of_a_container(home: Path) -> None:

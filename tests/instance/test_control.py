@@ -15,7 +15,7 @@ import zmq
 
 from heronpy.net.rpc import body_of, parse, wrap
 from heronpy.proto import control_pb2, plan_pb2
-from instance.control import ControlThread
+from instance.control import LATE_REPORT_S, ControlThread
 from instance.messages import Refused
 from tests.support.waiting import wait_for
 
@@ -71,6 +71,8 @@ class World:
         self.emitted = 0
         self.loop_age_s = 0.0
         self.broken = False
+        self.waiting = 0
+        self.moved = True
         self.plans: list[Any] = []
         self.thread = ControlThread(
             register=control_pb2.RegisterInstance(task_id=3, epoch=7, component="word"),
@@ -82,12 +84,15 @@ class World:
             metrics_s=0.02,
             silence_max_s=0.2,
             on_plan=self.plans.append,
+            quiet=lambda: not self.moved,
+            quiet_max_s=2.0,
         )
 
     def status(self) -> control_pb2.TaskStatus:
         if self.broken:
             raise ValueError("a bug")
-        return control_pb2.TaskStatus(task_id=3, epoch=7, emitted=self.emitted, loop_age_s=self.loop_age_s)
+        return control_pb2.TaskStatus(task_id=3, epoch=7, emitted=self.emitted, loop_age_s=self.loop_age_s,
+                                      in_queue_tuples=self.waiting)  # fmt: skip
 
     def message(self, kind: type[M]) -> M:
         """The next message for the loop, which must be of this kind."""
@@ -183,6 +188,40 @@ def test_calm_tasks_speak_rarely_and_any_news_ends_the_calm(world: World) -> Non
     world.emitted = 1
     world.thread.notify()
     wait_for(lambda: world.stmgr.when("instance_status")[-1].status.emitted == 1, 10, "the news")
+
+
+def pauses(world: World) -> list[float]:
+    """Those that the reports of metrics so far have announced."""
+    return [body_of(envelope)[1].pause_s for envelope in world.executor.read()]
+
+
+def test_metrics_that_do_not_move_are_rarer_than_heartbeats_and_say_so(world: World) -> None:
+    registered(world)
+    wait_for(lambda: world.stmgr.read() and world.thread.calm, 10, "calm")
+    world.executor.when("metrics_report", len(world.executor.read()) + 3)
+    assert not any(pauses(world)), "they move"
+    world.moved = False
+    wait_for(lambda: pauses(world)[-1], 10, "an announced pause")
+    assert 3 * 0.2 <= pauses(world)[-1] <= 3 * 0.2 + LATE_REPORT_S
+    # What begins is reported at once, so that its rate is measured from there.
+    reports = len(pauses(world))
+    world.emitted += 1
+    world.thread.notify()
+    world.executor.when("metrics_report", reports + 1)
+    assert not pauses(world)[reports]
+
+
+@pytest.mark.parametrize("what", ["in user code", "with tuples that wait"])
+def test_a_task_that_does_not_rest_reports_as_soon_as_ever(world: World, what: str) -> None:
+    """It may hang: nothing moves then, either."""
+    registered(world)
+    world.moved = False
+    wait_for(lambda: world.stmgr.read() and pauses(world)[-1:] > [0.0], 10, "an announced pause")
+    world.loop_age_s, world.waiting = (5.0, 0) if what == "in user code" else (0.0, 1)
+    wait_for(lambda: not pauses(world)[-1], 10, "the end of the pause")
+    reports, heartbeats = len(pauses(world)), len(world.stmgr.when("instance_status"))
+    world.stmgr.when("instance_status", heartbeats + 5)
+    assert not any(pauses(world)[reports:])
 
 
 def test_the_last_status_and_metrics_are_sent_at_the_end(world: World) -> None:

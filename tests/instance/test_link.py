@@ -204,3 +204,20 @@ def test_traffic_is_counted_over_all_incarnations(h: Harness) -> None:
     assert (link.total_consumed_frames, link.total_consumed_tuples) == (1, 3)
     assert link.all_frames_received == 3
     assert link.all_frames_sent == sum(len(sock.sent) for sock in h.sockets)
+
+
+def test_a_frame_that_comes_alone_costs_one_look(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a thousand frames a second most do; each look is a system call, and to fail to receive costs twice that."""
+    sock, calls = h.sockets[-1], []
+    look, receive = sock.getsockopt, sock.recv_multipart
+    monkeypatch.setattr(sock, "getsockopt", lambda option: (calls.append("look"), look(option))[1])
+    monkeypatch.setattr(sock, "recv_multipart", lambda flags: (calls.append("receive"), receive(flags))[1])
+    h.receive()
+    calls.clear()
+    h.come(Frame(kind=DATA, count=1), 1)
+    sock.poke()
+    h.link.wait(5.0)
+    assert h.receive() == 1 and calls == ["receive", "look"]
+    calls.clear()
+    h.link.wait(0.001)
+    assert h.receive() == 0 and not calls, "it has looked already"

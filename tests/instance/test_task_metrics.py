@@ -68,3 +68,27 @@ def test_a_report_that_was_made_does_not_change_with_the_next_one() -> None:
     metrics.observe("__x", "h", 2.0, 1)
     metrics.fill(control_pb2.MetricsReport())
     assert first.SerializeToString() == before
+
+
+def test_figures_move_unless_only_time_has_passed() -> None:
+    metrics = TaskMetrics()
+    metrics.count("__emit-count", "s", 1)
+    metrics.observe("__ack-latency", "s", 5.0, 1)
+    reported(metrics)
+    assert metrics.moved
+    for name, moves in (("__idle-time-ns", False), ("__py-user-cpu-time-secs", False), ("__emit-count", True)):
+        metrics.count(name, "s", 0)
+        reported(metrics)  # a name that is new is news
+        reported(metrics)
+        assert not metrics.moved
+        metrics.count(name, "s", 1)
+        reported(metrics)
+        assert metrics.moved is moves, name
+    metrics.gauge("load", "", 0.5)
+    reported(metrics)
+    assert metrics.moved
+    reported(metrics)
+    assert not metrics.moved
+    metrics.observe("__ack-latency", "s", 5.0, 1)
+    reported(metrics)
+    assert metrics.moved

@@ -31,7 +31,7 @@ def test_figures_are_of_the_time_between_two_calls(tmp_path: Path) -> None:
     meter.measure()
     assert meter.usage.cpu_used / meter.usage.cores == 0.75, "no tick has passed"
     (tmp_path / "stat").write_text("garbage")
-    (tmp_path / "pressure" / "cpu").unlink()
+    (tmp_path / "pressure" / "cpu").write_text("")
     meter.measure()
     assert not meter.usage.HasField("cpu_used") and not meter.usage.HasField("cpu_pressure") and meter.usage.cores
 

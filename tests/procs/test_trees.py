@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from heronpy.procs.trees import TreeMeter, seconds_of
+from heronpy.procs.trees import LOOK_AGAIN_S, TreeMeter
 from tests.support.waiting import wait_for
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -27,9 +28,23 @@ def test_children_of_any_thread_and_their_children_count(tmp_path: Path) -> None
     process(tmp_path, 20, (10, 0, 0, 5), {20: "30 "})
     process(tmp_path, 30, (100, 0, 0, 0), {30: ""})
     process(tmp_path, 99, (5000, 0, 0, 0), {99: ""})
-    assert round(seconds_of([1], tmp_path) * TICKS) == 118, "21 has ended, 99 is somebody else's"
-    assert round(seconds_of([1, 20, 1], tmp_path) * TICKS) == 118, "each once"
-    assert seconds_of([4711], tmp_path) == 0.0
+    meter = TreeMeter(tmp_path)
+    assert round(meter.seconds([1], 0.0) * TICKS) == 118, "21 has ended, 99 is somebody else's"
+    assert round(meter.seconds([1, 20, 1], 0.0) * TICKS) == 118, "each once"
+    assert meter.seconds([4711], 0.0) == 0.0
+
+
+def test_the_children_of_a_process_without_work_are_looked_for_rarely(tmp_path: Path) -> None:
+    meter = TreeMeter(tmp_path)
+    process(tmp_path, 1, (1, 0, 0, 0), {1: ""})
+    process(tmp_path, 2, (10, 0, 0, 0), {2: ""})
+    assert round(meter.seconds([1], 0.0) * TICKS) == 1
+    process(tmp_path, 1, (1, 0, 0, 0), {1: "2"})
+    assert round(meter.seconds([1], LOOK_AGAIN_S - 1) * TICKS) == 1, "it has used no CPU"
+    assert round(meter.seconds([1], LOOK_AGAIN_S) * TICKS) == 11
+    process(tmp_path, 1, (2, 0, 0, 0), {1: "2 3"})
+    process(tmp_path, 3, (100, 0, 0, 0), {3: ""})
+    assert round(meter.seconds([1], LOOK_AGAIN_S + 1) * TICKS) == 112, "it has: at once"
 
 
 def test_a_rate_is_of_the_time_between_two_calls(tmp_path: Path) -> None:
@@ -53,7 +68,8 @@ def test_a_grandchild_that_computes_is_seen() -> None:
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {burn!r}]).wait()"
     started = subprocess.Popen([sys.executable, "-c", parent], start_new_session=True)
     try:
-        wait_for(lambda: seconds_of([started.pid]) > 0.5, 60.0, "CPU time of a grandchild")
+        meter = TreeMeter()
+        wait_for(lambda: meter.seconds([started.pid], time.monotonic()) > 0.5, 60.0, "CPU time of a grandchild")
     finally:
         os.killpg(started.pid, 9)
         started.wait()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from heronpy.procs.kept_files import KeptFiles
 from heronpy.procs.usage import IDLE_FACTOR, USS_INTERVAL_S, UsageMeter, look_at
 
 
@@ -19,7 +20,7 @@ class Fake:
     rss: int = 100
     walks: int = 0
 
-    def look(self, pid: int) -> tuple[float, int]:
+    def look(self, pid: int, files: KeptFiles) -> tuple[float, int]:
         if pid != 7:
             raise ProcessLookupError(pid)
         return self.cpu_s, self.rss
@@ -56,6 +57,30 @@ def test_page_tables_are_walked_rarely_and_hardly_ever_for_a_process_without_wor
     assert meter.of(7).rss_bytes == 0
 
 
+def test_processes_that_only_report_are_calm_and_those_that_grow_are_not() -> None:
+    fake = Fake(rss=1000)
+    meter = UsageMeter(2.0, fake.look, fake.uss)
+    meter.measure([7], 0.0)
+    assert not meter.calm, "it has just begun"
+    meter.measure([7], 2.0)
+    assert meter.calm
+    fake.cpu_s += 0.01
+    meter.measure([7], 4.0)
+    assert meter.calm, "a tick is what a report takes now and then"
+    fake.rss = 1070
+    meter.measure([7], 6.0)
+    assert not meter.calm, "it has grown"
+    meter.measure([7], 8.0)
+    assert meter.calm
+    fake.cpu_s += 0.05
+    meter.measure([7], 10.0)
+    assert not meter.calm, "it has worked"
+    meter.measure([7], 12.0)
+    assert meter.calm
+    meter.measure([], 14.0)
+    assert not meter.calm, "it has ended"
+
+
 def test_this_process_is_measured() -> None:
     meter = UsageMeter(2.0)
     meter.measure([os.getpid(), 2**22 + 1], 0.0)
@@ -65,6 +90,10 @@ def test_this_process_is_measured() -> None:
 
 
 def test_what_is_read_is_what_psutil_reads() -> None:
-    before, (cpu_s, rss), after = psutil.Process().cpu_times(), look_at(os.getpid()), psutil.Process().cpu_times()
+    before, (cpu_s, rss), after = (
+        psutil.Process().cpu_times(),
+        look_at(os.getpid(), KeptFiles()),
+        psutil.Process().cpu_times(),
+    )
     assert before.user + before.system - 0.011 <= cpu_s <= after.user + after.system + 0.011
     assert rss == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)

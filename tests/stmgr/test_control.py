@@ -16,7 +16,7 @@ from heronpy.common.setting_types import StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2
 from stmgr import events
 from stmgr.backpressure import Backpressure
-from stmgr.control import DEBOUNCE_S, LINES_PER_S, RESEND_PLAN_S, Control
+from stmgr.control import DEBOUNCE_S, LINES_PER_S, QUIET_EXPORTS, RESEND_PLAN_S, Control
 from stmgr.events import Duty, Note, Reply, Signal, Tell
 
 SETTINGS = StmgrSettings()
@@ -255,11 +255,14 @@ def test_while_nothing_moves_reports_are_rare_and_a_move_ends_that_at_once() -> 
     world.feed(report(plan_version=1))
     world.wait(6)
     world.done.clear()
-    for _ in range(4):
+    for _ in range(12):
         world.feed(report(plan_version=1))
         world.wait(3)
-    for duty in (Duty.SEND_HEARTBEAT, Duty.EXPORT_METRICS):
-        assert [after - before for before, after in pairwise(world.when(duty))] == pytest.approx([3.0] * 3)
+    for duty, interval_s in ((Duty.SEND_HEARTBEAT, 3.0), (Duty.EXPORT_METRICS, 3.0 * QUIET_EXPORTS)):
+        apart = [after - before for before, after in pairwise(world.when(duty))]
+        assert apart == pytest.approx([interval_s] * len(apart)) and len(apart) >= 2
+    assert world.machine.export_pause_s > 3.0 * QUIET_EXPORTS
+    assert set(world.when(Duty.EXPORT_METRICS)) <= set(world.when(Duty.SEND_HEARTBEAT)), "one wake-up for both"
     begun = world.now
     world.feed(report(plan_version=1, emitted=1))
     world.wait(1.2)

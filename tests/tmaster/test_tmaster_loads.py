@@ -50,6 +50,28 @@ def filled(seconds: int, step: float, **more: float) -> Loads:
     return loads
 
 
+def test_one_that_has_announced_its_silence_counts_until_it_is_late() -> None:
+    loads = Loads()
+    for at in (0.0, 9.0, 18.0):
+        quiet = report(executed_src_default=100.0, busy=0.0, blocked=0.0, idle=at * 1e9)
+        quiet.pause_s = 10.0
+        loads.take(quiet, at)
+    for now in (18.0, 27.9):
+        rates = loads.recent(now).components["count"]
+        assert (rates.executed, rates.idle) == (0.0, pytest.approx(1.0))
+    assert loads.recent(28.1).components == {}
+    # It works again, and says so with a first report: what it does from there on is not spread over its silence.
+    for at, tuples in ((20.0, 0.0), (21.0, 100.0), (22.0, 200.0), (25.5, 550.0), (26.5, 650.0), (31.0, 1100.0)):
+        loads.take(report(executed_src_default=100.0 + tuples), at)
+    assert loads.recent(31.0).components["count"].executed == pytest.approx(100.0)
+    assert loads.recent(36.1).components == {}, "it has announced nothing"
+    for broken in (float("nan"), float("inf"), -1.0):
+        word = report(executed_src_default=2000.0)
+        word.pause_s = broken
+        loads.take(word, 40.0)
+        assert loads.recent(45.1).components == {}
+
+
 def test_a_rate_is_growth_over_the_last_seconds() -> None:
     window = filled(20, 100.0).recent(20.0)
     assert 5 <= window.over_s <= 10
