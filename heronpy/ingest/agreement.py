@@ -10,7 +10,7 @@ from heronpy.ingest.ledger.partitioned import birth_of
 from heronpy.ingest.ledger.ranges import Range as Bytes
 from heronpy.ingest.ledger.ranges import subtract
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange
-from heronpy.ingest.ledger.types import File, Pipeline, Row, Span, SpanState, Unit, UnitState
+from heronpy.ingest.ledger.types import PART, File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.outputs.lineage import Lineage, Range, folder_name
 
@@ -37,7 +37,7 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
     found = [problem for part in _parts(rows) for problem in validate(part)]
     done, settled = _of_ledger(rows)
     found += _overlaps(later)
-    for name, ranges in sorted(_of_lineage(earlier).items()):
+    for name, ranges in sorted(_of_lineage(earlier, _Forgotten(rows)).items()):
         for begin, end in subtract(ranges, settled.get(name, ())):
             found.append(f"{_shown(name)} {begin}-{end} is in the table, and the ledger does not know it")
     there = _of_lineage(later)
@@ -123,11 +123,30 @@ def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
     return done, settled
 
 
-def _of_lineage(lineages: Iterable[Lineage]) -> _Spans:
+class _Forgotten:
+    """What a ledger has known and forgotten since: a file of which nothing is left to process, and which has been gone
+    for longer than its horizon. A unit that it has never given out is another thing."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._files = {(row.key, row.generation) for row in rows if isinstance(row, File)}
+        self._next = {
+            row.next_unit // PART: (row.generation, row.next_unit) for row in rows if isinstance(row, Pipeline)
+        }
+
+    def has(self, lineage: Lineage, chunk: Range) -> bool:
+        """Whether it has forgotten the file of a range of a unit."""
+        if (chunk.key, chunk.generation) in self._files:
+            return False
+        generation, following = self._next.get(lineage.unit // PART, (0, 0))
+        return lineage.generation < generation or (lineage.generation == generation and lineage.unit < following)
+
+
+def _of_lineage(lineages: Iterable[Lineage], besides: _Forgotten | None = None) -> _Spans:
     found: _Spans = {}
     for lineage in lineages:
         for chunk in lineage.chunks:
-            found.setdefault((chunk.key, chunk.generation), []).append((chunk.begin, chunk.end))
+            if besides is None or not besides.has(lineage, chunk):
+                found.setdefault((chunk.key, chunk.generation), []).append((chunk.begin, chunk.end))
     return found
 
 

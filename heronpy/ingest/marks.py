@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from heronpy.growing.identity import HEAD_BYTES, Mark, digest
+from heronpy.growing.identity import HEAD_BYTES, Mark, before, digest
 
 
 def head_text(mark: Mark) -> str:
@@ -24,11 +24,19 @@ def mark_from(head: str, tail: str) -> Mark:
     return Mark(first, int(size), beginning, int(cut), before)
 
 
-def is_marked(head: str, descriptor: int) -> bool:
-    """Whether an open file begins as `head` says; also a file whose beginning has grown since."""
+def is_marked(head: str, descriptor: int, tail: str = "") -> bool:
+    """Whether an open file begins as `head` says, also one whose beginning has grown since; and has the bytes of
+    `tail`, if one is given: a file that was truncated and written anew may begin as before."""
     try:
         _, size, beginning = head.split(":")
         wanted = min(int(size), HEAD_BYTES)
+        cut, _, context = tail.partition(":")
+        end = int(cut or 0)
     except ValueError:
         return False
+    if end:
+        start = before(end)
+        if digest(os.pread(descriptor, end - start, start)) != context:
+            return False
+    # Last: it is truncated and written anew at any moment.
     return digest(os.pread(descriptor, wanted, 0)) == beginning

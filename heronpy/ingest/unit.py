@@ -210,11 +210,11 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
     except (OSError, UnfitFileError) as error:
         raise MovedError(f"{root}/{chunk.path or chunk.key} cannot be read: {error}") from None
     try:
-        if not is_marked(chunk.head, descriptor):
+        if not is_marked(chunk.head, descriptor, chunk.tail):
             raise MovedError(f"{root}/{chunk.path} is another file by now")
         yield descriptor
         # Once more, when all was read: what is truncated under the reader ends early, and would be lines that are lost.
-        if not is_marked(chunk.head, descriptor) or os.fstat(descriptor).st_size < chunk.end:
+        if not is_marked(chunk.head, descriptor, chunk.tail) or os.fstat(descriptor).st_size < chunk.end:
             raise MovedError(f"{root}/{chunk.path} was truncated while it was read")
     finally:
         os.close(descriptor)

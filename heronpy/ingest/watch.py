@@ -22,7 +22,7 @@ from heronpy.growing.patterns import Pattern, join, key_of
 from heronpy.growing.scan import COST_FACTOR, INTERVAL_S, Pace, Scanner
 from heronpy.ingest.ledger.partitioned import birth_of
 from heronpy.ingest.ledger.requests import GoneFile, KnownFile, Reported, SeenFile
-from heronpy.ingest.ledger.types import FileState
+from heronpy.ingest.ledger.types import PART, FileState
 from heronpy.ingest.marks import head_text, mark_from, tail_text
 
 FILES_MAX = 200_000
@@ -87,6 +87,11 @@ class Watch:
         self.is_complete = False
         for one in known:
             self._learn(one)
+        following = {one // PART: one for one in self._made}
+        number = sum(one % PART - 1 for one in self._made)
+        remembered = sum(one < following.get(one // PART, 0) for one in self._ids)
+        #: The highest generation that a file may have had which the ledger has forgotten: there were no more files.
+        self._seen_before = number if remembered < number else 0
 
     @property
     def due(self) -> float:
@@ -242,7 +247,7 @@ class Watch:
         if path is None or (known is None and not file.mark.cut):
             return None
         if known is None:
-            generation = self._generations.get(path, 0) + 1
+            generation = self._generations.get(path, self._seen_before) + 1
             self._generations[path] = generation
             known = self._known[file.number] = _Known(path, generation)
         seen = SeenFile(

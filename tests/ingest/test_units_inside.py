@@ -291,6 +291,34 @@ def test_a_new_ledger_beside_a_table_with_units_is_refused_until_it_is_rebuilt(
     assert not check(options["ledger"], "lines", str(tmp_path / "table")).problems
 
 
+def test_what_the_ledger_has_forgotten_agrees_and_comes_back_as_another_file(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    """Behind the horizon a name begins anew: its files are others than those of before, for check and rebuild, too."""
+    ledger, log = options["ledger"], tmp_path / "logs" / "east" / "a.log"
+    options["days"] = 1e-6
+    write(tmp_path, 0, 100, "east")
+    running = run("east", **options)
+    settle(running, ledger, log.stat().st_size)
+    log.unlink()
+
+    def forgotten() -> bool:
+        running.tasks[LogKeeper]._clean_at = 0.0  # type: ignore[attr-defined]  # noqa: SLF001
+        running.drive()
+        return not shown(ledger).known_bytes
+
+    wait_for(forgotten, PATIENCE_S, "the ledger to forget a file that is gone")
+    assert not check(ledger, "lines", str(tmp_path / "table")).problems
+    running.end()
+    write(tmp_path, 100, 50, "east")
+    running = run("east", **options)
+    settle(running, ledger, log.stat().st_size)
+    found = check(ledger, "lines", str(tmp_path / "table"))
+    assert not found.problems and found.rows == 150
+    running.end()
+    assert rebuild(ledger, "lines", str(tmp_path / "table")).done_bytes
+
+
 def test_the_list_tells_of_a_pipeline_that_is_gone(
     tmp_path: Path, run: Callable[..., Running], options: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

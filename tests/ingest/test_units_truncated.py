@@ -38,6 +38,13 @@ def written_anew(log: Path) -> None:
         file.writelines(f"again {number:09d}\n" for number in range(LINES))
 
 
+def written_anew_alike(log: Path) -> None:
+    """Its beginning is a header that all files have."""
+    head = log.read_bytes()[: HEAD_BYTES + 100]
+    os.truncate(log, 0)
+    log.write_bytes(head + b"".join(b"again %09d\n" % number for number in range(LINES)))
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "logs" / "a.log"
@@ -47,8 +54,10 @@ def log(tmp_path: Path) -> Path:
 
 
 def attempt_of(log: Path, end: int, rows: Callable[[LogUnit], Iterator[str]]) -> Attempt:
-    head = log.read_bytes()[:HEAD_BYTES]
-    chunk = Chunk(1, "a.log", 1, 0, end, f"x:{len(head)}:{digest(head)}", "a.log")
+    data = log.read_bytes()
+    head = data[:HEAD_BYTES]
+    tail = f"{len(data)}:{digest(data[-HEAD_BYTES:])}"
+    chunk = Chunk(1, "a.log", 1, 0, end, f"x:{len(head)}:{digest(head)}", "a.log", tail)
     pattern, table = str(log.parent / "*.log"), str(log.parent.parent / "table")
     options = UnitOptions("lines", pattern, f"sqlite:{table}/x.db", LineFiles(table), Config(pattern=pattern))
     page = SuspectPage(log.parent.parent / "pages", "w-1")
@@ -63,7 +72,7 @@ def gives_up(attempt: Attempt) -> None:
     attempt.discard()
 
 
-@pytest.mark.parametrize("happens", [emptied, shortened, written_anew])
+@pytest.mark.parametrize("happens", [emptied, shortened, written_anew, written_anew_alike])
 def test_an_attempt_does_not_count_when_its_file_is_truncated(log: Path, happens: Callable[[Path], None]) -> None:
     def rows(unit: LogUnit) -> Iterator[str]:
         for number, line in enumerate(unit.lines()):
@@ -107,3 +116,11 @@ def test_a_file_that_grows_meanwhile_is_read_up_to_the_end_of_the_unit(log: Path
     while (commit := attempt.go_on(float("inf"))) is None:
         pass
     assert commit.rows == LINES
+
+
+def test_a_file_that_begins_alike_is_not_read_for_the_one_that_was_there(log: Path) -> None:
+    attempt = attempt_of(log, log.stat().st_size, lambda unit: unit.lines())
+    written_anew_alike(log)
+    with pytest.raises(MovedError, match=r"a\.log is another file by now"):
+        attempt.go_on(float("inf"))
+    attempt.discard()

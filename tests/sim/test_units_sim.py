@@ -47,10 +47,17 @@ def test_state_stays_flat_over_ten_days() -> None:
     with units_simulator() as folder:
         result, sizes = run_days(1, folder, days=10, pace_s=300.0)
     assert result.ok, result.report()
-    assert result.stats["units"] > 400 and result.stats["removed"] > 100
+    assert result.stats["units"] > 200 and result.stats["removed"] > 100
     early, late = sizes[2], sizes[9]
     for what in ("File", "Copy", "Span", "Unit", "Client", "Answer", "stages"):
         assert late[what] <= 1.5 * early[what] + 4, (what, sizes)
+
+
+ALONE = """
+from tests.sim.units import run_units, units_simulator
+with units_simulator() as folder:
+    print(run_units(8, folder).digest)
+"""
 
 
 @pytest.mark.heavy
@@ -60,11 +67,11 @@ def test_a_seed_replays_bit_equal() -> None:
         digest = run_units(8, folder).digest
         assert run_units(8, folder).digest == digest
     other = subprocess.run(
-        [sys.executable, "-m", "tests.sim", "--what", "units", "--seed", "8"],
+        [sys.executable, "-c", ALONE],
         cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=100, check=True,
     )  # fmt: skip
-    assert f"trace {digest}" in other.stdout
+    assert other.stdout.strip() == digest
 
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

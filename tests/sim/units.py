@@ -576,6 +576,8 @@ def run_days(seed: int, folder: Path, days: float, pace_s: float) -> tuple[Resul
         rng = world.chance("days")
 
         def hour() -> None:
+            if world.now > START_S + (days - 0.01) * 86_400.0:
+                return
             for log in cluster.logs.written.lines:
                 cluster.logs.append(log, rng.randint(1, 20))
                 if rng.random() < 0.5:

@@ -17,7 +17,7 @@ from heronpy.common.units import counted
 from heronpy.connectors.textfiles.followed import Followed, Table
 from heronpy.connectors.textfiles.notices import Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
-from heronpy.growing.identity import HEAD_BYTES, Identity, digest, first_line, mark_of
+from heronpy.growing.identity import HEAD_BYTES, Identity, before, digest, first_line, mark_of
 from heronpy.growing.patterns import stem, stems_of_origins
 from heronpy.growing.scan import Entry, Scanner, entry_of, siblings
 
@@ -61,6 +61,8 @@ class Finder:
         self._looked_at: float | None = None
         self._share = (0, 1)
         self._is_moving = False
+        #: Places whose content was found elsewhere, so that they have another.
+        self._freed: list[str] = []
         self.lost_bytes = 0
 
     def divide(self, index: int, readers: int) -> None:
@@ -93,13 +95,15 @@ class Finder:
             elif not self._examine(entry):
                 unknown.append(entry)
         nowhere: list[tuple[Followed, list[str]]] = []
-        if self._misses_one():
+        sought = self._sought()
+        if sought:
             nowhere = self._look_outside(look.files)
-            unknown += self._copies_again(look.files)
+            unknown += self._copies_again(look.files, sought)
         # The longest first: of several copies of a file it has the most lines.
         for entry in sorted(unknown, key=lambda entry: -entry.size):
             with self._named(entry.path):
                 self._place(entry)
+        self._place_freed()
         self._look_for_copies(nowhere)
         self._count_missing(elapsed)
         return self._is_moving
@@ -143,28 +147,29 @@ class Finder:
     def _judge(self, file: Followed, found: Identity) -> bool:
         """Hold or release a file that is where it was; whether it need not be looked at before it changes."""
         file.held = ""
-        file.mutated = found is Identity.MUTATED
-        if file.mutated:
+        file.short = file.short + 1 if found in (Identity.MUTATED, Identity.SHORTER) else 0
+        # Not at once: its content may be in a copy that this look has not seen.
+        file.mutated = found is Identity.MUTATED and file.short >= MISSES
+        if found is Identity.MUTATED:
             file.held = (
                 f"{file.path} has other bytes than those that were read, before byte {file.mark.cut}; it is not read"
                 " any more. Restore its content, or give the new content another name"
             )
         elif found is Identity.SHORTER:
-            file.short += 1
             file.held = (
                 f"{file.path} has become shorter than byte {file.mark.cut}, up to which it was read, and begins as"
                 " before; it waits until it is longer, or begins otherwise"
             )
-        else:
-            file.short = 0
-        if file.held and (found is Identity.MUTATED or file.short >= MISSES):
+        if file.held and file.short >= MISSES:
             self._notices.say(file.held, is_error=True)
         return not file.held
 
-    def _misses_one(self) -> bool:
-        """Whether a file was not seen by this look, and may be elsewhere."""
+    def _sought(self) -> list[Followed]:
+        """Files that may be elsewhere: this look has not seen them, or something else at their places."""
         looks = self._looks
-        return any(file.seen != looks and file.misses < MISSES for file in self._table)
+        return [
+            file for file in self._table if (file.seen != looks or 0 < file.short <= MISSES) and file.misses < MISSES
+        ]
 
     def _look_outside(self, files: list[Entry]) -> list[tuple[Followed, list[str]]]:
         """Find files that were renamed to a name that does not match.
@@ -199,9 +204,9 @@ class Finder:
                 if self._adopt_outside(file, entry):
                     break
 
-    def _copies_again(self, files: list[Entry]) -> list[Entry]:
+    def _copies_again(self, files: list[Entry], sought: list[Followed]) -> list[Entry]:
         """What was taken for copies, and not read, as long as the files were there that are missed now."""
-        stems = {stem(file.path) for file in self._table if file.seen != self._looks and file.misses < MISSES}
+        stems = {stem(file.path) for file in sought}
         found = [entry for entry in files if self._settled.get(entry.path, (None, 0))[1] is None]
         again = [entry for entry in found if not stems.isdisjoint(stems_of_origins(entry.path))]
         for entry in again:
@@ -252,9 +257,15 @@ class Finder:
             if not self._owns(first):
                 self._settle(entry, None)
                 return
-            for file in self._table.origins(entry.path, first):
+            origins = self._table.origins(entry.path, first)
+            content = _ends(descriptor, status.st_size) if origins else None
+            for file in origins:
                 if self._is_known(file, entry, descriptor, status.st_size):
                     return
+            if origins and _ends(descriptor, status.st_size) != content:
+                # Written anew under the eyes, as a copy is: then none of them was compared with one content.
+                self._is_moving = True
+                return
         if len(self._table) >= self._files_max and not self._make_room():
             limit = counted(self._files_max, "file")
             self._notices.say(f"{entry.path} is not read: its task follows {limit} already; add tasks", is_error=True)
@@ -273,6 +284,12 @@ class Finder:
             # The file itself is still there, or what was taken for it.
             if found is Identity.MUTATED:
                 return False
+            if file.short and found is not Identity.SHORTER and self._places.was_rewritten(file, descriptor):
+                # Copied, truncated, and written anew with the same beginning, such as a header.
+                self._freed.append(file.path)
+                self._adopt(file, entry)
+                self._judge(file, found)
+                return True
             # By its name a copy of what is there may be longer only if somebody has changed the copy.
             is_copy = found is Identity.SHORTER or entry.path.startswith(file.path)
             if not is_copy and self._places.goes_on(file, descriptor, size):
@@ -295,6 +312,15 @@ class Finder:
         self._adopt(file, entry)
         self._judge(file, found)
         return True
+
+    def _place_freed(self) -> None:
+        """What is at the places of files that were found elsewhere."""
+        freed, self._freed = self._freed, []
+        for path in freed:
+            entry = entry_of(path)
+            if entry is not None and self._table.at(entry.device, entry.inode) is None:
+                with self._named(path):
+                    self._place(entry)
 
     def _adopt(self, file: Followed, entry: Entry, outside: bool = False) -> None:
         self._table.locate(file, entry.device, entry.inode)
@@ -353,3 +379,9 @@ class Finder:
             self._is_moving = True
         except UNREADABLE as error:
             self._notices.refuse(path, error)
+
+
+def _ends(descriptor: int, size: int) -> tuple[bytes, bytes]:
+    """The first and the last bytes of so many of a file."""
+    start = before(size)
+    return os.pread(descriptor, min(size, HEAD_BYTES), 0), os.pread(descriptor, size - start, start)

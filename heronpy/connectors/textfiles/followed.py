@@ -40,7 +40,7 @@ class Followed:
     #: Number of the last look that has seen it, and of those since then.
     seen: int = 0
     misses: int = 0
-    #: Looks in a row that found it shorter.
+    #: Looks in a row that found it shorter, or with other bytes.
     short: int = 0
     #: Its name does not match the patterns: it was renamed.
     outside: bool = False

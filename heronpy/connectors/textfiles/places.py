@@ -67,6 +67,18 @@ class Places:
         except UNREADABLE:
             return True
 
+    def was_rewritten(self, file: Followed, descriptor: int) -> bool:
+        """Whether the place of a known file, of which an open file has all that was read, has other content by now."""
+        try:
+            with self.open(file.path) as other:
+                if not self.is_at(file, other):
+                    return False
+                end = min(os.fstat(other).st_size, file.mark.cut)
+                start = before(end)
+                return os.pread(descriptor, end - start, start) != os.pread(other, end - start, start)
+        except UNREADABLE:
+            return False  # the next look says what it is
+
     def goes_on(self, file: Followed, descriptor: int, size: int) -> bool:
         """Whether an open file, which had this size before this call, has all of what is at the place of a known one,
         and more: then that place is an older copy, as no copy is longer than what it was made from.

@@ -135,7 +135,7 @@ class Draft:
     def chunks(self, unit: int, site: str) -> tuple[Chunk, ...]:
         """The chunks of a unit, with the paths on a site."""
         files = {file.id: file for file in self.view.files_of_unit(unit)}
-        paths = {copy.file: copy.path for copy in self.view.copies_of_unit(unit, site)}
+        places = {copy.file: (copy.path, copy.tail) for copy in self.view.copies_of_unit(unit, site)}
         spans = self.view.spans_of_unit(unit)
         for span in spans:
             if span.file not in files:
@@ -144,7 +144,9 @@ class Draft:
                     " ledger away, and run: heron units rebuild"
                 )
         return tuple(
-            Chunk(span.file, file.key, file.generation, span.begin, span.end, file.head, paths.get(span.file, ""))
+            Chunk(
+                span.file, file.key, file.generation, span.begin, span.end, file.head, *places.get(span.file, ("", ""))
+            )
             for span in spans
             for file in (files[span.file],)
         )

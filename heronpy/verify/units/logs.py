@@ -66,8 +66,10 @@ class Written:
 class RotatedLogs:
     """Some logs in a folder, and what is done to them."""
 
-    def __init__(self, folder: Path, seed: int, logs: Iterable[str], poison: int = 0) -> None:
+    def __init__(self, folder: Path, seed: int, logs: Iterable[str], poison: int = 0, banner: str = "") -> None:
+        """`banner`: whole lines with which each new file begins; they are no lines of the logs."""
         self.folder = folder
+        self._banner = banner
         self.written = Written(seed, poison, dict.fromkeys(logs, 0))
         self._half: dict[str, str] = {}
         #: The first line of each content by path, and the content that a live log began with.
@@ -105,6 +107,7 @@ class RotatedLogs:
         path = self.folder / log
         if not path.exists() or not path.stat().st_size:
             self._first[path] = number
+            text = self._banner + text
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
 

@@ -9,7 +9,8 @@ from heronpy.ingest.ledger.requests.base import Request
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of a file in a unit; `path` is where the asker's site has it, "" if it does not."""
+    """A range of a file in a unit; `path` is where the asker's site has it, "" if it does not, and `tail` says what the
+    bytes there are that it has seen last."""
 
     file: int
     key: str
@@ -18,6 +19,7 @@ class Chunk:
     end: int
     head: str
     path: str = ""
+    tail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
