@@ -11,6 +11,7 @@ from pathlib import Path
 
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import read_own
+from heronpy.growing.chunks import BLOCK_BYTES
 from heronpy.ingest.ledger.requests import Bad, BadRange, Chunk, Line
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.tries import TRACEBACK_MAX
@@ -32,6 +33,24 @@ def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
             return data[: data.find(b"\n", found.end - found.begin - 1) + 1 or BYTES_MAX], True
     except (MovedError, OSError):
         return b"", False
+
+
+def line_end(root: str, chunk: Chunk, end: int) -> int:
+    """Where the line ends that goes on behind a range, which ends with its unit; `end` when none does, or the file is
+    not there."""
+    try:
+        with opened(root, chunk) as descriptor:
+            if os.pread(descriptor, 1, end - 1) == b"\n":
+                return end
+            at = end
+            while piece := os.pread(descriptor, BLOCK_BYTES, at):
+                found = piece.find(b"\n") + 1
+                if found:
+                    return at + found
+                at += len(piece)
+    except (MovedError, OSError):
+        pass
+    return end
 
 
 def bad_record(

@@ -209,6 +209,18 @@ def test_the_worker_that_halves_a_unit_writes_the_traceback_of_the_one_that_saw_
     first.end()
 
 
+def test_a_bad_line_across_the_end_of_a_unit_says_where_it_ends(
+    run: Callable[..., Running], options: dict[str, Any], log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text("good\n" + "bad" + 1_000 * "x" + "\nlast\n")
+    running = run("east", rows=rows, **(options | {"unit_bytes": 400}))
+    settle(running, options["ledger"], log.stat().st_size)
+    out = said(capsys, options["ledger"])
+    assert "395 bytes of the unit, and its line goes on to byte 1,009: bad" in out
+    [one] = json.loads(said(capsys, options["ledger"], json=True))["bad"]
+    assert (one["span"]["end"], one["line_end"], one["text"]) == (400, 1_009, "bad" + 1_000 * "x" + "\n")
+
+
 def test_a_pipeline_that_is_to_fail_shows_the_traceback_and_where_its_unit_is(
     run: Callable[..., Running], options: dict[str, Any], log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

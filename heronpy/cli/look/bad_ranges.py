@@ -13,7 +13,7 @@ from heronpy.cli import exits
 from heronpy.cli.look.units import all_units, opened, say_retried
 from heronpy.cli.output import clean, print_json, say
 from heronpy.growing.patterns import join
-from heronpy.ingest.bad import BadRecord, BadRecords
+from heronpy.ingest.bad import BadRecord, BadRecords, line_end
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import BadRange, Chunk, ListBad, RetryBad, Show
 from heronpy.ingest.options import pattern_at
@@ -68,6 +68,7 @@ def _as_json(one: BadRange, record: BadRecord | None, logs: str) -> dict[str, An
         **msgspec.to_builtins(one),
         "path": found,
         "length": one.span.end - one.span.begin,
+        "line_end": _line_end(one, logs),
         "record": record.path if record is not None else None,
         "traceback": record.traceback if record is not None else None,
         "bytes": base64.b64encode(data).decode() if data is not None else None,
@@ -86,6 +87,17 @@ def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
         with suppress(MovedError, OSError), opened_file(root, chunk):
             return seen[-1], seen
     return None, seen
+
+
+def _line_end(one: BadRange, logs: str) -> int:
+    """Where its last line ends; the rest behind the range is counted with the next one, of which no row has it."""
+    span = one.span
+    for site, path in one.places:
+        chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, one.head, path)
+        end = line_end(pattern_at(logs, site).root, chunk, span.end)
+        if end != span.end:
+            return end
+    return span.end
 
 
 def _place(one: BadRange, logs: str) -> str:
@@ -116,7 +128,9 @@ def _print(one: BadRange, record: BadRecord | None, logs: str, whole: bool) -> N
     tries = "1 try" if span.tries == 1 else f"{span.tries} tries"
     say(f"{clean(one.key)} {span.begin}-{span.end}  {_unit(one)}, {tries}  {clean(span.error)}")
     say(f"  {clean(_place(one, logs))}")
-    size = f"{span.end - span.begin:,} bytes"
+    size, end = f"{span.end - span.begin:,} bytes", _line_end(one, logs)
+    if end != span.end:
+        size += f" of the unit, and its line goes on to byte {end:,}"
     if record is None:
         say(f"  {size}; no record of them is on this host")
         return
