@@ -137,6 +137,40 @@ def test_a_log_that_is_left_while_it_scrolls(site: Site, tab: Tab) -> None:
     box.evaluate("(box) => box.dispatchEvent(new Event('scroll'))")
 
 
+def test_a_long_log_opens_at_its_end_and_stays_there(site: Site, tab: Tab) -> None:
+    """Its lines are of several heights, and none of these is known before the browser has laid it out."""
+    page = tab.page
+    told = [0]
+
+    def answer(route: Any) -> None:
+        first, count = told[0], 5 if told[0] else 600
+        told[0] += count
+        lines = [
+            {"at": 1e9, "level": "INFO", "logger": "", "text": f"line {number} " + "\n  at" * (number % 40)}
+            for number in range(first, told[0])
+        ]
+        piece = {"lines": lines, "begin": first * 100, "end": told[0] * 100, "file": "1", "rotated": False}
+        route.fulfill(json=piece)
+
+    page.goto(site.page("logs"))
+    page.route("**/api/**/logs/*lines_1*", answer)
+    page.get_by_role("link", name="lines-1").click()
+    wide = page.viewport_size
+    assert wide is not None
+    for number, width in ((599, 1300), (609, 500), (619, 700)):
+        page.set_viewport_size({"width": width, "height": wide["height"]})
+        page.locator(".log .line", has_text=f"line {number} ").wait_for()
+        page.wait_for_function(
+            "box => box.scrollHeight - box.scrollTop - box.clientHeight < 30",
+            arg=page.locator(".log .lines").element_handle(),
+        )
+    page.locator(".log .lines").evaluate("box => box.scrollTo(0, 0)")
+    page.locator(".log .line", has_text="line 639 ").wait_for()
+    assert page.locator(".log .lines").evaluate("box => box.scrollTop") == 0
+    page.set_viewport_size(wide)
+    page.unroute("**/api/**/logs/*lines_1*")
+
+
 def test_what_looks_like_html_stays_text(site: Site, tab: Tab) -> None:
     page = tab.page
     page.goto(site.page("exceptions"))

@@ -61,6 +61,7 @@ export function LogView({ place, process, follow }) {
   const [level, setLevel] = useState('DEBUG');
   const box = useRef(null);
   const atEnd = useRef(true);
+  const last = useRef(0);
   const still = useCell(frozen);
   useEffect(() => {
     const abort = new AbortController();
@@ -95,9 +96,10 @@ export function LogView({ place, process, follow }) {
   useLayoutEffect(() => {
     if (atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [shown]);
-  // Told of a box that is gone by then, too.
+  // Told of a box that is gone by then, too. Lines that become higher, as in a narrower window, move nothing up: only people do.
   const scrolled = ({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
-    atEnd.current = scrollHeight - scrollTop - clientHeight < 30;
+    atEnd.current = (atEnd.current && scrollTop >= last.current) || scrollHeight - scrollTop - clientHeight < 30;
+    last.current = scrollTop;
   };
   const earlier = async () => {
     try {
