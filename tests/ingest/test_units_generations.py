@@ -225,7 +225,7 @@ def test_a_store_notices_that_its_file_was_removed_or_replaced(tmp_path: Path) -
         with pytest.raises(RemovedLedgerError, match="was replaced by another file"):
             store.pipelines()
         store.pipelines()
-        store._close()  # noqa: SLF001 - as after an error of the disk
+        store._close()  # as after an error of the disk
         path.unlink()
         with pytest.raises(RemovedLedgerError, match="was removed"):
             store.pipelines()
