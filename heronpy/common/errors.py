@@ -21,6 +21,7 @@
         LostReplyError             the peer ended first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request
         LedgerAwayError            it cannot be reached now; also a RetryableError
+          RemovedLedgerError       because its file was removed or replaced
       FencedError                  the caller's epoch or lease is stale: stop, do not retry
         ReplacedError              a process with a higher epoch has its place
       RetryableError               a later attempt may succeed
@@ -144,6 +145,10 @@ class LedgerError(HeronError):
 
 class LedgerAwayError(LedgerError, RetryableError):
     """The ledger cannot be reached at the moment; whether it has carried out the request is unknown."""
+
+
+class RemovedLedgerError(LedgerAwayError):
+    """The file of the ledger was removed or replaced while this process used it."""
 
 
 class FatalError(HeronError):

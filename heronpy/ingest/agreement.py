@@ -6,13 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heronpy.common.units import counted, listed
 from heronpy.ingest.ledger.partitioned import birth_of
 from heronpy.ingest.ledger.ranges import Range as Bytes
 from heronpy.ingest.ledger.ranges import subtract
-from heronpy.ingest.ledger.requests import FoundFile, FoundRange
+from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given
 from heronpy.ingest.ledger.types import PART, File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.outputs.lineage import Lineage, Range, folder_name
+
+#: Of the units that one sentence names.
+NAMES_MAX = 50
 
 _File = tuple[str, int]
 _Spans = dict[_File, list[Bytes]]
@@ -27,6 +31,27 @@ class Owned:
     unit: str
 
 
+def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
+    """Why ledgers do not know all that their table has, as a clause; "" when they may.
+
+    `given`: what each of them has given out; `newest`: the highest generation of the table, and `units`: generation and
+    id of what is published, both read before the ledgers were asked. An id is given out before its unit is published,
+    and a power cut takes back none that was, so one that the ledger would give out next is of a later life of it.
+    """
+    nexts = {}
+    for one in given:
+        if one.generation < newest:
+            return f"generation {newest} has begun in the table, and the ledger has generation {one.generation}"
+        nexts[one.generation, one.next_unit // PART] = one.next_unit
+    # Ids of a ledger that is not asked any more are of no part that is known.
+    later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
+    if not later:
+        return ""
+    generation, unit = max(later)
+    number = nexts[generation, unit // PART] % PART - 1
+    return f"{folder_name(generation, unit)} is in the table, and the ledger has given out {counted(number, 'unit')}"
+
+
 def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequence[Lineage]) -> list[str]:
     """One sentence for each way in which a ledger and the lineage of its table differ.
 
@@ -36,7 +61,8 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
     """
     found = [problem for part in _parts(rows) for problem in validate(part)]
     done, settled = _of_ledger(rows)
-    found += _overlaps(later)
+    found += overlaps(later)
+    found += contradictions(later, rows=rows)
     for name, ranges in sorted(_of_lineage(earlier, _Forgotten(rows)).items()):
         for begin, end in subtract(ranges, settled.get(name, ())):
             found.append(f"{_shown(name)} {begin}-{end} is in the table, and the ledger does not know it")
@@ -45,6 +71,53 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
         for begin, end in subtract(ranges, there.get(name, ())):
             found.append(f"{_shown(name)} {begin}-{end} is done in the ledger, and not in the table")
     return found
+
+
+def contradictions(
+    lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]] = (), rows: Iterable[Row] = ()
+) -> list[str]:
+    """One sentence for each file of which units, records of bad ranges or a ledger say different beginnings: then they
+    are of several files, which two lives of a ledger have given one name.
+
+    The first line of a file never changes; of its first bytes, ever more are known, and only equal many are compared.
+    """
+    heads: dict[_File, dict[str, list[str]]] = {}
+    for lineage in lineages:
+        for chunk in lineage.chunks:
+            heads.setdefault((chunk.key, chunk.generation), {}).setdefault(chunk.head, []).append(_unit(lineage))
+    for record in bad:
+        name = str(record["key"]), int(record["file_generation"])
+        source = f"record {record['begin']}-{record['end']}"
+        heads.setdefault(name, {}).setdefault(str(record["head"]), []).append(source)
+    for row in rows:
+        if isinstance(row, File) and (row.key, row.generation) in heads:
+            heads[row.key, row.generation].setdefault(row.head, []).append("the ledger")
+    found = []
+    for name, known in sorted(heads.items()):
+        parts = _parts_of(known)
+        if len(parts) > 1:
+            first, *others = (listed(list(dict.fromkeys(part)), NAMES_MAX) for part in parts)
+            found.append(
+                f"{_shown(name)}: {first} say{'s' if len(parts[0]) == 1 else ''} that it begins otherwise than"
+                f" {', or than '.join(others)}, so these are different files"
+            )
+    return found
+
+
+def _parts_of(heads: Mapping[str, list[str]]) -> list[list[str]]:
+    """Who says which beginning; one part when nothing contradicts."""
+    by_line: dict[str, list[str]] = {}
+    by_bytes: dict[tuple[str, str], list[str]] = {}
+    for head, sources in heads.items():
+        if head.count(":") == 2:
+            first, size, beginning = head.split(":")
+            by_line.setdefault(first, []).extend(sources)
+            by_bytes.setdefault((size, beginning), []).extend(sources)
+    if len(by_line) > 1:
+        return list(by_line.values())
+    sizes = [size for size, _ in by_bytes]
+    parts = [sources for (size, _), sources in by_bytes.items() if sizes.count(size) > 1]
+    return parts or list(by_line.values())
 
 
 def waiting_bytes(rows: Iterable[Row]) -> int:
@@ -150,7 +223,7 @@ def _of_lineage(lineages: Iterable[Lineage], besides: _Forgotten | None = None) 
     return found
 
 
-def _overlaps(lineages: Iterable[Lineage]) -> list[str]:
+def overlaps(lineages: Iterable[Lineage]) -> list[str]:
     """Bytes that two units have: their rows are in the table twice."""
     owned: dict[_File, list[Owned]] = {}
     for lineage in lineages:

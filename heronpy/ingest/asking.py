@@ -9,7 +9,7 @@ import uuid
 from typing import TypeVar
 
 from heronpy.api.topology_context import TopologyContext
-from heronpy.common.errors import HeronError, LedgerAwayError, LedgerError
+from heronpy.common.errors import HeronError, LedgerAwayError, LedgerError, RemovedLedgerError
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Leave, Request, ShowAlive, Who
@@ -50,6 +50,7 @@ class Asking:
         self._ledger: Reached | None = None
         self._pause_s = AGAIN_S
         self._away_since: float | None = None
+        self._told = ""
         self._closed = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -67,8 +68,13 @@ class Asking:
             raise
         if self._away_since is not None:
             log.warning("the ledger is back after %.0f s", time.monotonic() - self._away_since)
-            self._away_since, self._pause_s = None, AGAIN_S
+            self._away_since, self._pause_s, self._told = None, AGAIN_S, ""
         return answer
+
+    def is_news(self, error: LedgerAwayError) -> bool:
+        """Whether people are to be told: the file of the ledger was removed or replaced, and nobody has said so."""
+        told, self._told = self._told, str(error) if isinstance(error, RemovedLedgerError) else ""
+        return self._told not in ("", told)
 
     @property
     def wait_s(self) -> float:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.folders import read_own
 from heronpy.connectors.spark.dispatches import finish_decided, forget_all, is_home, lock_out_gateways
 from heronpy.growing.chunks import read_chunk
-from heronpy.ingest.agreement import disagreements, found_files, waiting_bytes
+from heronpy.ingest.agreement import contradictions, disagreements, found_files, overlaps, waiting_bytes
+from heronpy.ingest.ledger.beginning import joined
 from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import Chunk, Rebuild, Rebuilt, Who
+from heronpy.ingest.ledger.requests import Chunk, FoundFile, Rebuild, Rebuilt, Who
 from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row
+from heronpy.ingest.marks import is_marked
 from heronpy.ingest.options import pattern_at
 from heronpy.ingest.outputs.lineage import Lineage, batches, folder_name, published, units_of
 from heronpy.ingest.outputs.stages import About, Stages
@@ -37,10 +40,24 @@ class Checked:
     units: int
     rows: int
     bytes: int
-    #: Bytes whose file is not known to be anywhere, so that they could not be compared.
+    #: Bytes that could not be compared, because their file is not where a keeper has seen it last;
     bytes_gone: int
+    #: because the ledger knows no place of it: it is gone, or no keeper has looked since the ledger was made;
+    bytes_unseen: int
+    #: or because another file is in its place, or it cannot be read.
+    bytes_other: int
     #: Bytes that are not in the table yet: what was compared may be less than all.
     bytes_waiting: int
+
+
+class _Bytes(Enum):
+    """What the bytes of a log are, compared with those that a unit was made of."""
+
+    EQUAL = auto()
+    DIFFER = auto()
+    GONE = auto()
+    UNSEEN = auto()
+    OTHER = auto()
 
 
 def command_of(ledger: str, pipeline: str) -> Reached:
@@ -54,6 +71,7 @@ def _command() -> Who:
 
 def check(ledger: str, pipeline: str, table: str) -> Checked:
     """Compare table, ledger and bytes; the pipeline may run meanwhile."""
+    _refuse_missing(table)
     with closing(command_of(ledger, pipeline)) as reached:
         earlier = _lineages(table, pipeline)
         rows = reached.snapshot()
@@ -62,28 +80,40 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
     config = next(msgspec.json.decode(row.config, type=Config) for row in rows if isinstance(row, Pipeline))
     _refuse_bolts(pipeline, config)
     places = _places(rows)
-    compared = gone = 0
+    heads = {(row.key, row.generation): row.head for row in rows if isinstance(row, File)}
+    sizes = dict.fromkeys(_Bytes, 0)
     for folder, lineage in published(table):
         problems += _rows_of(folder, lineage)
     for lineage in later:
         for chunk in lineage.chunks:
-            size = chunk.end - chunk.begin
-            digest = None
+            outcome = _Bytes.UNSEEN
             for site, path in places.get((chunk.key, chunk.generation), ()):
                 place = Chunk(0, chunk.key, chunk.generation, chunk.begin, chunk.end, chunk.head, path)
-                with suppress(MovedError, OSError):
-                    digest = _digest(pattern_at(config.pattern, site).root, place)
+                root = pattern_at(config.pattern, site).root
+                outcome = _compared(root, place, chunk.sha256, heads[chunk.key, chunk.generation])
+                if outcome in (_Bytes.EQUAL, _Bytes.DIFFER):
                     break
-            if digest is None:
-                gone += size
-                continue
-            compared += size
-            if digest != chunk.sha256:
+            sizes[outcome] += chunk.end - chunk.begin
+            if outcome is _Bytes.DIFFER:
                 problems.append(
                     f"{chunk.key} {chunk.begin}-{chunk.end} has other bytes now than"
                     f" {lineage.batch or folder_name(lineage.generation, lineage.unit)} was made of"
                 )
-    return Checked(problems, len(later), sum(one.rows for one in later), compared, gone, waiting_bytes(rows))
+    return Checked(
+        problems,
+        len(later),
+        sum(one.rows for one in later),
+        sizes[_Bytes.EQUAL] + sizes[_Bytes.DIFFER],
+        sizes[_Bytes.GONE],
+        sizes[_Bytes.UNSEEN],
+        sizes[_Bytes.OTHER],
+        waiting_bytes(rows),
+    )
+
+
+def _refuse_missing(table: str) -> None:
+    if not Path(table).is_dir():
+        raise LedgerError(f"the folder {table} does not exist; give the one that the pipeline writes")
 
 
 def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
@@ -107,6 +137,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
 
 def _about(table: str, pipeline: str) -> tuple[Stages, About]:
     """The stages of the units in a table, and whose they are."""
+    _refuse_missing(table)
     stages = Stages(table)
     about = stages.pipeline()
     if about is None:
@@ -129,24 +160,36 @@ def _about(table: str, pipeline: str) -> tuple[Stages, About]:
 
 def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: About) -> Rebuilt:
     with closing(Reached(ledger, pipeline, _command())) as reached:
+        # The table may have been moved.
+        config = replace(about.config, place=str(stages.home.parent))
+        files, highest = _found(table, pipeline, stages)
+        generation = reached.ask(Rebuild(config, files, highest + 1, trial=True)).generation
         while True:
-            try:
-                lineages = _lineages(table, pipeline)
-                files = found_files(lineages, _bad_records(stages))
-            except (KeyError, TypeError, ValueError, RecursionError) as error:
-                raise LedgerError(
-                    f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it"
-                ) from None
-            highest = max((stages.highest(), *(one.generation for one in lineages)))
-            # The table may have been moved.
-            config = replace(about.config, place=str(stages.home.parent))
-            answer = reached.ask(Rebuild(config, files, highest + 1))
-            stages.begin(answer.generation)
-            # What older generations have staged can no longer be published.
-            stages.drop_older(answer.generation)
-            if len(_lineages(table, pipeline)) == len(lineages):
+            # First, and also when nobody was seen: a process may hold the file of a ledger that was removed. What older
+            # generations have staged can no longer be published, so what is in the table then is all.
+            stages.begin(generation)
+            stages.drop_older(generation)
+            files, _ = _found(table, pipeline, stages)
+            answer = reached.ask(Rebuild(config, files, generation))
+            if answer.generation == generation:
                 return answer
-            # A keeper that nobody has heard of for long has published meanwhile: once more, with its unit.
+            generation = answer.generation  # another rebuild was between
+
+
+def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, ...], int]:
+    """What a table says by file, and its highest generation; LedgerError when it contradicts itself."""
+    lineages = _lineages(table, pipeline)
+    try:
+        bad = list(_bad_records(stages))
+        files, problems = found_files(lineages, bad), contradictions(lineages, bad)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
+    if problems:
+        raise LedgerError(
+            f"{joined([*problems, *overlaps(lineages)])}; remove the units of one of them from the table, then rebuild:"
+            " their lines are processed again, if their file is still there"
+        )
+    return files, max((stages.highest(), *(one.generation for one in lineages)))
 
 
 def _refuse_bolts(pipeline: str, config: Config) -> None:
@@ -171,6 +214,20 @@ def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]
         if isinstance(row, Copy) and row.file in names:
             found.setdefault(names[row.file], []).append((row.site, row.path))
     return found
+
+
+def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
+    """Compare the range of a file at its place; `head` is how the ledger says that the file begins."""
+    try:
+        return _Bytes.EQUAL if _digest(root, chunk) == sha256_hex else _Bytes.DIFFER
+    except (MovedError, OSError):
+        if not os.path.lexists(os.path.join(root, chunk.path)):
+            return _Bytes.GONE
+    # The file of the ledger, and not the one that the unit was made of: they never were one.
+    with suppress(MovedError, OSError), opened(root, replace(chunk, head=head)) as descriptor:
+        if not is_marked(chunk.head, descriptor):
+            return _Bytes.DIFFER
+    return _Bytes.OTHER
 
 
 def _digest(root: str, chunk: Chunk) -> str:

@@ -114,6 +114,7 @@ class Dispatcher:
                 continue
             handed = _handed(self._options.pipeline, self._stages, one)
             if self._folder.outcome(handed.stem) is None and not self._folder.is_handed_over(handed.stem):
+                self._stages.refuse_older(generation)
                 try:
                     lineage = self._lineage(one, handed)
                 except StageGoneError as error:

@@ -6,11 +6,13 @@ Several keepers work at once and none is elected: what they ask for and what the
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
+from heronpy.ingest.agreement import behind
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.bad import bad_record, dead_bytes, record_name
 from heronpy.ingest.dispatching import Dispatcher
@@ -29,6 +31,7 @@ from heronpy.ingest.ledger.requests import (
     ListFiles,
     ListFinished,
     Open,
+    Opened,
     Published,
     ReportScan,
     Request,
@@ -39,7 +42,7 @@ from heronpy.ingest.ledger.requests import (
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
 from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
-from heronpy.ingest.outputs.stages import About
+from heronpy.ingest.outputs.stages import About, OlderGenerationError
 from heronpy.ingest.publishing import Publisher
 from heronpy.ingest.tries import Tries
 from heronpy.ingest.watch import Watch
@@ -98,10 +101,16 @@ class LogKeeper(Spout):
             return
         try:
             wait_s = self._round(time.monotonic())
-        except LedgerAwayError:
+        except LedgerAwayError as error:
             self._watch = None  # what it had asked for is not known
+            if self._asking.is_news(error):
+                self.report_error(error)
             self.wait(self._asking.wait_s)
             return
+        except OlderGenerationError:
+            # The ledger says whether it has that generation, too: then the keeper goes on with it.
+            self._watch = None
+            wait_s = PUBLISH_S
         self.wait(wait_s)
 
     def close(self) -> None:
@@ -116,6 +125,8 @@ class LogKeeper(Spout):
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
+            # Before it has anything cut: who holds the file of a ledger that was removed would not hear of it else.
+            self._stages.refuse_older(self._generation)
             self._look(self._watch, now)
         busy = self._publish()
         if now >= self._clean_at:
@@ -136,16 +147,12 @@ class LogKeeper(Spout):
 
     def _open(self) -> Watch:
         self._looking_since = None
+        # Before the ledger is asked: what others give out and publish meanwhile is not behind it.
+        newest, units = self._stages.highest(), self._stages.published_units()
         opened = self._asking.ask(Open(self._options.config))
         # First, as a table of another pipeline has stages of its own.
         self._stages.claim(About(self._options.pipeline, opened.config, self._options.replicas))
-        if opened.is_new and self._stages.has_published():
-            name, place = self._options.pipeline, self._options.place
-            raise GaveUpError(
-                f"the ledger of pipeline {name!r} is new, and the table {place} has units, whose lines would come"
-                f" again: heron units rebuild {name} --from {place}, then submit again; or give the pipeline the ledger"
-                " that it had, or an empty table"
-            )
+        self._refuse_lost(opened, newest, units)
         if opened.generation != self._generation:
             if self._generation:
                 self.report_error(ReplacedLedgerError(self._options.pipeline, self._generation, opened.generation))
@@ -163,6 +170,22 @@ class LogKeeper(Spout):
         return Watch(
             options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made
         )
+
+    def _refuse_lost(self, opened: Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
+        """GaveUpError when the ledger does not know what the table has, whose lines would come again."""
+        name, place = self._options.pipeline, self._options.place
+        again = f"heron units rebuild {name} --from {place}, then submit again"
+        if opened.is_new and self._stages.has_published():
+            raise GaveUpError(
+                f"the ledger of pipeline {name!r} is new, and the table {place} has units, whose lines would come"
+                f" again: {again}; or give the pipeline the ledger with which that table was written until now (no"
+                " backup of it, which is older than the table), or an empty table"
+            )
+        if why := behind(opened.given, newest, units):
+            raise GaveUpError(
+                f"the ledger of pipeline {name!r} is older than its table {place} ({why}): it was restored from a"
+                f" backup, or replaced, and lines would come again; run: {again}"
+            )
 
     def _look(self, watch: Watch, now: float) -> None:
         watch.look(now)

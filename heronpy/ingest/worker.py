@@ -44,6 +44,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
 from heronpy.ingest.options import Rows, options_here
+from heronpy.ingest.outputs.stages import OlderGenerationError
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.tries import Tries
 from heronpy.ingest.unit import MovedError, UnreadError, middle
@@ -81,7 +82,7 @@ class LogWorker(Spout):
         # Sites share the table, and their tasks have equal names.
         site = f"{self._options.site}." if self._options.site else ""
         self._tries = Tries(self._stages.home)
-        self._page = SuspectPage(self._stages.home / "pages", site + task)
+        self._page = SuspectPage(self._stages.own_folder("pages"), site + task)
         self._greetings: list[Request[Any]] = [self._farewell(after), Open(self._options.config)]
         self._counters = Counters(context, self._options.pipeline, WORK)
         self._generation = 0
@@ -106,7 +107,9 @@ class LogWorker(Spout):
             self._request = self._greetings.pop() if self._greetings else Lease()
         try:
             answer = self._asking.ask(self._request)
-        except LedgerAwayError:
+        except LedgerAwayError as error:
+            if self._asking.is_news(error):
+                self.report_error(error)
             self.wait(self._asking.wait_s)
             return
         request, self._request = self._request, None
@@ -259,7 +262,7 @@ class LogWorker(Spout):
             self.report_error(found)
             self._counters.add(TRIES_FAILED)
             self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line, rows)
-        except OSError as error:
+        except (OSError, OlderGenerationError) as error:
             self._discard()
             self.report_error(error)
             self._give_back(str(error), DISK_S)

@@ -524,7 +524,9 @@ def test_table_and_ledger_agree_or_each_difference_is_named(tmp_path: Path) -> N
     assert disagreements(rows, [], []) == ["a.log 0-8 is done in the ledger, and not in the table"]
     twice = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 4, 8, "x:4:y"),))]
     assert any("is in the table twice: in unit=1-1 and unit=1-99" in one for one in disagreements(rows, table, twice))
-    more = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 8, 12, "x:4:y"),))]
+    other = disagreements(rows, table, twice)
+    assert any("a.log: unit=1-1, the ledger say that it begins otherwise than unit=1-99" in one for one in other), other
+    more = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 8, 12, table[0].chunks[0].head),))]
     assert disagreements(rows, more, more) == ["a.log 8-12 is in the table, and the ledger does not know it"]
 
 
@@ -602,12 +604,13 @@ def test_what_is_published_during_a_rebuild_is_not_processed_again(
 
     def late(self: Stages, generation: int) -> None:
         if generation == 2:
-            stages.publish(1, 2, 1)
+            # It had looked for a newer generation before there was one.
+            (table / "_units" / "g1" / "2-1").rename(table / "unit=1-2")
         drop_older(self, generation)
 
     monkeypatch.setattr(Stages, "drop_older", late)
     answer = rebuild(url, "p", str(table))
-    assert (answer.generation, answer.done_bytes) == (3, 20)
+    assert (answer.generation, answer.done_bytes) == (2, 20)
     with closing(open_store(url)) as store:
         spans = [row for row in store.snapshot("p") if isinstance(row, Span)]
     assert [(span.begin, span.end, span.state.value) for span in spans] == [(0, 20, "done")]

@@ -100,6 +100,7 @@ def cut_unfinished_lines(patch: pytest.MonkeyPatch) -> None:
 def keep_older_stages(patch: pytest.MonkeyPatch) -> None:
     """After a rebuild, the stages of the lost ledger may still be published."""
     patch.setattr(Stages, "drop_older", lambda self, generation: None)
+    patch.setattr(Stages, "refuse_older", lambda self, generation: None)
 
 
 def remove_live_stages(patch: pytest.MonkeyPatch) -> None:

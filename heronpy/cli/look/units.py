@@ -164,15 +164,18 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
     else:
         for problem in found.problems:
             say(clean(problem))
-        whole = "table, ledger and bytes" if found.bytes or not found.bytes_gone else "table and ledger"
+        reasons = {
+            "of files that are not where they were seen last": found.bytes_gone,
+            "of files of which the ledger has no place (they are gone, or no keeper has looked since it was made)":
+                found.bytes_unseen,
+            "of files in whose place is another one, or that cannot be read": found.bytes_other,
+        }  # fmt: skip
+        left = sum(reasons.values())
+        whole = "table, ledger and bytes" if found.bytes or not left else "table and ledger"
         verdict = f"{whole} agree" if not found.problems else "they do not agree"
         units = f"{counted(found.units, 'unit')} with {found.rows:,} rows"
-        gone = (
-            f"; {format_bytes(found.bytes_gone)} could not be compared: their files are gone, or no keeper has looked"
-            " at them since the ledger was made"
-            if found.bytes_gone
-            else ""
-        )
+        why = ", ".join(f"{format_bytes(size)} {reason}" for reason, size in reasons.items() if size)
+        gone = f"; {format_bytes(left)} could not be compared: {why}" if left else ""
         later = f"; {format_bytes(found.bytes_waiting)} are not in the table yet" if found.bytes_waiting else ""
         say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{later}{gone}")
     if found.problems:

@@ -110,7 +110,8 @@ def site_command(**flags: Any) -> None:
 def check_command(**flags: Any) -> None:
     """Compare table, ledger and the bytes of the logs; exit code 1 when they do not agree.
 
-    The pipeline may run meanwhile. Bytes of files that are gone are counted and not compared.
+    The pipeline may run meanwhile. Bytes that cannot be compared, such as those of files that are gone, are counted by
+    their reason, and are no disagreement.
     """
     from heronpy.cli.look.units import check_pipeline
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import msgspec
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import looking, policy, ranges
 from heronpy.ingest.ledger.draft import Draft, shortened
-from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Open, Opened, Rebuild, Rebuilt, Who
+from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given, Open, Opened, Rebuild, Rebuilt, Who
 from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
 
 PARTS_MAX = 1 << 20
+#: Of the contradictions that one sentence names.
+PROBLEMS_MAX = 100
 #: A file of a rebuilt ledger is not taken for gone before so long.
 SCANNED_S = 3_600.0
 
@@ -43,7 +44,8 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
         looking.begin_again(draft, who)
     if found.config != text or draft.get(Pipeline) is None:
         draft.put(replace(found, config=text))
-    return Opened(found.generation, config, found.next_file // PART, (found.next_file,))
+    given = Given(found.generation, found.next_unit)
+    return Opened(found.generation, config, found.next_file // PART, (found.next_file,), (given,))
 
 
 def _new(now: float, config: str, generation: int, part: int) -> Pipeline:
@@ -106,14 +108,17 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
             " is gone, wait so long, as they did not end in order"
         )
     generation = max(found.generation + 1 if found is not None else 1, request.at_least)
+    names = {(one.key, one.generation) for one in request.files}
+    if len(names) != len(request.files):
+        raise LedgerError("a file is named twice in what was found")
+    _refuse_overlaps(request.files)
+    if request.trial:
+        return Rebuilt(generation, len(request.files), 0, 0, 0)
     text = msgspec.json.encode(config).decode()
     if found is None:
         found = _new(now, text, generation, request.part)
     draft.wipe()
     draft.put(replace(found, generation=generation, config=text, paid_until=0.0))
-    names = {(one.key, one.generation) for one in request.files}
-    if len(names) != len(request.files):
-        raise LedgerError("a file is named twice in what was found")
     done_bytes = bad_bytes = 0
     holes: list[ranges.Piece] = []
     for one in request.files:
@@ -127,8 +132,7 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
 
 def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[int, int]:
     """The rows of one file; its holes are added. Returns the bytes that are done and bad."""
-    done = sorted(found.done, key=lambda one: (one.begin, one.end))
-    _refuse_overlap(found.key, done)
+    done = found.done
     pipeline, now = draft.pipeline, draft.now
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
     number = pipeline.next_file
@@ -151,10 +155,23 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
     return sizes[SpanState.DONE], sizes[SpanState.BAD]
 
 
-def _refuse_overlap(key: str, done: list[FoundRange]) -> None:
-    for before, behind in pairwise(done):
-        if behind.begin < before.end:
-            raise LedgerError(
-                f"{key}: bytes {behind.begin}-{min(before.end, behind.end)} are published twice, by {before.source} and"
-                f" {behind.source}; remove one of them from the output, then rebuild"
-            )
+def _refuse_overlaps(files: Iterable[FoundFile]) -> None:
+    problems = []
+    for file in files:
+        last: FoundRange | None = None
+        for one in sorted(file.done, key=lambda one: (one.begin, one.end)):
+            if last is not None and one.begin < last.end:
+                problems.append(
+                    f"{file.key}: bytes {one.begin}-{min(last.end, one.end)} are published twice, by {last.source} and"
+                    f" {one.source}"
+                )
+            if last is None or one.end > last.end:
+                last = one
+    if problems:
+        raise LedgerError(f"{joined(problems)}; remove one of the two from the output, then rebuild")
+
+
+def joined(problems: Sequence[str]) -> str:
+    """As one clause; of very many the first."""
+    more = f"; and {len(problems) - PROBLEMS_MAX} more" if len(problems) > PROBLEMS_MAX else ""
+    return f"{'; '.join(problems[:PROBLEMS_MAX])}{more}"

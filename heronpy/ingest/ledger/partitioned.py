@@ -147,6 +147,7 @@ class PartitionedLedger:
             raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
         generation, parts = 1, {}
         made: list[int] = []
+        given: list[requests.Given] = []
         for url, ledger in self._ledgers.items():
             opened = ledger.ask(replace(request, part=_part(url), generation=generation))
             generation = max(generation, opened.generation)
@@ -154,8 +155,9 @@ class PartitionedLedger:
                 raise LedgerError(f"two ledgers of this pipeline have the same ids; give {url} another name")
             parts[opened.part] = ledger
             made += opened.made
+            given += opened.given
         self._parts = parts
-        return requests.Opened(generation, request.config, made=tuple(made))
+        return requests.Opened(generation, request.config, made=tuple(made), given=tuple(given))
 
     def _rebuild(self, request: requests.Rebuild) -> requests.Rebuilt:
         generation = request.at_least

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError
+from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, RemovedLedgerError
 from heronpy.common.folders import check_root, make_folders
 from heronpy.common.host import this_host
 from heronpy.ingest.ledger import sql
@@ -55,6 +55,8 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         self._waiters: Waiters | None = None
         self._pid = 0
+        #: Device and inode of the file that is open; one that is held open is nobody else's.
+        self._inode: tuple[int, int] | None = None
         #: Whether the connection syncs each commit.
         self._lasting = True
         #: To be added to the time since boot.
@@ -105,6 +107,7 @@ class SqliteStore:
     def _transaction(self, begin: str, lasting: bool = True) -> Iterator[sqlite3.Connection]:
         try:
             connection, waiters = self._open()
+            self._refuse_removed()
             if lasting is not self._lasting:
                 # Without, the log is written and not synced; a later commit that is synced syncs all of the log.
                 connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
@@ -169,11 +172,39 @@ class SqliteStore:
             self._waiters.close()
             self._waiters = None
 
+    def _refuse_removed(self) -> None:
+        """RemovedLedgerError when the file that is open is not the one with that name any more.
+
+        SQLite works on in a file that nobody else finds: what is counted there is in no ledger. Who has used a file
+        that was removed does not make it anew, as it would begin with nothing.
+        """
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            raise self._removed() from None
+        except OSError as error:
+            raise LedgerAwayError(f"the ledger {self._path} cannot be reached now ({error.strerror})") from None
+        if (status.st_dev, status.st_ino) != self._inode:
+            self._close()
+            raise RemovedLedgerError(
+                f"the ledger {self._path} was replaced by another file while this task worked with it; the task looks"
+                " whether that one knows all that is in the table"
+            )
+
+    def _removed(self) -> RemovedLedgerError:
+        return RemovedLedgerError(
+            f"the ledger {self._path} was removed while this task worked with it; put it back, or kill the topology and"
+            " run: heron units rebuild"
+        )
+
     def _open(self) -> tuple[sqlite3.Connection, Waiters]:
         if self._connection is not None and self._waiters is not None and self._pid == os.getpid():
             return self._connection, self._waiters
         self._close()
+        if self._inode is not None and not self._path.exists():
+            raise self._removed()
         self._prepare()
+        status = os.stat(self._path)
         connection = sqlite3.connect(
             self._path, timeout=self._busy_s, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -195,6 +226,7 @@ class SqliteStore:
                 waiters.close()
             raise
         self._connection, self._waiters, self._pid = connection, waiters, os.getpid()
+        self._inode = status.st_dev, status.st_ino
         return connection, waiters
 
     def _prepare(self) -> None:

@@ -6,8 +6,12 @@
     <table>/_units/pipeline.json                        of which pipeline the table is
 
 Stage and table are on one file system, so a unit appears whole. A rename finds its source or its target: who
-repeats it, and when, does not matter. After a rebuild the stages of older generations are gone, so the publication by
-a process that does not know of it fails.
+repeats it, and when, does not matter.
+
+A rebuild makes the folder of its generation first, and then removes the stages of older ones. A process that does not
+know of it, such as one that holds the file of a ledger that was removed, publishes nothing: what it begins later it
+finds fenced by the folder, and a rename for which it had looked before has lost its source, which was complete by
+then. That needs no lock, so it holds between hosts as well.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 
 import msgspec
 
@@ -27,7 +31,7 @@ from heronpy.common.errors import LedgerError
 from heronpy.common.folders import make_folders, make_output, open_private, read_own
 from heronpy.connectors.durable_files import sync_folder, write_record
 from heronpy.ingest.ledger.types import Config
-from heronpy.ingest.outputs.lineage import FILE, PREFIX, Lineage, folder_name
+from heronpy.ingest.outputs.lineage import FILE, PREFIX, Lineage, folder_name, record_of
 from heronpy.ingest.outputs.replicas import HOME, Replicas, copied, drop_older, stages_in
 
 _BAD = "bad"
@@ -52,6 +56,10 @@ class StageGoneError(LedgerError):
     """A stage is neither staged nor published."""
 
 
+class OlderGenerationError(LedgerError):
+    """The table has begun with a generation that is newer than the one that somebody stages or publishes for."""
+
+
 class Stages:
     """The stages of one table, and their copies in other folders."""
 
@@ -68,9 +76,9 @@ class Stages:
     def make(self, generation: int, unit: int, attempt: int) -> Path:
         """An empty folder for an attempt; what an earlier process has left there is removed."""
         stage = self._stage(generation, unit, attempt)
-        make_output(self._table)
+        self.prepare()
+        self.refuse_older(generation)
         make_folders(stage.parent)
-        self._check_home()
         if stage.exists():
             shutil.rmtree(stage)
         stage.mkdir(mode=0o700)
@@ -109,8 +117,9 @@ class Stages:
     def publish(self, generation: int, unit: int, winner: int) -> bool:
         """Make a committed unit visible; idempotent. Whether a copy was used, because the stage itself is gone.
 
-        StageGoneError when somebody has removed it, and there is no copy.
+        StageGoneError when somebody has removed it, and there is no copy; OlderGenerationError when a newer one began.
         """
+        self.refuse_older(generation)
         stage, target = self._stage(generation, unit, winner), self._table / folder_name(generation, unit)
         restored = False
         try:
@@ -119,6 +128,7 @@ class Stages:
             if not target.is_dir() or stage.exists():
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
                 if not restored:
+                    self._refuse_other(target, winner)
                     raise StageGoneError(
                         f"unit {unit} cannot be published ({error.strerror}): restore {stage}, or run"
                         " 'heron units rebuild'"
@@ -131,9 +141,8 @@ class Stages:
         source = self._replicas.find(stage.parent.name, stage.name)
         if source is None:
             return False
-        make_output(self._table)
+        self.prepare()
         make_folders(stage.parent)
-        self._check_home()
         try:
             made = copied(source, stage.parent)
         except FileNotFoundError:
@@ -163,25 +172,65 @@ class Stages:
         for home in reversed(self.homes):
             drop_older(home, generation)
 
+    def prepare(self) -> None:
+        """The table and its folder of stages are there; LedgerError when that is a link, or somebody else's."""
+        make_output(self._table)
+        _make_own(self.home)
+
+    def own_folder(self, name: str) -> Path:
+        """A folder beside the stages, made if need be; LedgerError when it is a link, or somebody else's."""
+        self.prepare()
+        folder = self.home / name
+        _make_own(folder)
+        return folder
+
+    def refuse_older(self, generation: int) -> None:
+        """OlderGenerationError when a newer generation has begun here."""
+        newest = max(self._begun(self.home), default=0)
+        if newest > generation:
+            raise OlderGenerationError(
+                f"{self._table} has begun with generation {newest} of its ledger, and this task works for generation"
+                f" {generation}; what it has begun does not count"
+            )
+
+    def _refuse_other(self, target: Path, winner: int) -> None:
+        """StageGoneError when another attempt than the one that counts is published."""
+        try:
+            found = record_of(target).attempt
+        except LedgerError:
+            return
+        if found != winner:
+            raise StageGoneError(
+                f"{target} is of attempt {found}, and attempt {winner} counts in the ledger, which is older"
+                " than the table, such as one of a backup; kill the topology, and run: heron units rebuild"
+            )
+
+    @staticmethod
+    def _begun(home: Path) -> list[int]:
+        """The generations that have a folder."""
+        try:
+            return [int(name[1:]) for name in os.listdir(home) if name.startswith("g") and name[1:].isdecimal()]
+        except FileNotFoundError:
+            return []
+
     def highest(self) -> int:
         """The highest generation of which a stage or a published unit is there."""
-        numbers = [0]
-        for folder, prefix in (*((home, "g") for home in self.homes), (self._table, "unit=")):
-            try:
-                names = os.listdir(folder)
-            except FileNotFoundError:
-                continue
-            for name in names:
-                text = name.removeprefix(prefix).partition("-")[0]
-                if name.startswith(prefix) and text.isdecimal():
-                    numbers.append(int(text))
-        return max(numbers)
+        staged = [number for home in self.homes for number in self._begun(home)]
+        return max((0, *staged, *(generation for generation, _ in self.published_units())))
+
+    def published_units(self) -> list[tuple[int, int]]:
+        """Generation and id of each published unit."""
+        try:
+            names = os.listdir(self._table)
+        except FileNotFoundError:
+            return []
+        parts = [name.removeprefix(PREFIX).partition("-") for name in names if name.startswith(PREFIX)]
+        return [(int(one), int(unit)) for one, _, unit in parts if one.isdecimal() and unit.isdecimal()]
 
     # ---- small records ----------------------------------------------------------------------
     def write_bad(self, name: str, text: str) -> None:
         """Keep a record of a bad range; an equal name replaces it."""
-        folder = self.home / _BAD
-        make_folders(folder)
+        folder = self.own_folder(_BAD)
         write_record(folder / f"{name}.json", text.encode())
 
     def has_bad(self, name: str) -> bool:
@@ -193,7 +242,8 @@ class Stages:
         return sorted((self.home / _BAD).glob("*.json"))
 
     def begin(self, generation: int) -> None:
-        """No other ledger gets this generation, even if this one is lost before anything is staged.
+        """From now on nothing is staged or published for an older generation, and no other ledger gets this one, even
+        if this one is lost before anything is staged.
 
         Else a process that slept since then would take units of the next ledger for its own.
         """
@@ -212,8 +262,7 @@ class Stages:
         """Say of which pipeline the table is; LedgerError when it is another one's."""
         make_output(self._table)
         for home in self.homes:
-            make_folders(home)
-            _check_own(home)
+            _make_own(home)
         found = self.pipeline()
         if found is not None and found.pipeline != about.pipeline:
             raise LedgerError(
@@ -262,14 +311,15 @@ class Stages:
     def _stage(self, generation: int, unit: int, attempt: int) -> Path:
         return self.home / f"g{generation}" / f"{unit}-{attempt}"
 
-    def _check_home(self) -> None:
-        _check_own(self.home)
 
-
-def _check_own(home: Path) -> None:
-    status = os.lstat(home)
+def _make_own(folder: Path) -> None:
+    with suppress(FileExistsError):
+        make_folders(folder)
+    status = os.lstat(folder)
+    if not S_ISDIR(status.st_mode):
+        raise LedgerError(f"{folder} is a link or a file, and not a folder of this pipeline's own; remove it")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise LedgerError(f"{home} belongs to somebody else, or others may write there; give another folder")
+        raise LedgerError(f"{folder} belongs to somebody else, or others may write there; give another folder")
 
 
 def _sync(path: Path) -> None:

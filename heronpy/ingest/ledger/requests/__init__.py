@@ -20,7 +20,7 @@ from heronpy.ingest.ledger.requests.files import (
     ReportScan,
     SeenFile,
 )
-from heronpy.ingest.ledger.requests.joining import Alive, Leave, Open, Opened, ShowAlive
+from heronpy.ingest.ledger.requests.joining import Alive, Given, Leave, Open, Opened, ShowAlive
 from heronpy.ingest.ledger.requests.publication import (
     Chunk,
     Collect,
@@ -119,6 +119,7 @@ __all__ = [
     "FoundFile",
     "FoundRange",
     "GiveBack",
+    "Given",
     "GoneFile",
     "Halve",
     "Idle",

@@ -9,13 +9,23 @@ from heronpy.ingest.ledger.types import PART, Config
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """How far one ledger is: the id of its next unit."""
+
+    generation: int
+    next_unit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
-    """`config` is the one that holds from now on. `made`: the id of the next file of each ledger."""
+    """`config` is the one that holds from now on. `made`: the id of the next file of each ledger. `given`: how far each
+    of them is."""
 
     generation: int
     config: Config
     part: int = 0
     made: tuple[int, ...] = ()
+    given: tuple[Given, ...] = ()
 
     @property
     def is_new(self) -> bool:

@@ -118,10 +118,11 @@ class Rebuild(Request[Rebuilt]):
     """Forget all and begin with what was found; the one transaction that is as large as the ledger.
 
     `at_least`: above the highest generation that was found. LedgerError while workers are seen, or when two published
-    ranges overlap: it names both units.
+    ranges overlap: it names both units. `trial`: only say that, or which generation it would be; nothing changes.
     """
 
     config: Config
     files: tuple[FoundFile, ...]
     at_least: int = 1
     part: int = 0
+    trial: bool = False
