@@ -17,7 +17,9 @@ import pytest
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.checking import command_of
 from heronpy.ingest.ledger.requests import Figures, Show
-from tests.support.command import FAILED, USAGE, Heron
+from heronpy.ingest.ledger.types import Config
+from heronpy.ingest.outputs.stages import About, Stages
+from tests.support.command import FAILED, NOT_FOUND, USAGE, Heron
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(400)
@@ -124,6 +126,38 @@ def test_a_file_that_is_no_ledger_is_refused_and_stays_as_it_is(heron: Heron, lo
     path.write_bytes(b"no database, but long enough to be taken for one" * 20)
     refused(heron, flags, f"the ledger {path} is damaged", "heron units rebuild")
     assert before != path.read_bytes() and not table.exists()
+
+
+def test_a_ledger_that_others_may_write_or_that_is_a_link_is_refused(heron: Heron, logs: Path, table: Path) -> None:
+    """They were told by workers only, whose topology went DEGRADED."""
+    folder = heron.home.parent / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    ledger = folder / "units.db"
+    flags = ("--logs", logs, "--table", table, "--config-property", f"heron.ingest.ledger=sqlite:{ledger}")
+    refused(heron, flags, f"the folder of the ledger {folder} is writable by other users", "chmod go-w")
+    folder.chmod(0o700)
+    ledger.symlink_to(folder / "nowhere.db")
+    refused(heron, flags, f"the ledger {ledger} cannot be opened: it is no regular file")
+    assert os.listdir(folder) == ["units.db"] and not table.exists()
+
+
+def test_a_table_of_another_pipeline_or_with_a_link_inside_is_refused(heron: Heron, logs: Path, table: Path) -> None:
+    Stages(str(table)).claim(About("clicks", Config("/logs/*.log")))
+    flags = ("--logs", logs, "--table", table)
+    refused(heron, flags, f"{table} is the table of pipeline 'clicks'", "give 'lines' a table of its own")
+    (table / "_units").rename(table.parent / "units")
+    (table / "_units").symlink_to(table.parent / "units")
+    refused(heron, flags, f"{table}/_units is a link", "remove it")
+    assert not (heron.home / "ledger").exists()
+
+
+def test_a_pipeline_that_is_not_there_has_another_exit_code_than_bad_ranges(
+    heron: Heron, logs: Path, table: Path
+) -> None:
+    processed(heron, logs, table)
+    for verb in ("show", "bad", "retry"):
+        heron("units", verb, "other").refused(NOT_FOUND, "has no pipeline 'other'", "it has lines")
 
 
 def test_two_patterns_under_one_name_are_refused(heron: Heron, logs: Path, table: Path) -> None:

@@ -68,7 +68,7 @@ def _named_errors() -> Iterator[None]:
     try:
         yield
     except LedgerError as error:
-        raise exits.Failure(str(error), exits.FAILED) from None
+        raise exits.Failure(str(error), exits.exit_code_of(error)) from None
 
 
 def list_pipelines(url: str, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISLNK, S_ISREG
 
 import msgspec
 
@@ -212,23 +212,23 @@ class Stages:
         """Say of which pipeline the table is; LedgerError when it is another one's."""
         make_output(self._table)
         for home in self.homes:
+            _check_own(home)  # a link to nowhere is in the way of the folder
             make_folders(home)
-            _check_own(home)
-        found = self.pipeline()
-        if found is not None and found.pipeline != about.pipeline:
-            raise LedgerError(
-                f"{self._table} is the table of pipeline {found.pipeline!r}; give {about.pipeline!r} a table of its own"
-            )
-        for home in self._replicas.homes:
-            other = self._about(home)
-            if other is not None and other.pipeline != about.pipeline:
-                raise LedgerError(
-                    f"{home.parent} has replicas of pipeline {other.pipeline!r}; give"
-                    f" {about.pipeline!r} a folder of its own"
-                )
+        self.refuse(about.pipeline)
         for home in self.homes:
             if self._about(home) != about:
                 write_record(home / _ABOUT, msgspec.json.encode(about))
+
+    def refuse(self, pipeline: str) -> None:
+        """LedgerError when the table cannot be this pipeline's; nothing is made."""
+        for home in self.homes:
+            _check_own(home)
+            found = self._about(home)
+            if found is not None and found.pipeline != pipeline:
+                what, own = ("is the table", "table") if home == self.home else ("has replicas", "folder")
+                raise LedgerError(
+                    f"{home.parent} {what} of pipeline {found.pipeline!r}; give {pipeline!r} a {own} of its own"
+                )
 
     def pipeline(self) -> About | None:
         """Of which pipeline the table is; None when none has claimed it."""
@@ -267,7 +267,12 @@ class Stages:
 
 
 def _check_own(home: Path) -> None:
-    status = os.lstat(home)
+    try:
+        status = os.lstat(home)
+    except FileNotFoundError:
+        return
+    if S_ISLNK(status.st_mode):
+        raise LedgerError(f"{home} is a link, and what is written there could go elsewhere; remove it")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise LedgerError(f"{home} belongs to somebody else, or others may write there; give another folder")
 
