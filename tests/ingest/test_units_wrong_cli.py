@@ -249,6 +249,9 @@ def test_a_stage_that_somebody_deletes_is_named_and_its_lines_come_back(heron: H
         return [one for one in heron("exceptions", "local", "lines").out.splitlines() if f"restore {stage}" in one]
 
     assert "or run 'heron units rebuild'" in wait_for(told, PATIENCE_S, "the sentence")[0]
+    shown = heron("units", "show", "lines").ok().out
+    assert f"restore {stage}, or run 'heron units rebuild'" in shown and "its publication" not in shown
+    assert "1 unit cannot be published: heron units show lines" in heron("units", "list").ok().out
     # Others go on, and no half unit is in the table.
     (logs / "b.log").write_text("other\n")
     wait_for(lambda: sorted(rows_of(table)) == ["first", "other"], PATIENCE_S, "the next unit")

@@ -120,12 +120,27 @@ class Stages:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
                 if not restored:
                     raise StageGoneError(
-                        f"unit {unit} cannot be published ({error.strerror}): restore {stage}, or run"
-                        " 'heron units rebuild'"
+                        f"unit {unit} cannot be published ({error.strerror}): {_way_out(stage, target)}"
                     ) from None
         sync_folder(self._table)
         self._replicas.discard(stage.parent.name, stage.name)
         return restored
+
+    def trouble(self, generation: int, unit: int, winner: int) -> str:
+        """Why a committed unit cannot be published, as far as its stage and the table say it; else "".
+
+        Nothing is changed. A unit that is published at this moment may look like one whose stage is gone.
+        """
+        stage, target = self._stage(generation, unit, winner), self._table / folder_name(generation, unit)
+        if not stage.parent.is_dir():
+            return ""  # the table is on another host
+        if stage.exists():
+            # An empty folder is replaced.
+            blocked = os.path.lexists(target) and (not target.is_dir() or any(target.iterdir()))
+            return _way_out(stage, target) if blocked else ""
+        if target.is_dir() or self._replicas.find(stage.parent.name, stage.name) is not None:
+            return ""
+        return _way_out(stage, target)
 
     def _publish_copy(self, stage: Path, target: Path) -> bool:
         source = self._replicas.find(stage.parent.name, stage.name)
@@ -264,6 +279,14 @@ class Stages:
 
     def _check_home(self) -> None:
         _check_own(self.home)
+
+
+def _way_out(stage: Path, target: Path) -> str:
+    """What to do about a unit that cannot be published."""
+    if os.path.lexists(target) and (stage.exists() or not target.is_dir()):
+        restore = "" if stage.exists() else f", and restore {stage}"
+        return f"{target} is in its place; move it away{restore}"
+    return f"restore {stage}, or run 'heron units rebuild'"
 
 
 def _check_own(home: Path) -> None:
