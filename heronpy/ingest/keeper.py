@@ -161,8 +161,9 @@ class LogKeeper(Spout):
             more = page.more
         options, site = self._options, self._asking.who.site
         return Watch(
-            options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made
-        )
+            options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made,
+            options.bounded,
+        )  # fmt: skip
 
     def _look(self, watch: Watch, now: float) -> None:
         watch.look(now)

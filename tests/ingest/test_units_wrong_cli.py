@@ -174,6 +174,19 @@ def test_two_patterns_under_one_name_are_refused(heron: Heron, logs: Path, table
 
 
 # ---- files --------------------------------------------------------------------------------------
+def test_a_pattern_that_matches_nothing_is_told(heron: Heron, logs: Path, table: Path) -> None:
+    """The run ended well, and only the log of a keeper said more: that it waits for one."""
+    (logs / "a.txt").write_text("not for the table\n")
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now")
+    wait_for(lambda: heron.status("lines")["lifecycle"] == "FINISHED", PATIENCE_S, "the end")
+    said = f"{logs}/*.log* matches no file, so nothing of it is processed"
+    wait_for(lambda: said in heron("exceptions", "local", "lines").ok().out, PATIENCE_S, "the sentence")
+    for verb in (("list",), ("show", "lines")):
+        assert f"no file of {logs}/*.log* is known" in heron("units", *verb).ok().out
+    heron.kill("lines")
+    heron.check_clean()
+
+
 def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs: Path, table: Path) -> None:
     """A FIFO, a link that leads out, a line that is too long, and bytes of another encoding, beside good lines."""
     secret = logs.parent / "secret"
@@ -190,7 +203,10 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
     )
     wait_for(lambda: is_settled(heron, (logs / "a.log").stat().st_size), PATIENCE_S, "all bytes being settled")
     for name, fix in (("fifo.log", "make the pattern exclude it"), ("link.log", "name its target in the pattern")):
-        heron.when_logged("lines", rf"{logs}/{name}[^\n]*{fix}", "*keeper*")
+        said = [
+            line for line in heron("exceptions", "local", "lines").ok().out.splitlines() if f"{logs}/{name}" in line
+        ]
+        assert said and fix in said[0]
     assert sorted(rows_of(table)) == sorted(good)
     shown = heron("units", "bad", "lines", "--json")
     assert shown.code == 1

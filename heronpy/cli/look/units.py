@@ -279,6 +279,8 @@ def _sentences(figures: Figures) -> Iterator[str]:
         f" {format_bytes(figures.done_bytes)} published, {format_bytes(under_way)} in {counted(count, 'unit')},"
         f" {format_bytes(figures.waiting_bytes)} waiting{oldest}"
     )
+    if not any(figures.files.values()):
+        yield f"no file of {figures.logs} is known: none matches, or no keeper has looked yet"
     pace = f", {format_bytes(int(1 / figures.pace))}/s per worker" if figures.pace > 0 else ""
     units = f", {counted(figures.published_units, 'unit')}" if figures.published_units else ""
     if figures.p50_s is not None and figures.p99_s is not None:
