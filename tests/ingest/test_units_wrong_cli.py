@@ -177,9 +177,11 @@ def test_two_patterns_under_one_name_are_refused(heron: Heron, logs: Path, table
 def test_a_pattern_that_matches_nothing_is_told(heron: Heron, logs: Path, table: Path) -> None:
     """The run ended well, and only the log of a keeper said more: that it waits for one."""
     (logs / "a.txt").write_text("not for the table\n")
+    said = f"{logs}/*.log* matches no file, so nothing of it is processed"
+    waited = heron("submit", "local", PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
+    assert waited.code == 0 and f"warning: while it ran: LogFileError: {said}" in waited.err
     heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now")
     wait_for(lambda: heron.status("lines")["lifecycle"] == "FINISHED", PATIENCE_S, "the end")
-    said = f"{logs}/*.log* matches no file, so nothing of it is processed"
     wait_for(lambda: said in heron("exceptions", "local", "lines").ok().out, PATIENCE_S, "the sentence")
     for verb in (("list",), ("show", "lines")):
         assert f"no file of {logs}/*.log* is known" in heron("units", *verb).ok().out
@@ -203,10 +205,12 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
     )
     wait_for(lambda: is_settled(heron, (logs / "a.log").stat().st_size), PATIENCE_S, "all bytes being settled")
     for name, fix in (("fifo.log", "make the pattern exclude it"), ("link.log", "name its target in the pattern")):
-        said = [
-            line for line in heron("exceptions", "local", "lines").ok().out.splitlines() if f"{logs}/{name}" in line
-        ]
-        assert said and fix in said[0]
+
+        def told(what: str = f"{logs}/{name}", fix: str = fix) -> bool:
+            return any(what in line and fix in line for line in heron("exceptions", "local", "lines").out.splitlines())
+
+        wait_for(told, PATIENCE_S, f"the sentence of {name}")
+
     assert sorted(rows_of(table)) == sorted(good)
     shown = heron("units", "bad", "lines", "--json")
     assert shown.code == 1
