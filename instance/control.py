@@ -103,7 +103,7 @@ class ControlThread(threading.Thread):
         self._own_in, self._own_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._to_executor: deque[Any] = deque()
         self._to_stmgr: deque[Any] = deque(maxlen=OUTBOX_MAX)
-        self._stopping = False
+        self._stopping = self._metrics_asked = False
         self._registered = self._disconnected = False
         self._request = 0
         self._register_due = 0.0
@@ -118,8 +118,9 @@ class ControlThread(threading.Thread):
         """
         signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
 
-    def notify(self) -> None:
-        """Send a status now."""
+    def notify(self, metrics: bool = False) -> None:
+        """Send a status now, with `metrics` a report of them before it."""
+        self._metrics_asked = self._metrics_asked or metrics
         _poke(self._own_out)
 
     def publish(self, message: Any) -> None:
@@ -210,6 +211,10 @@ class ControlThread(threading.Thread):
                 self._receive(dealer)
             if self._own_in in ready:
                 drain(self._own_in)
+                if self._metrics_asked:
+                    self._metrics_asked = False
+                    metrics, next_metrics = self._make_report(time.monotonic())
+                    _try_send(push, metrics)
                 self._send_status(dealer)
                 quiet, self.calm = 0, False
                 now = time.monotonic()

@@ -214,7 +214,11 @@ class SpoutTask(Task):
 
     def _show_state(self) -> None:
         if self.exhausted and not self.pending.total and not self.emitter.dirty() and not self._immediate:
-            self.set_state(control_pb2.TASK_EXHAUSTED)
+            if self.standing.state != control_pb2.TASK_EXHAUSTED:
+                # What it has counted is final: nobody collects it again before the task ends, which may be in days.
+                self.user_metrics.collect(time.monotonic(), force=True)
+                self.set_state(control_pb2.TASK_EXHAUSTED)
+                self.control.notify(metrics=True)
         else:
             self.set_state(control_pb2.TASK_RUNNING if self.active else control_pb2.TASK_PAUSED)
 

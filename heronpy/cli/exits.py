@@ -21,7 +21,7 @@ MEANINGS = {
     OK: "done",
     FAILED: "failed; the reason is on stderr",
     USAGE: "wrong usage, or bad input such as a topology or setting that cannot work",
-    NOT_FOUND: "no such topology, or no such checkpoint",
+    NOT_FOUND: "no such topology, checkpoint or pipeline, or no such part of one",
     EXISTS: "a topology of that name exists already",
     TIMED_OUT: "not done before its deadline",
     PARTIAL: "partly done; stderr says what is left",
@@ -48,7 +48,7 @@ def exit_code_of(error: BaseException) -> int:
         return error.code
     if isinstance(error, RequestError):
         return USAGE
-    if isinstance(error, NotThereError):
+    if isinstance(error, (NotThereError, errors.NoPipelineError)):
         return NOT_FOUND
     if isinstance(error, PartlyDoneError):
         return PARTIAL

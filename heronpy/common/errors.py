@@ -143,6 +143,10 @@ class LedgerError(HeronError):
     """The ledger of a pipeline refuses a request, or cannot be opened."""
 
 
+class NoPipelineError(LedgerError):
+    """The ledger has no pipeline of that name."""
+
+
 class LedgerAwayError(LedgerError, RetryableError):
     """The ledger cannot be reached at the moment; whether it has carried out the request is unknown."""
 

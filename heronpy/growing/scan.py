@@ -98,10 +98,17 @@ class Pace:
         self.due = min(self.due, now + max(within_s, self._took_s))
 
 
+#: Of a pattern that matches no file: for who follows files, and for who reads what is there.
+WAITS = "matches no file yet; waiting for one"
+NOTHING = "matches no file, so nothing of it is processed"
+
+
 class Scanner:
     """Looks for the files of some patterns."""
 
-    def __init__(self, patterns: Sequence[Pattern], files_max: int = FILES_MAX) -> None:
+    def __init__(self, patterns: Sequence[Pattern], files_max: int = FILES_MAX, no_match: str = WAITS) -> None:
+        """`no_match` is what is said of a pattern without a file."""
+        self._no_match = no_match
         self._patterns = list(patterns)
         self._files_max = files_max
 
@@ -119,7 +126,7 @@ class Scanner:
                     break
                 found.setdefault(entry.path, entry)
             if len(found) == before:
-                look.refused.setdefault(pattern.text, "matches no file yet; waiting for one")
+                look.refused.setdefault(pattern.text, self._no_match)
         look.files = sorted(found.values(), key=itemgetter(0))  # each path is there once
         look.took_s = time.monotonic() - begun
         return look

@@ -51,6 +51,9 @@ LATE, LATE_S = 5.0, 0.1
 LOOKS_MIN, KEYED_MIN, LOOKS_SHARE = 5, 20, 0.3
 #: A backlog that is gone within this time needs no action.
 DRAINS_S = 300.0
+#: Pipelines of work units whose backlog takes longer than this to be published are catching up: bytes wait for a unit,
+#: and a unit for its publication.
+UNITS_BEHIND_S = 60.0
 
 
 def diagnose(signals: Signals) -> list[Finding]:
@@ -114,11 +117,17 @@ def _since(finding: Finding, signals: Signals) -> Finding:
 
 def _healthy(signals: Signals) -> Finding:
     busiest = max(_bolts(signals), key=_busy, default=None)
+    units = {"backlog": signals.units_backlog, "published": signals.units_published}
     return Finding(
         Verdict.HEALTHY,
         component=busiest.component if busiest is not None else "",
         task=busiest.name if busiest is not None else "",
-        figures={"arrival": signals.arrival, "held": signals.held, "busy": _busy(busiest) if busiest else 0.0},
+        figures={
+            "arrival": signals.arrival,
+            "held": signals.held,
+            "busy": _busy(busiest) if busiest else 0.0,
+            **{name: value for name, value in units.items() if value is not None and signals.units_backlog is not None},
+        },
     )
 
 
@@ -454,8 +463,9 @@ def _changing(signals: Signals) -> Iterator[Finding]:
 
 def _no_input(signals: Signals) -> Iterator[Finding]:
     running = signals.lifecycle == control_pb2.LIFE_RUNNING
-    spouts = [task for task in signals.tasks if task.is_spout]
-    if running and spouts and not signals.arrival and not signals.held and not any(task.pending for task in spouts):
+    spouts = [task for task in signals.tasks if task.is_spout and task.emits]
+    works = signals.arrival or signals.held or signals.units_backlog or any(task.pending for task in spouts)
+    if running and spouts and not works:
         yield Finding(
             Verdict.NO_INPUT, figures={"window_s": signals.window_s}, names=tuple(t.component for t in spouts)
         )
@@ -467,6 +477,10 @@ def _catching_up(signals: Signals) -> Iterator[Finding]:
         left_s = _drains_s(signals, component)
         if lag_s >= BEHIND_S and left_s is not None:
             yield Finding(Verdict.CATCHING_UP, component, figures={"left_s": left_s, "lag_s": lag_s})
+    backlog, rate = signals.units_backlog or 0.0, signals.units_published
+    if backlog > UNITS_BEHIND_S * rate:
+        figures = {"backlog": backlog, "published": rate, "window_s": signals.window_s}
+        yield Finding(Verdict.CATCHING_UP, figures=figures)
 
 
 def _over_provisioned(signals: Signals) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ METRICS = (
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
     "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
+    "units-backlog-bytes", "units-published-bytes",
 )  # fmt: skip
 #: The series to request, and how far back.
 SERIES = (
@@ -74,6 +75,8 @@ class TaskSignals:
     host: str = ""
     #: Why it is not up, as far as it or its stream manager has said so.
     error: str = ""
+    #: Whether it has output streams: a spout without, as a worker of work units that writes a table, emits nothing.
+    emits: bool = True
 
     @property
     def per_busy_s(self) -> float | None:
@@ -171,6 +174,9 @@ class Signals:
     spark_waiting: float = 0.0
     spark_batch_s: float | None = None
     spark_lag_s: float = 0.0
+    #: Work units: bytes of log files that are not published yet, and published per second; None without pipelines.
+    units_backlog: float | None = None
+    units_published: float = 0.0
     hosts: list[HostSignals] = field(default_factory=list)
     #: Memory of each machine.
     machine_memory: dict[str, int] = field(default_factory=dict)
@@ -236,6 +242,7 @@ def signals_of(
     )
     found.asked_s, found.age_s = asked_s, age_s
     sums = _sums(metrics)
+    silent = {spout.comp.name for spout in topology.spouts if not spout.outputs}
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}
     hosts = _hosts_of_tasks(status)
@@ -243,6 +250,7 @@ def signals_of(
         values = sums.get(task.instance_id, {})
         found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
         found.tasks[-1].host = hosts.get(task.task_id, "")
+        found.tasks[-1].emits = task.component not in silent
     found.looks = {one.process: _looks(one) for one in looks}
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     component_of = {task.name: task.component for task in found.tasks}
@@ -262,6 +270,7 @@ def signals_of(
     _add_events(found, events or (), now, recent_s, executors)
     if checkpoints is not None:
         _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
+    _add_units(found, metrics)
     _add_hosts(found, status, sums)
     if timeline is not None:
         found.history = history_of(timeline)
@@ -388,6 +397,16 @@ def _add_losses(found: Signals, metrics: control_pb2.MetricsReply, component_of:
                 found.given_up[component] = found.given_up.get(component, 0.0) + sample.value
             elif sample.name == "__gateway-lost-tuples":
                 found.lost += sample.value
+
+
+def _add_units(found: Signals, metrics: control_pb2.MetricsReply) -> None:
+    backlog: dict[str, float] = {}
+    for sample in (sample for report in metrics.reports for sample in report.samples if sample.label):
+        if sample.name == "units-backlog-bytes":  # each keeper tells of all of its pipeline
+            backlog[sample.label] = max(backlog.get(sample.label, 0.0), sample.value)
+        elif sample.name == "units-published-bytes":
+            found.units_published += sample.value / found.window_s
+    found.units_backlog = sum(backlog.values()) if backlog else None
 
 
 def _hosts_of_tasks(status: control_pb2.StatusReply) -> dict[int, str]:

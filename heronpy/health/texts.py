@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from heronpy.common.units import counted, format_bytes, format_duration, listed
 from heronpy.health.findings import Finding, Verdict
@@ -29,8 +29,26 @@ def _rate(per_s: float) -> str:
 
 def _healthy(f: Finding, topology: str) -> str:
     busiest = f", busiest task {f.task} at {_percent(f.figures['busy'])}" if f.task else ""
-    held = f.figures["held"]
-    return f"{topology} is healthy: {_rate(f.figures['arrival'])}, spouts held {_percent(held)} of the time{busiest}"
+    n = f.figures
+    rate = "" if "backlog" in n and not n["arrival"] else f"{_rate(n['arrival'])}, "
+    units = f"{_of_units(n)}, " if "backlog" in n else ""
+    return f"{topology} is healthy: {rate}{units}spouts held {_percent(n['held'])} of the time{busiest}"
+
+
+def _of_units(n: Mapping[str, float]) -> str:
+    """Of pipelines of work units, whose workers emit nothing when they write a table."""
+    waiting = f"{format_bytes(int(n['backlog']))} of log files wait" if n["backlog"] else "no bytes of log files wait"
+    return f"{waiting}, {format_bytes(int(n['published']))}/s are published" if n["published"] else waiting
+
+
+def _catching_up(f: Finding, topology: str) -> str:
+    n = f.figures
+    if "backlog" not in n:
+        return f"{f.component} is catching up: its queues empty in {format_duration(round(n['left_s']))}"
+    if n["published"]:
+        return f"{topology} is catching up: {_of_units(n)}"
+    window = format_duration(round(n["window_s"]))
+    return f"{topology} is at work: {_of_units(n)}, none were published in the last {window}"
 
 
 def _changing(f: Finding, topology: str) -> str:
@@ -276,9 +294,7 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.BAD_UPDATE: _bad_update,
     Verdict.SLOW_HOST: _slow_host,
     Verdict.MACHINE: _machine,
-    Verdict.CATCHING_UP: lambda f, _: (
-        f"{f.component} is catching up: its queues empty in {format_duration(round(f.figures['left_s']))}"
-    ),
+    Verdict.CATCHING_UP: _catching_up,
     Verdict.OVER_PROVISIONED: _over_provisioned,
 }
 

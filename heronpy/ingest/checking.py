@@ -61,7 +61,7 @@ class _Bytes(Enum):
 
 
 def command_of(ledger: str, pipeline: str) -> Reached:
-    """A ledger as a command asks it. LedgerError when it has no such pipeline."""
+    """A ledger as a command asks it. NoPipelineError when it has no such pipeline."""
     return Reached.existing(ledger, pipeline, _command())
 
 

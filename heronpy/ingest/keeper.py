@@ -168,8 +168,9 @@ class LogKeeper(Spout):
             more = page.more
         options, site = self._options, self._asking.who.site
         return Watch(
-            options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made
-        )
+            options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made,
+            options.bounded,
+        )  # fmt: skip
 
     def _refuse_lost(self, opened: Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
         """GaveUpError when the ledger does not know what the table has, whose lines would come again."""

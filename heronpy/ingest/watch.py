@@ -19,7 +19,7 @@ from heronpy.connectors.textfiles.places import UNREADABLE, Places
 from heronpy.growing.chunks import BLOCK_BYTES, safe_size
 from heronpy.growing.identity import HEAD_BYTES, Mark, before, digest
 from heronpy.growing.patterns import Pattern, join, key_of
-from heronpy.growing.scan import COST_FACTOR, INTERVAL_S, Pace, Scanner
+from heronpy.growing.scan import COST_FACTOR, INTERVAL_S, NOTHING, WAITS, Pace, Scanner
 from heronpy.ingest.ledger.partitioned import birth_of
 from heronpy.ingest.ledger.requests import GoneFile, KnownFile, Reported, SeenFile
 from heronpy.ingest.ledger.types import PART, FileState
@@ -57,12 +57,14 @@ class Watch:
         keepers: int = 1,
         interval_s: float = INTERVAL_S,
         made: Iterable[int] = (),
+        bounded: bool = False,
     ) -> None:
+        """`bounded`: no file is waited for."""
         self._root = pattern.root
         self._site = site
         self._table = Table()
         self._notices = Notices()
-        scanner = Scanner([pattern], FILES_MAX)
+        scanner = Scanner([pattern], FILES_MAX, NOTHING if bounded else WAITS)
         self._places = Places(scanner, 0)
         self._finder = Finder(
             scanner,

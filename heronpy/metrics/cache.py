@@ -29,6 +29,9 @@ LEAVE_S = 10.0
 #: A task that has not counted more of these has not worked.
 _WORK = frozenset({"__emit-count", "__execute-count"})
 
+#: Which process beside tasks says with its last report that it is the last: without, its last counts are not known.
+_GATEWAY = "spark-gateway"
+
 _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
 
@@ -149,7 +152,8 @@ class MetricsCache:
         else:
             restarted = report.epoch > process.report.epoch
             head, previous = _head(report), process.report
-            head.at_least = previous.at_least or (restarted and previous.task_id > 0 and not previous.ends)
+            counts = previous.task_id > 0 or previous.process == _GATEWAY
+            head.at_least = previous.at_least or (restarted and counts and not previous.ends)
             process.report, process.seen = head, now
             process.left = None if restarted else process.left
         bucket_at = now // self._bucket_s * self._bucket_s

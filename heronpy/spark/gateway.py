@@ -147,8 +147,10 @@ class Gateway:
         return int(CHILD_ENDED if lost.gone else FAILURE)
 
     def _leave_report(self) -> None:
-        """Write the last figures down: nobody may be there any more to take them, see `teardown.keep_ended`."""
+        """Send the last figures, and write them down: nobody may be there any more, see `teardown.keep_ended`."""
         report = self._reports.metrics(self._gauges(time.monotonic()))
+        report.ends = True
+        self._reports.send(report)
         try:
             with open(open_private(self._last, os.O_WRONLY | os.O_TRUNC), "wb") as file:
                 file.write(report.SerializeToString())

@@ -73,7 +73,7 @@ class Reports:
 
     def send_metrics(self, gauges: dict[tuple[str, str], float]) -> None:
         """Send the counts and distributions so far, and gauges by name and label."""
-        self._send(self.metrics(gauges))
+        self.send(self.metrics(gauges))
 
     def metrics(self, gauges: dict[tuple[str, str], float]) -> control_pb2.MetricsReport:
         """The counts and distributions so far, and gauges by name and label."""
@@ -88,7 +88,7 @@ class Reports:
 
     def send_exception(self, error: BaseException, component: str = "", startup: bool = False) -> None:
         now = time.time()
-        self._send(
+        self.send(
             control_pb2.ExceptionReport(
                 process=PROCESS,
                 component=component,
@@ -103,7 +103,8 @@ class Reports:
             )
         )
 
-    def _send(self, body: Any) -> None:
+    def send(self, body: Any) -> None:
+        """Send a report, unless nobody takes it."""
         try:
             self._sock.send(seal(wrap(body)), zmq.DONTWAIT)
         except zmq.Again:

@@ -33,10 +33,14 @@ UNIT_METRICS = tuple(_FIELDS)
 
 
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
-    """`GET /units`: a pipeline is there once one of its tasks has reported."""
+    """`GET /units`: a pipeline is there once one of its tasks has reported.
+
+    Counts are lower bounds also when the topology master does not know those of processes that have ended.
+    """
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_FIELDS.values(), 0.0))
     lacking: set[str] = set()
-    for least, sample in ((one.at_least, sample) for one in reply.reports for sample in one.samples):
+    resumed = reply.resumed_s > 0
+    for least, sample in ((one.at_least or resumed, sample) for one in reply.reports for sample in one.samples):
         field = _FIELDS.get(sample.name)
         if field is None or not sample.label:
             continue

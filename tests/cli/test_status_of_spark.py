@@ -34,9 +34,9 @@ def test_each_sink_has_its_rows_batches_time_and_lag() -> None:
     )
     assert shown == {
         "sinks": [
-            {"component": "other", "rows": 0, "batches": 0, "failed_batches": 0, "seconds_per_batch": None, "lag_s": 0,
+            {"component": "other", "at_least": False, "rows": 0, "batches": 0, "failed_batches": 0, "seconds_per_batch": None, "lag_s": 0,
              "running": 0, "waited_s": None, "run_s": None, "publish_s": None},
-            {"component": "store", "rows": 12000, "batches": 3, "failed_batches": 1, "seconds_per_batch": 1.5, "lag_s": 2.5,
+            {"component": "store", "at_least": False, "rows": 12000, "batches": 3, "failed_batches": 1, "seconds_per_batch": 1.5, "lag_s": 2.5,
              "running": 2, "waited_s": None, "run_s": None, "publish_s": None},
         ],
         "ui": "http://127.0.0.1:4040",
@@ -68,6 +68,15 @@ def test_the_times_of_batches_have_a_median_and_a_99th_percentile() -> None:
     assert sink["publish_s"] == {"p50": 0.005, "p99": None}
     [line] = lines(shown)
     assert line.endswith("; waits 50ms (99 %: 2s), runs 1s (99 %: 1s), publishes 5ms (99 %: more than 17 min)"), line
+
+
+def test_counts_are_lower_bounds_after_a_kill_of_the_gateway() -> None:
+    """What the one that died had counted last was left out as if it had not been: "0 rows in 0 batches"."""
+    asked = reply(("spark-rows-committed", "store", 12), ("spark-batches-committed", "store", 1))
+    asked.reports[0].at_least = True
+    assert lines(figures(asked, ""))[0].startswith("store: at least 12 rows in 1 batch")
+    asked.reports[0].at_least, asked.resumed_s = False, 3.0
+    assert figures(asked, "")["sinks"][0]["at_least"]
 
 
 def test_nothing_is_said_before_spark_reports_and_of_pages_that_are_off() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from heronpy.cli.look.doctor import seen
 from heronpy.cli.look.pipelines import lines
+from heronpy.health.signals import Signals, TaskSignals
 from heronpy.ingest.figures import values_of
 from heronpy.ingest.ledger.requests import Figures
 from heronpy.proto import control_pb2
@@ -53,6 +55,14 @@ def test_counts_of_which_a_killed_process_had_the_last_are_lower_bounds() -> Non
     assert one.at_least and lines([one])[0].startswith("clicks: at least 12,000 rows")
 
 
+def test_counts_are_lower_bounds_to_a_topology_master_that_does_not_know_those_of_all() -> None:
+    """After a kill of all processes 2,048 rows were published since the submit, and 12,000 were in the table."""
+    made = reply({"units-published-rows": 2_048})
+    made.resumed_s = 12.0
+    [one] = pipelines_of(made).pipelines
+    assert one.at_least and lines([one])[0].startswith("clicks: at least 2,048 rows")
+
+
 def test_what_waits_is_what_is_not_published_and_has_not_failed() -> None:
     units = {"ready": (2, 20), "leased": (1, 10), "failed": (1, 5)}
     figures = Figures(1, False, {}, 0, 7, 90, 3, 1, units, None, 1, 1, 0.0, 0, 0, ())
@@ -60,3 +70,11 @@ def test_what_waits_is_what_is_not_published_and_has_not_failed() -> None:
     assert (values["units-backlog-bytes"], values["units-waiting-bytes"], values["units-oldest-seconds"]) == (37, 7, 0)
     assert (values["units-leased"], values["units-committed"], values["units-failed"]) == (1, 0, 1)
     assert values["units-unfinished-bytes"] == 4
+
+
+def test_the_doctor_says_what_is_published_where_nothing_is_emitted() -> None:
+    tasks = [TaskSignals("clicks-worker-1", "clicks-worker", True, True, emits=False)]
+    signals = Signals("clicks", control_pb2.LIFE_RUNNING, "", 60.0, tasks, units_backlog=5e6, units_published=2048.0)
+    assert seen(signals) == ["1m00s: 2KB/s of log files are published, held 0 %"]
+    tasks[0].emits = True
+    assert seen(signals) == ["1m00s: spouts emit 0/s, 2KB/s of log files are published, held 0 %"]

@@ -31,6 +31,14 @@ def signals(*bolts: TaskSignals, emitted: float = 4000.0, **more: Any) -> Signal
     return Signals("wc", more.pop("lifecycle", RUNNING), more.pop("cause", ""), 60.0, [spout, *bolts], **more)
 
 
+def units(backlog: float = 0.0, published: float = 0.0) -> Signals:
+    """A pipeline of work units that writes a table, so that its worker emits nothing."""
+    tasks = [
+        TaskSignals(f"clicks-{kind}-1", f"clicks-{kind}", True, True, emits=False) for kind in ("worker", "keeper")
+    ]
+    return Signals("clicks", RUNNING, "", 60.0, tasks, units_backlog=backlog, units_published=published)
+
+
 def first(found: Signals) -> tuple[Verdict, str]:
     finding = diagnose(found)[0]
     return finding.verdict, sentence(finding, found.topology)
@@ -191,6 +199,25 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         "about 9 tuples lost on the way in the last 1m00s; what came of a tuple with an id is sent again",
     ),
     "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "nothing to read: words"),
+    "work units are published": (
+        units(backlog=3e6, published=1e6), Verdict.HEALTHY,
+        "clicks is healthy: 2.9MB of log files wait, 976.6KB/s are published, spouts held 0 % of the time",
+    ),
+    "work units are behind": (
+        units(backlog=1e9, published=1e6), Verdict.CATCHING_UP,
+        "clicks is catching up: 953.7MB of log files wait, 976.6KB/s are published",
+    ),
+    "work units take long": (
+        units(backlog=4096.0), Verdict.CATCHING_UP,
+        "clicks is at work: 4KB of log files wait, none were published in the last 1m00s",
+    ),
+    "nothing waits for work units": (
+        units(), Verdict.HEALTHY, "clicks is healthy: no bytes of log files wait, spouts held 0 % of the time"
+    ),
+    "work units that go to bolts wait": (
+        signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0, units_backlog=10.0), Verdict.CATCHING_UP,
+        "wc is at work: 10B of log files wait, none were published in the last 1m00s",
+    ),
     "memory is nearly full": (
         signals(bolt(2, memory_bytes=10), bolt(3, memory_bytes=120_000_000), memory_limits={"count": 125_829_120},
                 history=history(largest_bytes=[9e7, 1.15e8, 1.19e8, 1.2e8, 1.2e8])),
@@ -675,3 +702,27 @@ def test_acks_that_wait_for_spark_are_no_limit() -> None:
     assert first(signals(*EVEN, **waits, spark_batch_s=8.0))[0] is Verdict.LIMIT
     assert first(signals(*EVEN, **waits, spark_waiting=1.0, spark_batch_s=0.5, spark_lag_s=0.2))[0] is Verdict.HEALTHY
     assert first(signals(*EVEN, spark_waiting=2.0, spark_batch_s=8.0, spark_lag_s=15.0))[0] is Verdict.HEALTHY
+
+
+def test_work_units_that_write_a_table_are_no_missing_input() -> None:
+    """Their workers emit nothing: "nothing to read" was said of them at full work."""
+    plan = topology_pb2.Topology(name="clicks")
+    status = control_pb2.StatusReply(topology="clicks", lifecycle=RUNNING)
+    metrics = control_pb2.MetricsReply(interval_s=10.0)
+    for number, name in enumerate(("clicks-worker", "clicks-keeper", "clicks-keeper"), 1):
+        if name not in {spout.comp.name for spout in plan.spouts}:
+            plan.spouts.add().comp.name = name
+        status.tasks.add(task_id=number, component=name, instance_id=f"{name}-{number}", state=control_pb2.TASK_RUNNING)
+    status.plan.topology.CopyFrom(plan)
+    for number, published in ((2, 1000.0), (3, 4000.0)):
+        report = metrics.reports.add(process=f"clicks-keeper-{number}", component="clicks-keeper")
+        report.samples.add(name="units-backlog-bytes", label="clicks", value=600.0)
+        report.samples.add(name="units-published-bytes", label="clicks", value=published)
+    found = signals_of(status, metrics, now=0.0)
+    assert (found.units_backlog, found.units_published) == (600.0, 500.0)
+    assert first(found)[0] is Verdict.HEALTHY
+    # A spout beside it that reads nothing is named, when nothing waits.
+    status.plan.topology.spouts.add(outputs=[topology_pb2.OutputStream()]).comp.name = "words"
+    status.tasks.add(task_id=4, component="words", instance_id="words-4", state=control_pb2.TASK_RUNNING)
+    idle = signals_of(status, control_pb2.MetricsReply(interval_s=10.0), now=0.0)
+    assert first(idle) == (Verdict.NO_INPUT, "nothing to read: words emitted nothing in the last 10s")

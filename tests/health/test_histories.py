@@ -37,7 +37,7 @@ _SPARK = (
     " (heron.spark.master)"
 )
 #: Histories in which nothing needs action; and one in which, look by look, that comes and goes: the docs say so.
-CALM_ONES, WAVERING = ("healthy", "loaded", "update", "no-input", "burst", "spare"), ("saturated",)
+CALM_ONES, WAVERING = ("healthy", "loaded", "update", "no-input", "burst", "spare", "units"), ("saturated",)
 #: Per history, the first sentence and what to do next.
 SENTENCES = {
     "healthy": ("Sick is healthy: 473/s, spouts held 0 % of the time, busiest task container_1_work_2 at 7 %", ""),
@@ -112,6 +112,7 @@ SENTENCES = {
         " than 6 %", "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
     ),
     "no-input": ("nothing to read: source emitted nothing in the last 1m10s", ""),
+    "units": ("slow is catching up: 581.7KB of log files wait, 1.7KB/s are published", ""),
     "declined": (
         "no checkpoint yet (one is due every 2s); the last one did not complete: checkpoint 70: task 4 of store declined:"
         " pre_save of task container_1_store_4 raised OSError: the disk is full",

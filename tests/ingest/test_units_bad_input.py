@@ -34,16 +34,28 @@ from heronpy.ingest.watch import Watch
 CONFIG = Config(pattern="/logs/*.log")
 
 
-def _noticed(folder: Path) -> str:
-    watch = Watch(parse(f"{folder}/logs/*.log"), 7.0, (), "")
+def _noticed(folder: Path, is_error: bool = True, **more: Any) -> str:
+    """What is said of a file that is not processed, which people see as an exception."""
+    watch = Watch(parse(f"{folder}/logs/*.log"), 7.0, (), "", **more)
     watch.look(1.0)
     assert watch.changes(10) == ((), ())
-    notices = [notice.text for notice in watch.notices()]
-    return next((text for text in notices if "a.log" in text), notices[0])
+    notices = watch.notices()
+    found = next((notice for notice in notices if "a.log" in notice.text), notices[0])
+    assert found.is_error == is_error
+    watch.look(2.0)
+    assert watch.notices() == []  # once
+    return found.text
 
 
 def no_match(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    return _noticed(folder)
+    return _noticed(folder, is_error=False)
+
+
+def no_match_now(folder: Path, patch: pytest.MonkeyPatch) -> str:
+    """It waits for none, though it said so."""
+    said = _noticed(folder, bounded=True)
+    assert "wait" not in said
+    return said
 
 
 def fifo(folder: Path, patch: pytest.MonkeyPatch) -> str:
@@ -164,6 +176,7 @@ def deleted_stage(folder: Path, patch: pytest.MonkeyPatch) -> str:
 #: What is wrong, what the sentence names, and the fix that it has.
 WALK: list[tuple[Callable[[Path, pytest.MonkeyPatch], str], str, str]] = [
     (no_match, "logs/*.log", "waiting for one"),
+    (no_match_now, "logs/*.log", "matches no file, so nothing of it is processed"),
     (fifo, "logs/a.log", "make the pattern exclude it"),
     (link_leading_out, "logs/a.log", "name its target in the pattern"),
     (unreadable, "logs/a.log", "check its rights"),

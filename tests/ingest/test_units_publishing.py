@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from heronpy.ingest import LineFiles, Writer
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.requests import Finished
-from heronpy.ingest.outputs.stages import StageGoneError
+from heronpy.ingest.outputs.stages import StageGoneError, Stages
 from heronpy.ingest.publishing import AGAIN_MAX_S, GONE_MAX, TELL_S, Publisher
 from heronpy.ingest.worker import LogWorker
 from tests.ingest.test_units_inside import PATIENCE_S, Running, numbers, options, run, settle, shown, write
@@ -69,6 +71,33 @@ def test_what_is_remembered_and_told_is_bounded() -> None:
     assert len(world.told) == 1
     world.turn(range(3 * GONE_MAX), TELL_S)
     assert len(world.told) == 2
+
+
+def test_why_a_unit_cannot_be_published_is_seen_on_the_disk(tmp_path: Path) -> None:
+    """A folder in its place was told as a stage to restore, which does not help."""
+    stages = Stages(str(tmp_path))
+    assert stages.trouble(1, 7, 1) == ""  # the table is elsewhere
+    stage, target = stages.make(1, 7, 1), tmp_path / "unit=1-7"
+    assert stages.trouble(1, 7, 1) == ""
+    target.mkdir()
+    assert stages.trouble(1, 7, 1) == ""  # a rename replaces it
+    (target / "mine").touch()
+    wrong = f"{target} is in its place; move it away"
+    assert stages.trouble(1, 7, 1) == wrong
+    with pytest.raises(StageGoneError, match=f"unit 7 cannot be published .*: {wrong}$"):
+        stages.publish(1, 7, 1)
+    assert (target / "mine").exists() and stage.exists()
+    shutil.rmtree(target)
+    target.touch()
+    shutil.rmtree(stage)
+    assert stages.trouble(1, 7, 1) == f"{wrong}, and restore {stage}"
+    target.unlink()
+    gone = f"restore {stage}, or run 'heron units rebuild'"
+    assert stages.trouble(1, 7, 1) == gone
+    with pytest.raises(StageGoneError, match=gone):
+        stages.publish(1, 7, 1)
+    target.mkdir()
+    assert stages.trouble(1, 7, 1) == ""  # it is published
 
 
 def test_units_behind_many_whose_stages_are_deleted_are_published(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.cli.submit.on_units import circle_of, site_problems
+from heronpy.cli.submit.on_units import circle_of, shared_tables, site_problems
 from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.ingest import LineFiles, LogUnits
 from heronpy.ingest.checking import check, command_of, rebuild
@@ -280,6 +280,15 @@ def test_sites_replicas_and_dependencies_that_cannot_be_are_refused(given_option
     options = {"logs": "/l/*.log", "rows": len, "output": LineFiles("/t"), "ledger": "sqlite:/a", **given_options}
     with pytest.raises(ConfigError, match=words):
         LogUnits.specs("p", **options)
+
+
+def test_two_pipelines_of_one_program_do_not_share_a_table() -> None:
+    parts = [
+        {"ingest.pipeline": name, "ingest.table": table} for name, table in (("a", "/t"), ("a", "/t"), ("b", "/u"))
+    ]
+    assert list(shared_tables(parts)) == []
+    [problem] = shared_tables([*parts, {"ingest.pipeline": "c", "ingest.table": "/t"}])
+    assert problem.startswith("pipeline 'c': /t is the table of pipeline 'a'")
 
 
 def test_a_site_is_said_once() -> None:

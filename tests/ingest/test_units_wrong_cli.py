@@ -17,7 +17,9 @@ import pytest
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.checking import command_of
 from heronpy.ingest.ledger.requests import Figures, Show
-from tests.support.command import FAILED, USAGE, Heron
+from heronpy.ingest.ledger.types import Config
+from heronpy.ingest.outputs.stages import About, Stages
+from tests.support.command import FAILED, NOT_FOUND, USAGE, Heron
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(400)
@@ -126,6 +128,38 @@ def test_a_file_that_is_no_ledger_is_refused_and_stays_as_it_is(heron: Heron, lo
     assert before != path.read_bytes() and not table.exists()
 
 
+def test_a_ledger_that_others_may_write_or_that_is_a_link_is_refused(heron: Heron, logs: Path, table: Path) -> None:
+    """They were told by workers only, whose topology went DEGRADED."""
+    folder = heron.home.parent / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    ledger = folder / "units.db"
+    flags = ("--logs", logs, "--table", table, "--config-property", f"heron.ingest.ledger=sqlite:{ledger}")
+    refused(heron, flags, f"the folder of the ledger {folder} is writable by other users", "chmod go-w")
+    folder.chmod(0o700)
+    ledger.symlink_to(folder / "nowhere.db")
+    refused(heron, flags, f"the ledger {ledger} cannot be opened: it is no regular file")
+    assert os.listdir(folder) == ["units.db"] and not table.exists()
+
+
+def test_a_table_of_another_pipeline_or_with_a_link_inside_is_refused(heron: Heron, logs: Path, table: Path) -> None:
+    Stages(str(table)).claim(About("clicks", Config("/logs/*.log")))
+    flags = ("--logs", logs, "--table", table)
+    refused(heron, flags, f"{table} is the table of pipeline 'clicks'", "give 'lines' a table of its own")
+    (table / "_units").rename(table.parent / "units")
+    (table / "_units").symlink_to(table.parent / "units")
+    refused(heron, flags, f"{table}/_units is a link", "remove it")
+    assert not (heron.home / "ledger").exists()
+
+
+def test_a_pipeline_that_is_not_there_has_another_exit_code_than_bad_ranges(
+    heron: Heron, logs: Path, table: Path
+) -> None:
+    processed(heron, logs, table)
+    for verb in ("show", "bad", "retry"):
+        heron("units", verb, "other").refused(NOT_FOUND, "has no pipeline 'other'", "it has lines")
+
+
 def test_two_patterns_under_one_name_are_refused(heron: Heron, logs: Path, table: Path) -> None:
     lines = processed(heron, logs, table)
     (logs / "b.txt").write_text("other\n")
@@ -140,6 +174,21 @@ def test_two_patterns_under_one_name_are_refused(heron: Heron, logs: Path, table
 
 
 # ---- files --------------------------------------------------------------------------------------
+def test_a_pattern_that_matches_nothing_is_told(heron: Heron, logs: Path, table: Path) -> None:
+    """The run ended well, and only the log of a keeper said more: that it waits for one."""
+    (logs / "a.txt").write_text("not for the table\n")
+    said = f"{logs}/*.log* matches no file, so nothing of it is processed"
+    waited = heron("submit", "local", PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
+    assert waited.code == 0 and f"warning: while it ran: LogFileError: {said}" in waited.err
+    heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now")
+    wait_for(lambda: heron.status("lines")["lifecycle"] == "FINISHED", PATIENCE_S, "the end")
+    wait_for(lambda: said in heron("exceptions", "local", "lines").ok().out, PATIENCE_S, "the sentence")
+    for verb in (("list",), ("show", "lines")):
+        assert f"no file of {logs}/*.log* is known" in heron("units", *verb).ok().out
+    heron.kill("lines")
+    heron.check_clean()
+
+
 def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs: Path, table: Path) -> None:
     """A FIFO, a link that leads out, a line that is too long, and bytes of another encoding, beside good lines."""
     secret = logs.parent / "secret"
@@ -156,7 +205,12 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
     )
     wait_for(lambda: is_settled(heron, (logs / "a.log").stat().st_size), PATIENCE_S, "all bytes being settled")
     for name, fix in (("fifo.log", "make the pattern exclude it"), ("link.log", "name its target in the pattern")):
-        heron.when_logged("lines", rf"{logs}/{name}[^\n]*{fix}", "*keeper*")
+
+        def told(what: str = f"{logs}/{name}", fix: str = fix) -> bool:
+            return any(what in line and fix in line for line in heron("exceptions", "local", "lines").out.splitlines())
+
+        wait_for(told, PATIENCE_S, f"the sentence of {name}")
+
     assert sorted(rows_of(table)) == sorted(good)
     shown = heron("units", "bad", "lines", "--json")
     assert shown.code == 1
@@ -215,6 +269,9 @@ def test_a_stage_that_somebody_deletes_is_named_and_its_lines_come_back(heron: H
         return [one for one in heron("exceptions", "local", "lines").out.splitlines() if f"restore {stage}" in one]
 
     assert "or run 'heron units rebuild'" in wait_for(told, PATIENCE_S, "the sentence")[0]
+    shown = heron("units", "show", "lines").ok().out
+    assert f"restore {stage}, or run 'heron units rebuild'" in shown and "its publication" not in shown
+    assert "1 unit cannot be published: heron units show lines" in heron("units", "list").ok().out
     # Others go on, and no half unit is in the table.
     (logs / "b.log").write_text("other\n")
     wait_for(lambda: sorted(rows_of(table)) == ["first", "other"], PATIENCE_S, "the next unit")

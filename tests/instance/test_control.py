@@ -211,6 +211,16 @@ def test_metrics_that_do_not_move_are_rarer_than_heartbeats_and_say_so(world: Wo
     assert not pauses(world)[reports]
 
 
+def test_metrics_are_sent_when_asked_for(world: World) -> None:
+    """The last figures of a spout that has ended wait for no interval."""
+    world.thread._metrics_s = 1_000.0
+    registered(world)
+    world.stmgr.when("instance_status", 5)  # no report is due by now
+    reports = len(world.executor.when("metrics_report"))
+    world.thread.notify(metrics=True)
+    world.executor.when("metrics_report", reports + 1)
+
+
 @pytest.mark.parametrize("what", ["in user code", "with tuples that wait"])
 def test_a_task_that_does_not_rest_reports_as_soon_as_ever(world: World, what: str) -> None:
     """It may hang: nothing moves then, either."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.metrics import AssignableMetrics
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
@@ -72,3 +73,15 @@ def test_the_end_of_input_ends_it(task: Any) -> None:
     task.user.object.fifth = task.user.object.end_of_input
     task.call_user(100)
     assert task.user.object.calls == 5 and task.exhausted
+
+
+def test_figures_of_a_spout_that_has_ended_are_final(task: Any) -> None:
+    """They were collected at its next turn, seconds later: work units waited in a topology that had finished."""
+    waiting = AssignableMetrics(3)
+    task.user_metrics.register_metric("waiting", waiting, 1e9)
+    task.user_metrics.collect(0.0)
+    assert task.metrics.gauges["waiting", ""] == 3
+    waiting.update(0)
+    task.user.object.end_of_input()
+    task._show_state()  # noqa: SLF001
+    assert task.metrics.gauges["waiting", ""] == 0 and task.standing.state == control_pb2.TASK_EXHAUSTED

@@ -222,6 +222,23 @@ def test_only_ends_that_nobody_told_of_make_lower_bounds() -> None:
     assert totals(successor, 4)["word/__emit-count"] == 12 + 3 + 1
 
 
+def test_a_gateway_of_spark_that_is_killed_makes_lower_bounds_too() -> None:
+    def told(epoch: int, rows: float, ends: bool = False) -> control_pb2.MetricsReport:
+        report = control_pb2.MetricsReport(process="spark-gateway", epoch=epoch, pid=epoch, ends=ends)
+        report.samples.add(name="spark-rows-committed", label="store", value=rows)
+        return report
+
+    cache = MetricsCache(3600, 10)
+    for epoch, ends, least in ((1, True, False), (2, False, False), (3, False, True)):
+        cache.add(told(epoch, 10, ends), epoch)
+        assert cache.query(control_pb2.GetMetrics(), epoch).reports[0].at_least == least
+    successor = MetricsCache(3600, 10, resumed=True)
+    successor.take_over(cache.ledger("t"), "t", 4)
+    successor.add(told(3, 20), 5)
+    [report] = successor.query(control_pb2.GetMetrics(), 5).reports
+    assert report.at_least and report.samples[0].value == 40
+
+
 def test_a_ledger_of_another_topology_or_a_damaged_one_is_not_taken() -> None:
     cache = MetricsCache(3600, 10)
     cache.add(work("a", 1, 10), 0)

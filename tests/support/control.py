@@ -20,7 +20,7 @@ class FakeControl:
         self.sent: tuple[int, ...] = ()
         self.reports: list[Any] = []
 
-    def notify(self) -> None: ...
+    def notify(self, metrics: bool = False) -> None: ...
 
     def interrupt(self) -> None:
         self.interrupted.append(True)

@@ -161,16 +161,21 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
         todo = advice(finding, session.target.cluster, signals.topology)
         if todo:
             say(f"{'next':<10} {clean(todo)}")
-    for line in _seen(signals):
+    for line in seen(signals):
         say(f"{'seen':<10} {clean(line)}")
     if lines:
         say()
 
 
-def _seen(signals: Signals) -> list[str]:
+def seen(signals: Signals) -> list[str]:
     """The evidence: figures of the topology, then of its busiest tasks."""
     window = format_duration(round(signals.window_s))
-    found = [f"{window}: spouts emit {signals.arrival:,.0f}/s, held {signals.held * 100:.0f} %"]
+    emits = [f"spouts emit {signals.arrival:,.0f}/s"]
+    if signals.units_backlog is not None:
+        units = f"{format_bytes(int(signals.units_published))}/s of log files are published"
+        # Workers that write a table emit nothing.
+        emits = [*(emits if any(task.is_spout and task.emits for task in signals.tasks) else ()), units]
+    found = [f"{window}: {', '.join(emits)}, held {signals.held * 100:.0f} %"]
     bolts = [task for task in signals.tasks if task.busy is not None and not task.is_spout]
     for task in sorted(bolts, key=lambda task: -(task.busy or 0.0))[:_SHOWN]:
         blocked = f", blocked {task.blocked * 100:.0f} %" if task.blocked is not None else ""

@@ -126,7 +126,7 @@ def _show_links(reply: control_pb2.MetricsReply, rates: bool) -> None:
 
 def _at_least(reply: control_pb2.MetricsReply) -> str:
     """Whose counts are lower bounds; empty when all are exact."""
-    lacking = sorted({report.component for report in reply.reports if report.at_least})
+    lacking = sorted({report.component or report.process for report in reply.reports if report.at_least})
     if not lacking:
         return ""
     return (

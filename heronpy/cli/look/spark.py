@@ -64,12 +64,15 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
         elif sample.name in _TIMES:
             key = (sample.label, _TIMES[sample.name])
             times.setdefault(key, Combined("", sample.name, "", sample.type)).add(sample)
+    # A gateway that was killed has not told its last counts, nor may a topology master know those of all.
+    least = reply.resumed_s > 0 or any(report.at_least for report in reply.reports)
     sinks = []
     for component, values in sorted(found.items()):
         ended = values["batches"] + values["failed_batches"]
         sinks.append(
             {
                 "component": component,
+                "at_least": least,
                 "rows": int(values["rows"]),
                 "batches": int(values["batches"]),
                 "failed_batches": int(values["failed_batches"]),
@@ -113,9 +116,9 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
         return []
     found = []
     for sink in shown["sinks"]:
-        each = sink["seconds_per_batch"]
+        each, least = sink["seconds_per_batch"], "at least " if sink["at_least"] else ""
         found.append(
-            f"{sink['component']}: {sink['rows']:,} rows in {_batches(sink['batches'])}"
+            f"{sink['component']}: {least}{sink['rows']:,} rows in {_batches(sink['batches'])}"
             + (f", {format_duration(each)} each" if each is not None else "")
             + f", lag {format_duration(sink['lag_s'])}"
             + (f", {sink['running']:,} in work" if sink["running"] else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
-from heronpy.common.errors import LedgerError
+from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
@@ -23,6 +24,7 @@ from heronpy.ingest.ledger.requests import (
     Figures,
     ForgetSite,
     ListDispatches,
+    ListFinished,
     ListUnits,
     RetryBad,
     RetryFailed,
@@ -33,9 +35,14 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.options import default_ledger
+from heronpy.ingest.outputs.stages import Stages
 
 #: The cluster whose settings name the ledger: the verbs know no topology.
 _CLUSTER = "local"
+#: Of the error of a unit, whose first words say most.
+ERROR_CHARS = 80
+#: So many units that wait for their publication are looked at.
+_FINISHED_MAX = 512
 _LIVE = (UnitState.FAILED, UnitState.LEASED, UnitState.READY, UnitState.COMMITTED)
 
 
@@ -68,7 +75,7 @@ def _named_errors() -> Iterator[None]:
     try:
         yield
     except LedgerError as error:
-        raise exits.Failure(str(error), exits.FAILED) from None
+        raise exits.Failure(str(error), exits.exit_code_of(error)) from None
 
 
 def list_pipelines(url: str, as_json: bool) -> None:
@@ -77,15 +84,19 @@ def list_pipelines(url: str, as_json: bool) -> None:
         where = _ledger(url)
         names = pipelines_of(where)
     found: dict[str, Figures] = {}
+    stuck: dict[str, dict[int, str]] = {}
     for name in names:
         with opened(where, name) as ledger:
             found[name] = ledger.ask(Show())
+            stuck[name] = _stuck(ledger, found[name])
     if as_json:
-        print_json({"ledger": where, "pipelines": {name: _figures(one) for name, one in found.items()}})
+        shown = {name: {**_figures(one), "units_stuck": len(stuck[name])} for name, one in found.items()}
+        print_json({"ledger": where, "pipelines": shown})
     elif not found:
         say(f"The ledger {where} has no pipeline")
     for name, one in found.items() if not as_json else ():
-        say(f"{name}  {_kind(where)}  {'; '.join(_sentences(one))}")
+        sentences = [*_sentences(one), *_stuck_sentences(name, len(stuck[name]))]
+        say(f"{name}  {_kind(where)}  {'; '.join(sentences)}")
 
 
 def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
@@ -93,14 +104,20 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
     where = _ledger_of(url)
     with opened(where, pipeline) as ledger:
         figures = ledger.ask(Show())
+        stuck = _stuck(ledger, figures)
         units = [unit for state in _LIVE for unit in ledger.ask(ListUnits(state)).units]
+        units = [
+            replace(unit, error=stuck[unit.unit], waits=()) if unit.state == UnitState.COMMITTED and unit.unit in stuck
+            else unit
+            for unit in units
+        ]  # fmt: skip
         dispatches = ledger.ask(ListDispatches()).dispatches
     if as_json:
         shown = {"live": msgspec.to_builtins(units), "dispatches": msgspec.to_builtins(dispatches)}
-        print_json({"pipeline": pipeline, **_figures(figures), **shown})
+        print_json({"pipeline": pipeline, **_figures(figures), "units_stuck": len(stuck), **shown})
         return
     say(f"{pipeline}  {_kind(where)}  generation {figures.generation}")
-    for sentence in _sentences(figures):
+    for sentence in (*_sentences(figures), *_stuck_sentences(pipeline, len(stuck))):
         say(f"  {sentence}")
     if figures.sites:
         say()
@@ -110,7 +127,7 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
         say()
         site = ("site",) if figures.sites else ()
         heads = ("unit", "state", "bytes", "age", "tries", *site, "held by", "begins with", "waits for", "error")
-        rows = [_row(unit, bool(figures.sites)) for unit in units]
+        rows = [_row(unit, bool(figures.sites), ERROR_CHARS if unit.unit not in stuck else None) for unit in units]
         print_table(heads, rows, right=("unit", "bytes", "age", "tries"))
     if dispatches:
         _print_dispatches(dispatches)
@@ -197,6 +214,35 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 
 # ---- parts ----------------------------------------------------------------------------------
+def _stuck(ledger: Reached, figures: Figures) -> dict[int, str]:
+    """Why committed units cannot be published, as far as stages and table say it and are on this host."""
+    if figures.rows_to != "table" or not figures.units.get(UnitState.COMMITTED, (0, 0))[0]:
+        return {}
+    try:
+        about = Stages(figures.place).pipeline()
+    except HeronError:
+        return {}  # of another user: it is not known here
+    stages = Stages(figures.place, about.replicas if about is not None else ())
+    asked = ListFinished(_FINISHED_MAX)
+    found = {}
+    for unit in ledger.ask(asked).units:
+        try:
+            if trouble := stages.trouble(unit.generation, unit.unit, unit.winner):
+                found[unit.unit] = trouble
+        except OSError:
+            continue
+    if not found:
+        return {}
+    # What was published meanwhile had no stage any more.
+    still = {unit.unit for unit in ledger.ask(asked).units}
+    return {unit: why for unit, why in found.items() if unit in still}
+
+
+def _stuck_sentences(pipeline: str, count: int) -> Iterator[str]:
+    if count:
+        yield f"{counted(count, 'unit')} cannot be published: heron units show {pipeline}"
+
+
 def all_units(ledger: Reached, request: RetryBad | RetryFailed) -> tuple[list[int], list[int]]:
     """Units and dispatches."""
     units: list[int] = []
@@ -236,6 +282,8 @@ def _sentences(figures: Figures) -> Iterator[str]:
         f" {format_bytes(figures.done_bytes)} published, {format_bytes(under_way)} in {counted(count, 'unit')},"
         f" {format_bytes(figures.waiting_bytes)} waiting{oldest}"
     )
+    if not any(figures.files.values()):
+        yield f"no file of {figures.logs} is known: none matches, or no keeper has looked yet"
     pace = f", {format_bytes(int(1 / figures.pace))}/s per worker" if figures.pace > 0 else ""
     units = f", {counted(figures.published_units, 'unit')}" if figures.published_units else ""
     if figures.p50_s is not None and figures.p99_s is not None:
@@ -276,7 +324,8 @@ def _site_row(site: SiteView) -> tuple[str, ...]:
     return site.name or "(none)", site.state, str(site.files), format_bytes(site.bytes), *counts, seen
 
 
-def _row(unit: UnitView, with_site: bool) -> tuple[str, ...]:
+def _row(unit: UnitView, with_site: bool, error_chars: int | None) -> tuple[str, ...]:
+    """`error_chars`: of its error, None: all."""
     first = unit.chunks[0] if unit.chunks else None
     begins = ""
     if first is not None:
@@ -286,4 +335,4 @@ def _row(unit: UnitView, with_site: bool) -> tuple[str, ...]:
     age, size = format_duration(unit.age_s), format_bytes(unit.bytes)
     site = (unit.site,) if with_site else ()
     start = (str(unit.unit), unit.state.value, size, age, str(unit.tries))
-    return *start, *site, holder, begins, "; ".join(unit.waits), unit.error[:80]
+    return *start, *site, holder, begins, "; ".join(unit.waits), clean(unit.error[:error_chars])

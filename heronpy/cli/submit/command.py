@@ -19,14 +19,14 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.interrupts import interruptible, uninterrupted
-from heronpy.cli.output import command, print_json, say, warn, warning
+from heronpy.cli.output import clean, command, print_json, say, warn, warning
 from heronpy.cli.render import summary
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.foreground import stay
 from heronpy.cli.submit.loader import load
 from heronpy.cli.submit.model import Planned, Started
 from heronpy.cli.submit.program import understand
-from heronpy.cli.submit.waiting import TopologyFailed, until_running
+from heronpy.cli.submit.waiting import TopologyFailed, exceptions_said, until_running
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -77,7 +77,10 @@ def submit(target: Target, common: Common, options: SubmitOptions) -> None:
         _say_launched(session, planned, started, options)
         if options.wait:
             last = _watch(session, started, options)
+            exceptions = exceptions_said(session, planned.topology.name)
             _take_down(session, started, Doing.FINISHING)
+            for said in exceptions:  # they are removed with it
+                warning(f"while it ran: {clean(said)}")
             _say_how_it_ended(session, planned.topology.name, last)
         elif options.foreground:
             _stay(session, started, options)

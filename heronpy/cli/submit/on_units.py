@@ -1,6 +1,6 @@
 """What a submit settles and refuses of work units: site and ledger of a topology, and circles of `after`.
 
-What is wrong with a ledger of this host is said here, before anything starts.
+What is wrong with a ledger or a table of this host is said here, before anything starts.
 """
 
 from __future__ import annotations
@@ -14,10 +14,20 @@ from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, Top
 from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.connectors.spark.requirements import DISPATCH_KEY
-from heronpy.ingest.keys import AFTER_KEY, DEFAULT_KEY, LEDGER_KEY, LOGS_KEY, PIPELINE_KEY, SITE_KEY
+from heronpy.ingest.keys import (
+    AFTER_KEY,
+    DEFAULT_KEY,
+    LEDGER_KEY,
+    LOGS_KEY,
+    PIPELINE_KEY,
+    REPLICAS_KEY,
+    SITE_KEY,
+    TABLE_KEY,
+)
 from heronpy.ingest.ledger.reaching import afters_of, refuse, text_of
 from heronpy.ingest.options import SITE_MARK, site_problem
-from heronpy.plan.component_config import config_of, set_key
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.plan.component_config import SerializedValue, config_of, set_key
 from heronpy.proto import components_of, topology_pb2
 
 
@@ -45,6 +55,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
         if ledger and config.get(DEFAULT_KEY):
             set_key(part.comp.config, LEDGER_KEY, ledger)
     configs = [config_of(part) for part in parts.values()]
+    problems += shared_tables(configs)
     if not settings_for(resolved, EngineSettings).kind:
         problems += _unusable(configs)
     if not problems:
@@ -76,10 +87,29 @@ def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[st
 
 def _unusable(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for config in configs:
+        pipeline = str(config[PIPELINE_KEY])
         try:
-            refuse(str(config[LEDGER_KEY]), str(config[PIPELINE_KEY]), str(config[LOGS_KEY]))
-        except LedgerError as error:
-            yield f"pipeline '{config[PIPELINE_KEY]}': {error}"
+            refuse(str(config[LEDGER_KEY]), pipeline, str(config[LOGS_KEY]))
+            replicas = config.get(REPLICAS_KEY)
+            folders = replicas.plain() if isinstance(replicas, SerializedValue) else None
+            Stages(str(config[TABLE_KEY]), folders or ()).refuse(pipeline)
+        except (LedgerError, ConfigError) as error:
+            yield f"pipeline '{pipeline}': {error}"
+        except OSError as error:
+            yield f"pipeline '{pipeline}': {error.filename} cannot be looked at: {error.strerror}"
+
+
+def shared_tables(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The same as `Stages.refuse` of what nobody has claimed yet (pure)."""
+    owners: dict[str, str] = {}
+    for config in configs:
+        table, pipeline = str(config[TABLE_KEY]), str(config[PIPELINE_KEY])
+        owner = owners.setdefault(table, pipeline)
+        if owner != pipeline:
+            yield (
+                f"pipeline '{pipeline}': {table} is the table of pipeline {owner!r}, too; give {pipeline!r} a table of"
+                " its own"
+            )
 
 
 def _circles(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:

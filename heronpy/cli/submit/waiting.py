@@ -48,6 +48,16 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
     return "\n\n".join(exception_text(item) for item in reply.exceptions[-EXCEPTIONS_SHOWN:]) or report
 
 
+def exceptions_said(session: Session, name: str) -> list[str]:
+    """The newest exceptions of a topology that is about to be removed with them, a line for each kind of them."""
+    try:
+        reply = session.ask(name, control_pb2.GetExceptions(), 2.0)
+    except (HeronError, exits.Failure):
+        return []
+    said = (": ".join([item.type, *item.message.strip().splitlines()[:1]]) for item in reply.exceptions)
+    return list(dict.fromkeys(said))[-EXCEPTIONS_SHOWN:]
+
+
 def failure(session: Session, name: str, status: control_pb2.StatusReply) -> TopologyFailed:
     # Until the topology is FAILED its cause is what it waits for, and not why that will never come.
     cause = status.cause if status.lifecycle == control_pb2.LIFE_FAILED else ""

@@ -19,7 +19,7 @@ from heronpy.connectors.textfiles.notices import Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
 from heronpy.growing.identity import HEAD_BYTES, Identity, before, digest, first_line, mark_of
 from heronpy.growing.patterns import stem, stems_of_origins
-from heronpy.growing.scan import Entry, Scanner, entry_of, siblings
+from heronpy.growing.scan import WAITS, Entry, Scanner, entry_of, siblings
 
 #: A file that so many looks in a row have not found is gone: one look may come in the middle of a rotation.
 MISSES = 3
@@ -83,7 +83,7 @@ class Finder:
         self._looked_at = now
         look = self._scanner.look()
         for path, why in look.refused.items():
-            self._notices.say(f"{path} {why}")
+            self._notices.say(f"{path} {why}", is_error=why != WAITS)
         settled, self._settled = self._settled, {}
         unknown: list[Entry] = []
         for entry in look.files:
@@ -244,7 +244,9 @@ class Finder:
             packed = next((name for magic, name in _PACKED.items() if beginning.startswith(magic)), None)
             if packed is not None:
                 self._settle(entry, None)
-                self._notices.say(f"{entry.path} is compressed ({packed}) and is not read; make the pattern exclude it")
+                self._notices.say(
+                    f"{entry.path} is compressed ({packed}) and is not read; make the pattern exclude it", is_error=True
+                )
                 return
             line = first_line(beginning, self._header_lines)
             if line is None:

@@ -45,9 +45,9 @@ class Notices:
     def refuse(self, path: str, error: OSError | UnfitFileError) -> None:
         """Tell that a file cannot be read."""
         if isinstance(error, OSError):
-            self.say(f"{path} cannot be read ({error.strerror}); check its rights")
+            self.say(f"{path} cannot be read ({error.strerror}); check its rights", is_error=True)
         else:
-            self.say(f"{path} {error}; make the pattern exclude it")
+            self.say(f"{path} {error}; make the pattern exclude it", is_error=True)
 
     def taken(self) -> list[Notice]:
         """All since the last call."""

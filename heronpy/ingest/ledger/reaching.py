@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heronpy.common.errors import LedgerError
+from heronpy.common.errors import LedgerError, NoPipelineError
 from heronpy.ingest.ledger.beginning import other_files
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.looking import waited_for
@@ -74,8 +74,8 @@ class Reached:
 
     @classmethod
     def existing(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """For who only looks or mends: LedgerError when no ledger has the pipeline. An entry that nobody has used yet
-        has nothing to say."""
+        """For who only looks or mends: NoPipelineError when no ledger has the pipeline, LedgerError when there is no
+        ledger. An entry that nobody has used yet has nothing to say."""
         names: set[str] = set()
         having: dict[str, Store] = {}
         with ExitStack() as opened:
@@ -87,7 +87,7 @@ class Reached:
                     having[url] = store
             if not having:
                 known = f"it has {', '.join(sorted(names))}" if names else "it has none yet"
-                raise LedgerError(f"the ledger {text} has no pipeline {pipeline!r}; {known}")
+                raise NoPipelineError(f"the ledger {text} has no pipeline {pipeline!r}; {known}")
             reached = cls(text, pipeline, who, having)
             opened.pop_all()
         return reached

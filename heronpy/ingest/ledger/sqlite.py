@@ -87,11 +87,16 @@ class SqliteStore:
     def look(self) -> dict[str, str]:
         """The pipelines of a ledger and their configuration, if it is there and not away; nothing is made or changed.
 
-        LedgerError when nobody could use it: on a file system of several hosts, of a later release, no ledger.
+        LedgerError when nobody could use it: where others may write, on a file system of several hosts, a link, of a
+        later release, no ledger.
         """
-        self._check_place()
-        if not self._path.exists():
+        try:
+            self._check_place()
+            self._check_file()
+        except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise self._unopened(error) from None
         try:
             with contextlib.closing(sqlite3.connect(f"{self._path.as_uri()}?mode=rw", timeout=1.0, uri=True)) as found:
                 if self._is_current(found):
@@ -233,16 +238,20 @@ class SqliteStore:
         folder = self._path.parent
         try:
             make_folders(folder)
-            check_root(folder, "the folder of the ledger")
             self._check_place()
             self._make_file()
-        except ConfigError as error:
-            raise LedgerError(str(error)) from None
         except OSError as error:
-            fix = "; free space on its disk" if error.errno == errno.ENOSPC else ""
-            raise LedgerError(f"the ledger {self._path} cannot be opened: {error.strerror}{fix}") from None
+            raise self._unopened(error) from None
+
+    def _unopened(self, error: OSError) -> LedgerError:
+        fix = "; free space on its disk" if error.errno == errno.ENOSPC else ""
+        return LedgerError(f"the ledger {self._path} cannot be opened: {error.strerror}{fix}")
 
     def _check_place(self) -> None:
+        try:
+            check_root(self._path.parent, "the folder of the ledger")
+        except ConfigError as error:
+            raise LedgerError(str(error)) from None
         kind = file_system_of(self._path.parent)
         if kind not in OF_ONE_HOST:
             raise LedgerError(
@@ -263,11 +272,14 @@ class SqliteStore:
         try:
             os.close(os.open(self._path, flags, 0o600))
         except FileExistsError:
-            status = os.lstat(self._path)
-            if not stat.S_ISREG(status.st_mode):
-                raise LedgerError(f"the ledger {self._path} cannot be opened: it is no regular file") from None
-            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-                raise LedgerError(f"others may write the ledger {self._path}; run: chmod 600 {self._path}") from None
+            self._check_file()
+
+    def _check_file(self) -> None:
+        status = os.lstat(self._path)
+        if not stat.S_ISREG(status.st_mode):
+            raise LedgerError(f"the ledger {self._path} cannot be opened: it is no regular file")
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise LedgerError(f"others may write the ledger {self._path}; run: chmod 600 {self._path}")
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
         """Whether it is a ledger of this release; LedgerError when it is one of a later release, or none."""

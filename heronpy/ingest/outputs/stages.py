@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 import msgspec
 
@@ -130,12 +130,27 @@ class Stages:
                 if not restored:
                     self._refuse_other(target, winner)
                     raise StageGoneError(
-                        f"unit {unit} cannot be published ({error.strerror}): restore {stage}, or run"
-                        " 'heron units rebuild'"
+                        f"unit {unit} cannot be published ({error.strerror}): {_way_out(stage, target)}"
                     ) from None
         sync_folder(self._table)
         self._replicas.discard(stage.parent.name, stage.name)
         return restored
+
+    def trouble(self, generation: int, unit: int, winner: int) -> str:
+        """Why a committed unit cannot be published, as far as its stage and the table say it; else "".
+
+        Nothing is changed. A unit that is published at this moment may look like one whose stage is gone.
+        """
+        stage, target = self._stage(generation, unit, winner), self._table / folder_name(generation, unit)
+        if not stage.parent.is_dir():
+            return ""  # the table is on another host
+        if stage.exists():
+            # An empty folder is replaced.
+            blocked = os.path.lexists(target) and (not target.is_dir() or any(target.iterdir()))
+            return _way_out(stage, target) if blocked else ""
+        if target.is_dir() or self._replicas.find(stage.parent.name, stage.name) is not None:
+            return ""
+        return _way_out(stage, target)
 
     def _publish_copy(self, stage: Path, target: Path) -> bool:
         source = self._replicas.find(stage.parent.name, stage.name)
@@ -263,21 +278,21 @@ class Stages:
         make_output(self._table)
         for home in self.homes:
             _make_own(home)
-        found = self.pipeline()
-        if found is not None and found.pipeline != about.pipeline:
-            raise LedgerError(
-                f"{self._table} is the table of pipeline {found.pipeline!r}; give {about.pipeline!r} a table of its own"
-            )
-        for home in self._replicas.homes:
-            other = self._about(home)
-            if other is not None and other.pipeline != about.pipeline:
-                raise LedgerError(
-                    f"{home.parent} has replicas of pipeline {other.pipeline!r}; give"
-                    f" {about.pipeline!r} a folder of its own"
-                )
+        self.refuse(about.pipeline)
         for home in self.homes:
             if self._about(home) != about:
                 write_record(home / _ABOUT, msgspec.json.encode(about))
+
+    def refuse(self, pipeline: str) -> None:
+        """LedgerError when the table cannot be this pipeline's; nothing is made."""
+        for home in self.homes:
+            _check_own(home)
+            found = self._about(home)
+            if found is not None and found.pipeline != pipeline:
+                what, own = ("is the table", "table") if home == self.home else ("has replicas", "folder")
+                raise LedgerError(
+                    f"{home.parent} {what} of pipeline {found.pipeline!r}; give {pipeline!r} a {own} of its own"
+                )
 
     def pipeline(self) -> About | None:
         """Of which pipeline the table is; None when none has claimed it."""
@@ -313,11 +328,28 @@ class Stages:
 
 
 def _make_own(folder: Path) -> None:
-    with suppress(FileExistsError):
+    with suppress(FileExistsError):  # also a link to nowhere
         make_folders(folder)
-    status = os.lstat(folder)
+    _check_own(folder)
+
+
+def _way_out(stage: Path, target: Path) -> str:
+    """What to do about a unit that cannot be published."""
+    if os.path.lexists(target) and (stage.exists() or not target.is_dir()):
+        restore = "" if stage.exists() else f", and restore {stage}"
+        return f"{target} is in its place; move it away{restore}"
+    return f"restore {stage}, or run 'heron units rebuild'"
+
+
+def _check_own(folder: Path) -> None:
+    try:
+        status = os.lstat(folder)
+    except FileNotFoundError:
+        return
+    if S_ISLNK(status.st_mode):
+        raise LedgerError(f"{folder} is a link, and what is written there could go elsewhere; remove it")
     if not S_ISDIR(status.st_mode):
-        raise LedgerError(f"{folder} is a link or a file, and not a folder of this pipeline's own; remove it")
+        raise LedgerError(f"{folder} is no folder; remove it")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise LedgerError(f"{folder} belongs to somebody else, or others may write there; give another folder")
 
