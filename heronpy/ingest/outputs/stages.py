@@ -125,7 +125,10 @@ class Stages:
         try:
             os.rename(stage, target)
         except OSError as error:
-            if not target.is_dir() or stage.exists():
+            if target.is_dir() and not stage.exists():
+                # It was published before, unless that is something else.
+                self._refuse_other(target, winner, f"{target} is in the place of unit {unit}; move it away")
+            else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
                 if not restored:
                     self._refuse_other(target, winner)
@@ -208,11 +211,14 @@ class Stages:
                 f" {generation}; what it has begun does not count"
             )
 
-    def _refuse_other(self, target: Path, winner: int) -> None:
-        """StageGoneError when another attempt than the one that counts is published."""
+    def _refuse_other(self, target: Path, winner: int, no_unit: str = "") -> None:
+        """StageGoneError when another attempt than the one that counts is published; and with `no_unit`, when it is no
+        unit at all."""
         try:
             found = record_of(target).attempt
         except LedgerError:
+            if no_unit:
+                raise StageGoneError(no_unit) from None
             return
         if found != winner:
             raise StageGoneError(
