@@ -37,6 +37,8 @@ AIM = 0.7
 SPARK_WAITING = 3
 #: A batch that has waited for so long is late, if it is more than two batches take.
 SPARK_LATE_S = 30.0
+#: A topology that has run for less than this is not called healthy: its tasks have hardly reported.
+YOUNG_S = 10.0
 #: A component that does this share less per busy second than before an update.
 WORSE = 0.3
 #: Where the time at the limit of pending tuples is not known: spouts that have this share of it now wait for acks.
@@ -68,7 +70,15 @@ def diagnose(signals: Signals) -> list[Finding]:
     explained = any(one.verdict not in CALM for one in found)
     if not explained and not changing:
         found = [*_untriaged(signals), *found]
+    if not changing and not any(one.verdict not in CALM for one in found):
+        # Nothing is wrong yet, and nothing is known to be right.
+        found = [*_young(signals)] or found
     return found or [_healthy(signals)]
+
+
+def _young(signals: Signals) -> Iterator[Finding]:
+    if signals.age_s is not None and signals.age_s < YOUNG_S:
+        yield Finding(Verdict.CHANGING, figures={"young_s": YOUNG_S - signals.age_s})
 
 
 def _untriaged(signals: Signals) -> Iterator[Finding]:

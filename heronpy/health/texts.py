@@ -54,6 +54,9 @@ def _catching_up(f: Finding, topology: str) -> str:
 def _changing(f: Finding, topology: str) -> str:
     if f.names:
         return f"{topology} is {f.names[0]}" + _quoted(f)
+    if "young_s" in f.figures:
+        left = format_duration(max(1, round(f.figures["young_s"])))
+        return f"{topology} has just started; it can be judged in {left}"
     left = format_duration(round(f.figures["left_s"]))
     what = f" ({f.quote})" if f.quote else ""
     return f"{topology} has changed{what}; its rates can be judged in {left}"

@@ -304,6 +304,14 @@ def test_each_diagnosis_and_its_sentence(name: str) -> None:
     assert {verdict for _, verdict, _ in CASES.values()} == set(Verdict), "every diagnosis has a case"
 
 
+def test_a_topology_that_has_just_started_is_not_called_healthy() -> None:
+    young = first(signals(*EVEN, age_s=3.0))
+    assert young == (Verdict.CHANGING, "wc has just started; it can be judged in 7s")
+    assert first(signals(emitted=0.0, age_s=1.0))[0] is Verdict.CHANGING
+    assert first(signals(*SKEWED, held=0.6, age_s=3.0))[0] is Verdict.SKEW
+    assert first(signals(*EVEN, age_s=11.0))[0] is Verdict.HEALTHY
+
+
 def test_what_does_not_run_comes_before_what_is_slow() -> None:
     down = TaskSignals("store-9", "store", False, False)
     verdicts = [finding.verdict for finding in diagnose(signals(*SKEWED, down, **HELD, given_up={"count": 1.0}))]
