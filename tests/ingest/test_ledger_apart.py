@@ -76,7 +76,7 @@ def test_a_check_says_what_is_not_in_the_table_yet(
 
     def said(waiting: int) -> str:
         def check(*_: Any) -> Checked:
-            return Checked([], 2, 10, 100, 0, waiting)
+            return Checked([], 2, 10, 100, 0, 0, 0, waiting)
 
         monkeypatch.setattr("heronpy.cli.look.units.check", check)
         check_pipeline("p", str(tmp_path), "sqlite:/x", as_json=False)
