@@ -249,7 +249,8 @@ class Watch:
         if path is None or (known is None and not file.mark.cut):
             return None
         if known is None:
-            generation = self._generations.get(path, self._seen_before) + 1
+            # Of a name, later files may be forgotten while an earlier one is still there.
+            generation = max(self._generations.get(path, 0), self._seen_before) + 1
             self._generations[path] = generation
             known = self._known[file.number] = _Known(path, generation)
         seen = SeenFile(

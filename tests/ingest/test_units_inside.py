@@ -296,7 +296,7 @@ def test_what_the_ledger_has_forgotten_agrees_and_comes_back_as_another_file(
 ) -> None:
     """Behind the horizon a name begins anew: its files are others than those of before, for check and rebuild, too."""
     ledger, log = options["ledger"], tmp_path / "logs" / "east" / "a.log"
-    options["days"] = 1e-6
+    options["days"] = 5.0 / 86_400  # a file that is older when it is first seen is late
     write(tmp_path, 0, 100, "east")
     running = run("east", **options)
     settle(running, ledger, log.stat().st_size)
@@ -315,6 +315,35 @@ def test_what_the_ledger_has_forgotten_agrees_and_comes_back_as_another_file(
     settle(running, ledger, log.stat().st_size)
     found = check(ledger, "lines", str(tmp_path / "table"))
     assert not found.problems and found.rows == 150
+    running.end()
+    assert rebuild(ledger, "lines", str(tmp_path / "table")).done_bytes
+
+
+def test_a_later_file_of_a_name_may_be_forgotten_before_an_earlier_one(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    ledger, log = options["ledger"], tmp_path / "logs" / "east" / "a.log"
+    options["days"] = 5.0 / 86_400  # a file that is older when it is first seen is late
+    write(tmp_path, 0, 100, "east")
+    running = run("east", **options)
+    settle(running, ledger, first := log.stat().st_size)
+    log.rename(log.with_name("old.log"))
+    write(tmp_path, 100, 60, "east")
+    settle(running, ledger, first + log.stat().st_size)
+    log.unlink()
+
+    def forgotten() -> bool:
+        running.tasks[LogKeeper]._clean_at = 0.0  # type: ignore[attr-defined]  # noqa: SLF001
+        running.drive()
+        return shown(ledger).known_bytes == first
+
+    wait_for(forgotten, PATIENCE_S, "the ledger to forget the later file")
+    running.end()
+    write(tmp_path, 160, 40, "east")
+    running = run("east", **options)
+    settle(running, ledger, first + log.stat().st_size)
+    found = check(ledger, "lines", str(tmp_path / "table"))
+    assert not found.problems and found.rows == 200
     running.end()
     assert rebuild(ledger, "lines", str(tmp_path / "table")).done_bytes
 
