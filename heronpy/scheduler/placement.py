@@ -391,6 +391,8 @@ class Placement:
             else:
                 self._grants.hold(container.number, now)
                 one.epoch = event.epoch if event.epoch == entry.epoch else one.epoch
+                if back:  # it was not replaced
+                    self._write(container, cause=None)
         effects: list[Effect] = [Note(f"container {container.number} on {one.host} is heard again")] if back else []
         asked_at, held = one.cancelled_at, number == entry.holder
         # The engine has asked it to end as well, but may be away.
@@ -552,7 +554,11 @@ class Placement:
             return [Activate(container.number, one.number, entry.epoch)] if again else []
         if not self._grants.is_free(container.number, now):
             return []
-        self._write(container, holder=one.number, epoch=entry.epoch + 1, moves_from="")
+        if entry.holder and entry.cause is not None and entry.cause.reason is ExitReason.LOST_HOST:
+            # No end was confirmed and counted, and yet its tasks begin again.
+            container.restarts += 1
+            container.exit_reason, container.exit_detail = entry.cause.reason, entry.cause.text
+        self._write(container, holder=one.number, epoch=entry.epoch + 1, moves_from="", past=container.past())
         container.beside = False
         self._grants.hold(container.number, now)
         return [Activate(container.number, one.number, container.entry.epoch)]

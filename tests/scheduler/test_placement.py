@@ -178,6 +178,20 @@ def test_an_unconfirmed_end_has_a_successor_at_once_that_waits_for_the_lease() -
     assert of(effects, Activate)[0] == Activate(1, 2, 2)
     assert of(effects, Cancel)[0].submission == 1, "what is left of it is cancelled"
     assert of(story.do(Heard(1, 1, 1)), Fence) == [Fence(1, 1, "submission 2 has its place")]
+    [view] = story.machine.views()
+    assert (view.restarts, view.exit_reason) == (1, ExitReason.LOST_HOST), "of a lost host as of an end"
+    assert "lost on a" in view.words or "lost on a" in story.machine.ledger[1].past.detail
+    assert story.machine.ledger[1].past.restarts == 1
+
+
+def test_one_that_is_back_before_its_successor_acts_and_never_stopped_was_not_restarted() -> None:
+    story = Story().run()
+    story.wait(62)
+    story.do(Heard(1, 1, 1))
+    story.wait(2, Heard(1, 1, 1))
+    [view] = story.machine.views()
+    assert (view.phase, view.restarts, view.exit_reason) == (Phase.RUNNING, 0, None)
+    assert story.machine.ledger[1].cause is None
 
 
 def test_one_that_is_back_before_its_successor_acts_goes_on() -> None:
@@ -188,7 +202,8 @@ def test_one_that_is_back_before_its_successor_acts_goes_on() -> None:
     assert of(effects, Activate) == [Activate(1, 1, 2)], "it has stopped its tasks, and starts again in place"
     effects += story.wait(3, Heard(1, 1, 2))
     assert [one.submission for one in of(effects, Cancel)] == [2]
-    assert story.phase() is Phase.RUNNING
+    [view] = story.machine.views()
+    assert (view.phase, view.restarts, view.exit_reason) == (Phase.RUNNING, 1, ExitReason.LOST_HOST)
 
 
 def test_with_confirmation_only_a_user_can_replace_what_is_lost() -> None:
@@ -707,7 +722,7 @@ def test_invariants_hold_whatever_comes(
         assert not (of(effects, AllGone) and machine.left()), "what may exist is not gone"
         ledger = machine.ledger
         for number, entry in before.items():
-            grown = ledger[number]
+            grown = ledger.get(number, Entry())  # of one whose move ended before it began nothing is kept
             assert (grown.submitted, grown.holder, grown.epoch) >= (entry.submitted, entry.holder, entry.epoch)
             assert grown.submitted >= entry.submitted and grown.epoch >= entry.epoch
         assert (ledger != before) <= bool(of(effects, Persist)), "what changes is written"
