@@ -461,7 +461,10 @@ class Placement:
 
     def _find_lost(self, container: Container, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        for number, one in container.submissions.items():
+        for number, one in list(container.submissions.items()):
+            if self._never_was(container, one):
+                container.forget(number)
+                continue
             if one.lost or one.is_heard(now, 2 * self._times.renew_s):
                 if one.given_up and not one.lost and not one.leaving:
                     one.leaving = True
@@ -516,6 +519,10 @@ class Placement:
     def _has_vanished(self, one: Submission, now: float) -> bool:
         """Whether a submission that should be gone is neither listed nor heard."""
         return one.is_absent(now, self._times.lost_s, self._awake_since) and not one.is_heard(now, self._times.lost_s)
+
+    def _never_was(self, container: Container, one: Submission) -> bool:
+        """Whether it is gone and could not be started: nothing of it has run, whoever fails to confirm its end."""
+        return one.given_up and one.unstarted and one.heard_at is None and one.number > container.entry.holder
 
     def _may_submit(self, container: Container, now: float) -> bool:
         ready = self._listed and self.away_since is None and now >= container.submit_at

@@ -34,6 +34,8 @@ class Submission:
     runs_since: float | None = None
     #: Since when the engine says that it will never start.
     hopeless_since: float | None = None
+    #: The engine has said so, and did not list it as running since.
+    unstarted: bool = False
     #: Lists in a row without it: those that show others, and all.
     missed: int = 0
     missed_any: int = 0
@@ -87,6 +89,7 @@ class Submission:
         runs = seen.phase in (EnginePhase.RUNNING, EnginePhase.ENDING) and not self.given_up
         self.runs_since = (self.runs_since or now) if runs else self.runs_since
         self.hopeless_since = (self.hopeless_since or now) if seen.hopeless else None
+        self.unstarted = seen.hopeless or (self.unstarted and seen.phase is not EnginePhase.RUNNING)
 
     def miss(self, asked_at: float, others: bool) -> None:
         """A list does not show it; `others`: but it shows something."""

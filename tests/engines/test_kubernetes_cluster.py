@@ -205,7 +205,7 @@ def test_ended_pods_are_removed_once_they_were_told_of(world: tuple[Any, Kubelet
     again = seen_by(engine)[1, 1]
     assert again.reason is ExitReason.USER_EXCEPTION and not again.cancelled
     assert "1 1" in engine.last_words(ids[1, 1]), "what its status kept of it"
-    assert not cluster.names("secrets")
+    wait_for(lambda: not cluster.names("secrets"), 30, "its secret collected, as what belongs to it")
 
 
 def test_what_ended_before_it_was_asked_to_is_removed_as_well(world: tuple[Any, Kubelets]) -> None:

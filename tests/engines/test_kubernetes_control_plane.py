@@ -167,8 +167,10 @@ def test_refusals_are_told_by_name_and_leave_nothing(k8s: Client) -> None:
     k8s.nothing_left()
     k8s.cluster.forbidden = set()
     typo = ("--config-property", "heron.kubernetes.image=registry.test/heronpi:1")
-    assert "ImagePullBackOff" in k8s.run("submit", "k8s", str(k8s.program), *typo, code=1)
+    told = k8s.run("submit", "k8s", str(k8s.program), *typo, code=1)
+    assert "ImagePullBackOff" in told
     k8s.nothing_left()
+    assert not k8s.schedulers() and "No topology runs" in k8s.run("list", "k8s"), told + k8s.scheduler_log()
 
 
 def test_a_topology_runs_on_while_the_api_server_is_away(k8s: Client) -> None:

@@ -446,6 +446,54 @@ def test_a_hopeless_submission_fails_after_half_a_minute() -> None:
     assert of(effects, GiveUp)[0].detail == "PartitionTimeLimit" and of(effects, Cancel)
 
 
+def test_a_kill_does_not_wait_for_what_could_never_be_started() -> None:
+    """An image that nobody has: no kubelet confirms the end of a container that it has not begun."""
+    story = Story()
+    story.list()
+    waiting = replace(story.jobs[1, 1], phase=EnginePhase.STARTING, host="a", hopeless=True, words="ImagePullBackOff")
+    story.jobs[1, 1] = waiting
+    story.wait(32)
+    assert story.phase() is Phase.FAILED
+    story.do(KillAsked(5.0))
+    story.jobs[1, 1] = replace(waiting, phase=EnginePhase.ENDING, hopeless=False)
+    assert not of(story.wait(3), AllGone), "it is there"
+    gone = replace(waiting, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, hopeless=False)
+    story.jobs[1, 1] = gone
+    assert of(story.wait(3), AllGone) == [AllGone()]
+
+
+def test_what_could_not_be_started_and_is_gone_does_not_make_its_host_avoided_and_is_killed_at_once() -> None:
+    story = Story()
+    story.list()
+    waiting = replace(story.jobs[1, 1], phase=EnginePhase.STARTING, host="a", hopeless=True, words="ImagePullBackOff")
+    story.jobs[1, 1] = waiting
+    effects = story.wait(32)
+    story.jobs[1, 1] = replace(waiting, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, hopeless=False)
+    effects += story.wait(3)
+    assert not [note for note in of(effects, Note) if "gets no container" in note.text]
+    assert of(story.do(KillAsked(5.0)), AllGone) == [AllGone()], "and those that had failed before"
+
+
+def test_one_that_could_not_be_started_and_was_deleted_is_made_again() -> None:
+    story = Story()
+    story.list()
+    waiting = replace(story.jobs[1, 1], phase=EnginePhase.STARTING, host="a", hopeless=True, words="ImagePullBackOff")
+    story.jobs[1, 1] = replace(waiting, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED)
+    assert [one.request.submission for one in of(story.wait(2), Submit)] == [2]
+
+
+def test_a_kill_waits_for_what_was_hopeless_and_then_ran() -> None:
+    story = Story()
+    story.list()
+    queued = story.jobs[1, 1]
+    for phase in (EnginePhase.STARTING, EnginePhase.RUNNING):
+        story.jobs[1, 1] = replace(queued, phase=phase, host="a", hopeless=phase is EnginePhase.STARTING)
+        story.wait(3)
+    story.do(KillAsked(5.0))
+    story.jobs[1, 1] = replace(queued, phase=EnginePhase.ENDED, host="a", ended=Ended.UNCONFIRMED)
+    assert not of(story.wait(20), AllGone)
+
+
 def test_one_that_never_says_hello_is_replaced_elsewhere() -> None:
     story = Story()
     story.list()

@@ -22,6 +22,8 @@ log = logging.getLogger("heronpy.engines")
 #: At once: a command needs two, one for the state and one for requests.
 CONNECTIONS_MAX: Final = 32
 _PIECE_BYTES: Final = 64 << 10
+#: The package closes its side of a connection as soon as it hears that ours has ended.
+_END_S: Final = 5.0
 
 
 def forwarded(api: Api, cluster: str, port: int) -> str:
@@ -32,7 +34,7 @@ def forwarded(api: Api, cluster: str, port: int) -> str:
     name = _pod_of(api, cluster)
     if not name:
         return ""
-    _open(api, name, port).close()  # says what is wrong while somebody listens
+    _end(_open(api, name, port))  # says what is wrong while somebody listens
     listener = socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS_MAX)
     threading.Thread(
         target=_serve, args=(listener, api, name, port), name="port-forward", daemon=True
@@ -90,17 +92,34 @@ def _pass_on(near: socket.socket, api: Api, pod: str, port: int, slots: threadin
     back = threading.Thread(target=_copy, args=(far, near), name="forwarded back", daemon=True)
     back.start()
     _copy(near, far)
-    back.join()
-    for one in (near, far):
-        one.close()
+    _say_end(far)
+    back.join(_END_S)
+    _end(far)
+    near.close()
     slots.release()
 
 
 def _copy(source: Any, target: Any) -> None:
-    """Until either side has ended; then both are."""
+    """Until either side has ended; then the client's side is."""
     with suppress(OSError):
         while data := source.recv(_PIECE_BYTES):
             target.sendall(data)
     for one in (source, target):
-        with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+        if isinstance(one, socket.socket):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _say_end(far: Any) -> None:
+    with suppress(OSError):
+        far.shutdown(socket.SHUT_WR)
+
+
+def _end(far: Any) -> None:
+    """Close a connection to the pod, after what was still under way: else the package's thread dies of a reset."""
+    _say_end(far)
+    with suppress(OSError):
+        far.settimeout(_END_S)
+        while far.recv(_PIECE_BYTES):
+            pass
+    far.close()
