@@ -8,6 +8,7 @@ its answer to the hello; so nothing of it has to be kept.
 
 from __future__ import annotations
 
+import functools
 import hmac
 import re
 import secrets
@@ -26,6 +27,12 @@ _MEMBER: Final = "member.key"
 _HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
 
 
+@functools.lru_cache(4096)
+def _derived(key: bytes, name: str) -> bytes:
+    """Kept, because each request at the door is compared with one."""
+    return hmac.digest(key, name.encode(), "sha256")
+
+
 @dataclass(frozen=True, slots=True)
 class DoorKeys:
     """The keys of one topology's door."""
@@ -36,7 +43,7 @@ class DoorKeys:
 
     def secret_of(self, container: int, submission: int) -> bytes:
         """What a submission proves itself with, once it was welcomed."""
-        return hmac.digest(self.member, f"{self.keys.domain}.{container}.{submission}".encode(), "sha256")
+        return _derived(self.member, f"{self.keys.domain}.{container}.{submission}")
 
     def is_member(self, container: int, submission: int, secret: bytes) -> bool:
         """Whether a message of that submission has its secret."""
