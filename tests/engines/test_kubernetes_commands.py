@@ -18,6 +18,7 @@ import psutil
 import pytest
 import yaml
 
+from heronpy.cli import exits
 from tests.engines.conftest import World
 from tests.support.hosts import needs_hosts
 from tests.support.kubernetes_client import PATIENCE_S, Client, ids
@@ -140,8 +141,10 @@ def test_a_lost_node_is_replaced_after_its_time(fake_k8s: Client) -> None:
     after = k8s.all_run(victim["engine_id"])[victim["container"]]
     assert after["host"] != victim["host"] and after["epoch"] == victim["epoch"] + 1
     assert f"host {victim['host']} gets no container" in k8s.scheduler_log()
-    k8s.run("kill", "k8s", "fish")
-    # What its node has to end is named or forced away by the operator; everything else is gone.
+    said = k8s.run("kill", "k8s", "fish", code=exits.PARTIAL)
+    assert f"({victim['engine_id']} on {victim['host']}) may still run" in said, "only its node could say that it ended"
+    k8s.run("kill", "k8s", "fish", "--force", "--timeout", "5")
+    # What its node has to end is forced away by the operator; everything else is gone.
     lost = {one["metadata"]["name"] for one in k8s.cluster.all("pods")}
     assert all(k8s.cluster.get("pods", name)["spec"]["nodeName"] == victim["host"] for name in lost)  # type: ignore[index]
 
