@@ -126,7 +126,10 @@ class Figures:
         )
         parts = self._parts()
         for part in parts.values():
-            self._describe(reply.components.add(), part, window.components.get(part.name))
+            rates = window.components.get(part.name)
+            self._describe(reply.components.add(), part, rates)
+            if part.spout and rates is not None and rates.emitted_at is not None:
+                reply.components[-1].still_s = max(0.0, now - rates.emitted_at)
         self._add_edges(reply, window, {name: place for place, name in enumerate(parts)})
         return reply
 

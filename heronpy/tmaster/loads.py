@@ -87,6 +87,8 @@ class _Process:
     layout: _Layout
     #: How long it may be silent after its last report and still counts.
     silent_s: float
+    #: When it was last seen to have emitted more than before; None: never.
+    emitted_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class Rates:
     busiest: Extreme | None = None
     most_blocked: Extreme | None = None
     largest: Extreme | None = None
+    #: When one of its tasks was last seen to have emitted; None: never.
+    emitted_at: float | None = None
     #: Of execute, end-to-end and complete latency: median and 99th percentile.
     execute: tuple[float, float] | None = None
     end_to_end: tuple[float, float] | None = None
@@ -172,6 +176,8 @@ class Loads:
         due = now - known.newer.at >= MARK_S
         latest, known.layout = _read(report, now, None if due else known.latest, known.layout)
         _add(latest, known.before, histograms=due)
+        if latest.values[EMITTED] > known.latest.values[EMITTED]:
+            known.emitted_at = now
         silent_s, known.silent_s = known.silent_s, _silent_s(report)
         if now - known.latest.at > silent_s:
             known.older = known.newer = latest
@@ -294,6 +300,8 @@ def _window(marked: Iterable[tuple[_Process, _Totals]]) -> Window:
             if rates is None:
                 rates = window.components[report.component] = Rates()
             _take_memory(rates, latest, report)
+            if process.emitted_at is not None:
+                rates.emitted_at = max(rates.emitted_at or 0.0, process.emitted_at)
             if over_s >= SHORTEST_S:
                 _take_rates(rates, latest, mark, over_s, report)
         else:

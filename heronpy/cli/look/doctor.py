@@ -112,6 +112,7 @@ def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> Non
                         "figures": one.figures,
                         "names": one.names,
                         "host": one.host,
+                        "scope": one.scope,
                     }
                     for one in found.findings
                 ],
@@ -208,6 +209,7 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
                 "figures": finding.figures,
                 "names": list(finding.names),
                 "host": finding.host,
+                "scope": finding.scope,
             }
             for finding in findings
         ],
