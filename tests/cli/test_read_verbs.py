@@ -481,6 +481,39 @@ def test_logs_can_be_read_after_the_topology_was_killed(heron: Heron, wordy: Fak
     assert "crash dump" in heron("logs", "local", "wordy").out
 
 
+def test_logs_of_earlier_topologies_are_shown_when_they_are_asked_for(heron: Heron, wordy: FakeTopology) -> None:
+    """The log of a task went on where one of an earlier topology of its name had ended, without a word."""
+    from heronpy.common.log_files import divide_logs
+    from heronpy.common.log_format import format_record
+    from heronpy.procs.child_log import last_line_of
+
+    def write(name: str, when: float, text: str) -> None:
+        with open(folder / f"{name}.log", "a", encoding="utf-8") as file:
+            file.write(format_record(when, "INFO", name, "x", text) + "\n")
+
+    folder, began = wordy.launch.log_dir, time.time() - 60
+    write("tmaster", began - 900, "of yesterday")
+    (folder / "stmgr-1.log").write_text("", encoding="utf-8")
+    with open(folder / "tmaster.log", "a", encoding="utf-8") as file:
+        file.write("raw | torn")
+    for _ in range(2):
+        divide_logs(folder, began - 0.002, "topology 'wordy' was submitted again")
+    assert not (folder / "stmgr-1.log").read_text()
+    lines = (folder / "tmaster.log").read_text().splitlines()
+    assert [line.rpartition("] ")[2] for line in lines] == [
+        "of yesterday", "raw | torn", "---- topology 'wordy' was submitted again ----"
+    ]  # fmt: skip
+    assert last_line_of((folder / "tmaster.log").read_bytes()) == "", "an earlier one has said that"
+    write("tmaster", began + 1, "of today")
+    wordy.record.submitted_at = began
+    wordy.state.set(paths.execution_state("wordy"), wordy.record.SerializeToString())
+    for found in (heron("logs", "local", "wordy"), heron("logs", "local", "wordy", "-n", "9")):
+        assert "of today" in found.out and "yesterday" not in found.out and "----" not in found.out
+    everything = heron("logs", "local", "wordy", "--earlier").out
+    assert everything.index("yesterday") < everything.index("----") < everything.index("of today")
+    assert heron("logs", "local", "wordy", "--earlier", "--since", "5m").code == 2
+
+
 def test_a_dead_topology_says_so(heron: Heron, wordy: FakeTopology) -> None:
     wordy.state.delete(paths.tmaster("wordy"))
     wordy.answers["get_containers"] = control_pb2.ContainersReply()
