@@ -326,6 +326,21 @@ def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeT
     assert again.code == 2 and again.err == f"error: {file} exists; name another file\n" and file.read_text() == text
 
 
+def test_evidence_without_a_file_is_in_one_of_this_folder(
+    heron: Heron, wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took what came behind it for the file, or was refused."""
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
+    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
+    monkeypatch.chdir(tmp_path)
+    found = heron("doctor", "local", "wordy", "--evidence")
+    [file] = tmp_path.glob("*.jsonl")
+    assert re.fullmatch(r"wordy-evidence-\d{8}T\d{6}Z\.jsonl", file.name)
+    assert f"in {file.name}; read it before you pass it on" in found.out
+    assert list(replay(file.read_text().splitlines(), file.name))
+
+
 def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:
     reply = control_pb2.MetricsReply()
     report = reply.reports.add(process="container_1_count_2", component="count", task_id=2)
