@@ -7,7 +7,7 @@ stays unknown.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -134,14 +134,19 @@ class Figures:
         return reply
 
     def _add_edges(self, reply: control_pb2.LoadReply, window: Window, places: dict[str, int]) -> None:
-        for bolt in self._machine.desk.book.topology.bolts:
-            rates = window.components.get(bolt.comp.name)
+        # Of the source, which counts a tuple once per component that receives it: what leaves a component is what it
+        # emits, in one window.
+        bolts = self._machine.desk.book.topology.bolts
+        inputs = [{(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in bolts]
+        receivers = Counter(stream for streams in inputs for stream in streams)
+        for bolt in bolts:
             for given in bolt.inputs:
                 source, stream = given.stream.component_name, given.stream.id
                 edge = reply.edges.add(source=places[source], target=places[bolt.comp.name])
                 edge.stream = "" if stream == "default" else stream
-                if rates is not None and rates.executed is not None:
-                    edge.tuples = rates.edges.get((source, stream), 0.0)
+                rates = window.components.get(source)
+                if rates is not None and rates.emitted is not None:
+                    edge.tuples = rates.streams.get(stream, 0.0) / receivers[source, stream]
 
     def _describe(self, load: control_pb2.ComponentLoad, part: _Part, rates: Rates | None) -> None:
         load.component, load.spout, load.tasks, load.up = part.name, part.spout, part.tasks, part.up

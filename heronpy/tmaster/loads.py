@@ -1,4 +1,4 @@
-"""Rates, shares and quantiles by component and edge, from the metrics reports of all processes (pure).
+"""Rates, shares and quantiles by component and stream, from the metrics reports of all processes (pure).
 
 A process reports totals. The total at the last report, minus that at an earlier one (a *mark*), divided by the time
 between them, is a rate; totals continue over restarts of the process. There are two windows: the recent one, marked
@@ -22,8 +22,8 @@ SILENT_S = 5.0
 FORGOTTEN_S = 600.0
 #: The shortest time over which a rate is measured, seconds.
 SHORTEST_S = 0.9
-#: Most sources and streams of one task that are counted apart.
-EDGES_MAX = 256
+#: Most streams of one task that are counted apart.
+STREAMS_MAX = 256
 _NS = 1e-9
 
 # Columns of a process: totals first, then the gauges.
@@ -69,8 +69,8 @@ class _Totals:
     values: list[float]
     #: The columns that were reported, as bits.
     told: int
-    #: Tuples executed per "component/stream".
-    edges: dict[str, float]
+    #: Tuples emitted per stream: each counts once per component that receives it.
+    streams: dict[str, float]
     histograms: dict[str, Counts]
 
 
@@ -125,8 +125,8 @@ class Rates:
     execute: tuple[float, float] | None = None
     end_to_end: tuple[float, float] | None = None
     complete: tuple[float, float] | None = None
-    #: Tuples per second by (source, stream).
-    edges: dict[tuple[str, str], float] = field(default_factory=dict)
+    #: Of `emitted`, by stream.
+    streams: dict[str, float] = field(default_factory=dict)
     _shares: int = 0
     _counts: dict[str, Counts] = field(default_factory=dict)
 
@@ -241,7 +241,7 @@ def _read(
     samples = report.samples
     if len(samples) != layout[0]:
         layout = _layout(report)
-    values, told, edges = [0.0] * _WIDTH, 0, dict[str, float]()
+    values, told, streams = [0.0] * _WIDTH, 0, dict[str, float]()
     for place, name, label, column in layout[1]:
         sample = samples[place]
         if sample.name != name or sample.label != label:
@@ -250,14 +250,14 @@ def _read(
         if isfinite(value) and value >= 0:
             values[column] += value
             told |= 1 << column
-            if column == EXECUTED and len(edges) < EDGES_MAX:
-                edges[label] = value
+            if column == EMITTED and len(streams) < STREAMS_MAX:
+                streams[label] = value
     histograms: dict[str, Counts] = {} if before is None else before.histograms
     if before is None:
         for sample in samples:
             if sample.type == _HISTOGRAM and sample.name in _HISTOGRAMS:
                 _merge(histograms, sample.name, _counts(sample))
-    return _Totals(now, values, told, edges, histograms), layout
+    return _Totals(now, values, told, streams, histograms), layout
 
 
 def _counts(sample: control_pb2.Sample) -> Counts:
@@ -281,9 +281,9 @@ def _add(totals: _Totals, before: _Totals, histograms: bool) -> None:
         return
     totals.values[:_TOTALS] = map(float.__add__, totals.values[:_TOTALS], before.values[:_TOTALS])
     totals.told |= before.told & ((1 << _TOTALS) - 1)
-    for label, value in before.edges.items():
-        if label in totals.edges or len(totals.edges) < EDGES_MAX:
-            totals.edges[label] = totals.edges.get(label, 0.0) + value
+    for label, value in before.streams.items():
+        if label in totals.streams or len(totals.streams) < STREAMS_MAX:
+            totals.streams[label] = totals.streams.get(label, 0.0) + value
     if histograms:
         for name, counts in before.histograms.items():
             _merge(totals.histograms, name, counts)
@@ -361,11 +361,9 @@ def _take_rates(rates: Rates, latest: _Totals, mark: _Totals, over_s: float, rep
         rates._shares += 1
         rates.busiest = _larger(rates.busiest, busy, report)
         rates.most_blocked = _larger(rates.most_blocked, blocked, report)
-    for label, total in latest.edges.items():
-        source, slash, stream = label.rpartition("/")
-        if slash:
-            grown = max(0.0, total - mark.edges.get(label, 0.0)) / over_s
-            rates.edges[source, stream] = rates.edges.get((source, stream), 0.0) + grown
+    for label, total in latest.streams.items():
+        rate = max(0.0, total - mark.streams.get(label, 0.0)) / over_s
+        rates.streams[label] = rates.streams.get(label, 0.0) + rate
     for name, (bounds, counts) in latest.histograms.items():
         earlier = mark.histograms.get(name)
         if earlier is None:

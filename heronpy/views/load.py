@@ -69,6 +69,7 @@ class EdgeLoad(Struct, kw_only=True):
     """One stream between two components; `id` as in the plan."""
 
     id: str
+    #: Emitted by the source; what the target has processed of it is part of its `executed_per_s`.
     tuples_per_s: float | None
 
 
