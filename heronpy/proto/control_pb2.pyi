@@ -184,20 +184,23 @@ class ClockReply(_message.Message):
     def __init__(self, at: _Optional[int] = ..., clock: _Optional[int] = ...) -> None: ...
 
 class ComponentLoad(_message.Message):
-    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_p50_s", "end_to_end_p99_s", "execute_p50_s", "execute_p99_s", "executed", "failed", "frames", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "still_s", "tasks", "tuples_per_frame", "up"]
+    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_at_least", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_at_least", "end_to_end_p50_s", "end_to_end_p99_s", "execute_at_least", "execute_p50_s", "execute_p99_s", "executed", "failed", "frames", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "still_s", "tasks", "tuples_per_frame", "up"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
     BUSIEST_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_P50_S_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_P99_S_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CPU_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     END_TO_END_P50_S_FIELD_NUMBER: _ClassVar[int]
     END_TO_END_P99_S_FIELD_NUMBER: _ClassVar[int]
     EXECUTED_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_P50_S_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_P99_S_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -223,14 +226,17 @@ class ComponentLoad(_message.Message):
     blocked: float
     busiest: WorstTask
     busy: float
+    complete_at_least: bool
     complete_p50_s: float
     complete_p99_s: float
     component: str
     cpu: float
     dead_letters: int
     emitted: float
+    end_to_end_at_least: bool
     end_to_end_p50_s: float
     end_to_end_p99_s: float
+    execute_at_least: bool
     execute_p50_s: float
     execute_p99_s: float
     executed: float
@@ -253,7 +259,7 @@ class ComponentLoad(_message.Message):
     tasks: int
     tuples_per_frame: float
     up: int
-    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ..., frames: _Optional[float] = ..., tuples_per_frame: _Optional[float] = ..., still_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ..., frames: _Optional[float] = ..., tuples_per_frame: _Optional[float] = ..., execute_at_least: bool = ..., end_to_end_at_least: bool = ..., complete_at_least: bool = ..., still_s: _Optional[float] = ...) -> None: ...
 
 class ContainersReply(_message.Message):
     __slots__ = ["containers", "engine_away", "killing", "refused"]

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import NamedTuple
 
 from heronpy.proto import control_pb2
+from heronpy.views.quantiles import quantile_in
 
 MARK_S = 5.0
 #: A process that has not reported for this long does not count in the recent window, unless it has announced a pause.
@@ -100,6 +102,14 @@ class Extreme:
     container: int
 
 
+class Times(NamedTuple):
+    """Median and 99th percentile, seconds; whether the latter, and a median that is no less, are lower bounds."""
+
+    p50: float
+    p99: float
+    at_least: bool
+
+
 @dataclass(slots=True)
 class Rates:
     """One component over a window: rates per second, shares as means over the tasks, quantiles in seconds, bytes."""
@@ -121,10 +131,10 @@ class Rates:
     largest: Extreme | None = None
     #: When one of its tasks was last seen to have emitted; None: never.
     emitted_at: float | None = None
-    #: Of execute, end-to-end and complete latency: median and 99th percentile.
-    execute: tuple[float, float] | None = None
-    end_to_end: tuple[float, float] | None = None
-    complete: tuple[float, float] | None = None
+    #: Latencies.
+    execute: Times | None = None
+    end_to_end: Times | None = None
+    complete: Times | None = None
     #: Of `emitted`, by stream.
     streams: dict[str, float] = field(default_factory=dict)
     _shares: int = 0
@@ -401,27 +411,8 @@ def _take_others(window: Window, latest: _Totals, mark: _Totals, over_s: float) 
             window.spark_batch_s = seconds / done
 
 
-def _pair(counts: Counts | None) -> tuple[float, float] | None:
+def _pair(counts: Counts | None) -> Times | None:
     if counts is None:
         return None
-    p50, p99 = quantile(counts, 0.5), quantile(counts, 0.99)
-    return (p50 * _NS, p99 * _NS) if p50 is not None and p99 is not None else None
-
-
-def quantile(counts: Counts, part: float) -> float | None:
-    """The value below which this part of the values lies; None without values.
-
-    Within a bucket values are taken as evenly spread, as Prometheus's `histogram_quantile` does; in the bucket
-    without an upper bound, the largest finite bound is the answer.
-    """
-    bounds, each = counts
-    rank = part * sum(each)
-    if rank <= 0:
-        return None
-    lower = passed = 0.0
-    for bound, count in zip(bounds, each, strict=True):
-        if count and passed + count >= rank:
-            return lower + (bound - lower) * (rank - passed) / count if isfinite(bound) else lower
-        passed += count
-        lower = bound if isfinite(bound) else lower
-    return lower
+    p50, p99 = (quantile_in(*counts, part) for part in (0.5, 0.99))
+    return Times(p50.value * _NS, p99.value * _NS, p99.at_least) if p50 is not None and p99 is not None else None

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2
-from heronpy.tmaster.loads import STREAMS_MAX, Loads, quantile
+from heronpy.tmaster.figures import _latencies, _Part
+from heronpy.tmaster.loads import STREAMS_MAX, Loads, Rates, Times
+from heronpy.views.quantiles import quantile_in
 
 COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
@@ -250,10 +252,24 @@ def test_a_quantile_is_in_the_right_bucket(values: list[float], part: float) -> 
     counts = [0.0] * len(bounds)
     for value in values:
         counts[next(place for place, bound in enumerate(bounds) if value <= bound)] += 1
-    found = quantile((bounds, counts), part)
+    found = quantile_in(bounds, counts, part)
     exact = sorted(values)[max(0, -int(-part * len(values) // 1) - 1)]
     assert found is not None
     place = next(place for place, bound in enumerate(bounds) if exact <= bound)
     lower = bounds[place - 1] if place else 0.0
-    assert lower <= found <= min(bounds[place], 1000.0)
-    assert quantile((bounds, [0.0] * len(bounds)), part) is None
+    assert lower <= found.value <= min(bounds[place], 1000.0) and found.at_least == (exact > 1000.0)
+    high = quantile_in(bounds, counts, max(part, 0.99))
+    assert high is not None and found.value <= high.value
+    assert quantile_in(bounds, [0.0] * len(bounds), part) is None
+
+
+def test_a_call_that_does_not_end_is_a_latency_of_its_component() -> None:
+    part = _Part("count", False, call_s=40.0)
+    for sink in (True, False):
+        execute, end_to_end, complete = _latencies(part, Rates(), sink, 100.0)
+        assert execute == (40.0, 40.0, True) and (end_to_end == execute) == sink and complete is None
+    known = Rates(execute=Times(0.1, 0.2, False))
+    assert _latencies(part, known, False, 100.0)[0] == (0.1, 0.2, False), "one call among many"
+    waits = _latencies(_Part("words", True, pending=9, call_s=40.0), Rates(emitted_at=70.0), False, 100.0)
+    assert waits == (None, None, (30.0, 30.0, True)), "what is pending was emitted before that"
+    assert _latencies(_Part("words", True), Rates(emitted_at=70.0), False, 100.0) == (None, None, None)
