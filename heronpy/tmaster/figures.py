@@ -127,10 +127,10 @@ class Figures:
             last_event=desk.journal.last,
             culprits=registry.culprits()[:CULPRITS_MAX],
         )
-        parts = self._parts()
+        parts, sources = self._parts(), self._sources()
         for part in parts.values():
             rates = window.components.get(part.name)
-            self._describe(reply.components.add(), part, rates, now)
+            self._describe(reply.components.add(), part, rates, part.name not in sources, now)
             if part.spout and rates is not None and rates.emitted_at is not None:
                 reply.components[-1].still_s = max(0.0, now - rates.emitted_at)
         self._add_edges(reply, window, {name: place for place, name in enumerate(parts)})
@@ -151,7 +151,9 @@ class Figures:
                 if rates is not None and rates.emitted is not None:
                     edge.tuples = rates.streams.get(stream, 0.0) / receivers[source, stream]
 
-    def _describe(self, load: control_pb2.ComponentLoad, part: _Part, rates: Rates | None, now: float) -> None:
+    def _describe(
+        self, load: control_pb2.ComponentLoad, part: _Part, rates: Rates | None, sink: bool, now: float
+    ) -> None:
         load.component, load.spout, load.tasks, load.up = part.name, part.spout, part.tasks, part.up
         load.queue_bytes, load.queue_tuples, load.pending = part.queue_bytes, part.queue_tuples, part.pending
         load.queue_bound_bytes = 0 if part.spout else self._queue_bound(part.name)
@@ -173,7 +175,7 @@ class Figures:
         _set_worst(load.most_blocked, rates.most_blocked)
         _set_worst(load.largest, rates.largest)
         load.memory_bytes = int(rates.memory or 0)
-        execute, end_to_end, complete = _latencies(part, rates, self._is_sink(part.name), now)
+        execute, end_to_end, complete = _latencies(part, rates, sink, now)
         if execute is not None:
             load.execute_p50_s, load.execute_p99_s, load.execute_at_least = execute
         if end_to_end is not None:
@@ -181,10 +183,10 @@ class Figures:
         if complete is not None:
             load.complete_p50_s, load.complete_p99_s, load.complete_at_least = complete
 
-    def _is_sink(self, component: str) -> bool:
-        """Whether nothing receives what it emits."""
+    def _sources(self) -> set[str]:
+        """The components of which somebody receives what they emit; all others are sinks."""
         bolts = self._machine.desk.book.topology.bolts
-        return not any(given.stream.component_name == component for bolt in bolts for given in bolt.inputs)
+        return {given.stream.component_name for bolt in bolts for given in bolt.inputs}
 
     # ---- parts ------------------------------------------------------------------------------
 
@@ -234,8 +236,9 @@ class Figures:
         return self._restarts[part.name], part.dead_letters, part.lost
 
     def _rows(self, parts: dict[str, _Part], window: Window, now: float) -> dict[str, Row]:
+        sources = self._sources()
         rows: dict[str, Row] = {
-            name: _row(part, window.components.get(name), self._grown(part), self._is_sink(name), now)
+            name: _row(part, window.components.get(name), self._grown(part), name not in sources, now)
             for name, part in parts.items()
         }
         book = self._machine.desk.book
