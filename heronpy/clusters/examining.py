@@ -87,6 +87,7 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
         memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
         looks=looks.tasks if looks is not None else (),
+        load=load,
     )
     signals.unanswered = ask.unanswered
     # Of a part of the figures a wrong cause follows: what is unknown to us is known to the topology master.

@@ -23,6 +23,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders
 from heronpy.common.log_format import (
     CONTINUATION,
+    DIVIDER_LOGGER,
     LEVEL_NAMES,
     MESSAGE_MAX,
     RAW,
@@ -159,6 +160,31 @@ def rotate(path: str | os.PathLike[str], files_max: int) -> None:
         os.replace(path, f"{path}.1")
     else:
         os.unlink(path)
+
+
+def divide_logs(directory: str | os.PathLike[str], when: float, message: str) -> None:
+    """End every log of the directory that has something with this record: what comes then is of another topology.
+
+    Not a log that ends with such a record already. What cannot be written stays as it is: it costs a line of a log.
+    """
+    for process in log_processes(directory):
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with contextlib.suppress(OSError):
+            descriptor = os.open(Path(directory) / f"{process}.log", flags)
+            try:
+                _divide(descriptor, process, when, message)
+            finally:
+                os.close(descriptor)
+
+
+def _divide(descriptor: int, process: str, when: float, message: str) -> None:
+    size = os.fstat(descriptor).st_size
+    end = os.pread(descriptor, 4096, max(0, size - 4096)) if size else b""
+    lines = end.decode(errors="replace").splitlines()
+    last = parse_line(lines[-1]) if lines else None
+    if lines and (last is None or last.logger != DIVIDER_LOGGER):
+        text = format_record(when, "INFO", process, DIVIDER_LOGGER, f"---- {message} ----")
+        os.write(descriptor, (("" if end.endswith(b"\n") else "\n") + text + "\n").encode())
 
 
 def log_processes(directory: str | os.PathLike[str]) -> list[str]:

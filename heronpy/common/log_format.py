@@ -22,6 +22,8 @@ from typing import Final
 CONTINUATION: Final = "  | "
 RAW: Final = "raw | "
 RAW_LOGGER: Final = "raw"
+#: Of the record between two topologies of one name.
+DIVIDER_LOGGER: Final = "heron.submit"
 MESSAGE_MAX: Final = 256 * 1024
 _WORD_MAX: Final = 300
 LEVEL_NAMES: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}

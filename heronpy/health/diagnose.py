@@ -18,6 +18,7 @@ from heronpy.health import trends
 from heronpy.health.findings import CALM, Finding, Verdict
 from heronpy.health.memory import memory
 from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
+from heronpy.health.stopped import STOPPED_BY, stopped
 from heronpy.proto import control_pb2
 
 #: Busy shares: above the first two a bolt sets the pace, below the third it does not.
@@ -73,7 +74,21 @@ def diagnose(signals: Signals) -> list[Finding]:
     if not changing and not any(one.verdict not in CALM for one in found):
         # Nothing is wrong yet, and nothing is known to be right.
         found = [*_young(signals)] or found
-    return found or [_healthy(signals)]
+    return sorted(found, key=_place(found)) or [_healthy(signals)]
+
+
+def _place(found: Sequence[Finding]) -> Callable[[Finding], int]:
+    """Causes, then what is so because of them, then what is so of the machine, then what needs no action."""
+    held_up = any(one.verdict in STOPPED_BY for one in found)
+
+    def place(finding: Finding) -> int:
+        if finding.verdict in CALM:
+            return 3
+        if finding.scope == "machine":
+            return 2
+        return 1 if held_up and finding.verdict is Verdict.STOPPED else 0
+
+    return place
 
 
 def _young(signals: Signals) -> Iterator[Finding]:
@@ -138,7 +153,14 @@ def _healthy(signals: Signals) -> Finding:
             "busy": _busy(busiest) if busiest else 0.0,
             **{name: value for name, value in units.items() if value is not None and signals.units_backlog is not None},
         },
+        names=tuple(_ended(signals)),
     )
+
+
+def _ended(signals: Signals) -> list[str]:
+    """The spouts whose input has ended, while that of others goes on."""
+    spouts = [name for name in signals.components if all(task.is_spout for task in signals.of(name))]
+    return [name for name in spouts if all(task.ended for task in signals.of(name))]
 
 
 def _bolts(signals: Signals) -> list[TaskSignals]:
@@ -286,7 +308,8 @@ def _slow(signals: Signals) -> Iterator[Finding]:
     starved = {host.name for host in signals.hosts if _has_no_cpu_left(host)}
     for tasks in unexplained:
         finding = _too_few(tasks, signals)
-        if finding is not None and not all(task.host in starved for task in tasks):
+        # Where a task runs may not be known.
+        if finding is not None and not (starved and all(task.host in {*starved, ""} for task in tasks)):
             yield finding
 
 
@@ -404,6 +427,8 @@ def _limit(signals: Signals) -> Iterator[Finding]:
     bolts = [task for task in signals.tasks if not task.is_spout]
     if any(not task.up or task.silent_s > HUNG_S or _ends_again(signals, task.name) for task in bolts):
         return  # the acks wait for it
+    if any(stopped(signals)):
+        return  # no acks come, and none would with more pending
     if _spark_waiting(signals):
         return  # and for Spark they would wait with more pending, too
     busiest = max(map(_busy, _bolts(signals)), default=0.0)
@@ -473,9 +498,9 @@ def _changing(signals: Signals) -> Iterator[Finding]:
 
 def _no_input(signals: Signals) -> Iterator[Finding]:
     running = signals.lifecycle == control_pb2.LIFE_RUNNING
-    spouts = [task for task in signals.tasks if task.is_spout and task.emits]
+    spouts = [task for task in signals.tasks if task.is_spout and task.emits and not task.ended]
     works = signals.arrival or signals.held or signals.units_backlog or any(task.pending for task in spouts)
-    if running and spouts and not works:
+    if running and spouts and not works and not any(stopped(signals)):
         yield Finding(
             Verdict.NO_INPUT, figures={"window_s": signals.window_s}, names=tuple(t.component for t in spouts)
         )
@@ -507,7 +532,7 @@ def _over_provisioned(signals: Signals) -> Iterator[Finding]:
 
 _Rule = Callable[[Signals], Iterator[Finding]]
 #: Rules that always apply, and rules that need figures without a change.
-_ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, memory, _crashing, _losses)
+_ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, memory, _crashing, stopped, _losses)
 _SETTLED: tuple[_Rule, ...] = (
     _bad_update, _slow, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
 )  # fmt: skip

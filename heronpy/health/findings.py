@@ -34,10 +34,15 @@ class Verdict(Enum):
     NO_INPUT = "no input"
     OVER_PROVISIONED = "over-provisioned"
     UNTRIAGED = "untriaged"
+    STOPPED = "stopped"
 
 
 #: Verdicts that need no action now.
 CALM = frozenset({Verdict.HEALTHY, Verdict.CHANGING, Verdict.NO_INPUT, Verdict.CATCHING_UP, Verdict.OVER_PROVISIONED})
+
+
+#: Verdicts on a machine, whatever runs there: never a cause within the topology.
+OF_MACHINES = frozenset({Verdict.MACHINE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,11 @@ class Finding:
     names: tuple[str, ...] = ()
     #: Of the task.
     host: str = ""
+
+    @property
+    def scope(self) -> str:
+        """`topology`, or `machine` of what is so for everything that runs there."""
+        return "machine" if self.verdict in OF_MACHINES else "topology"
 
 
 def to_proto(finding: Finding) -> control_pb2.HealthFinding:

@@ -27,6 +27,8 @@ def memory(signals: Signals) -> Iterator[Finding]:
         others = [float(t.memory_bytes) for t in signals.of(component) if t.name != name and t.memory_bytes]
         if lasts_s and others and (grown := signals.memory_limits.get(component, 0) - median(others)) > 0:
             figures |= {"lasts_s": lasts_s, "grows_per_h": 3600 * grown / lasts_s}
+        elif (growth := _of_ended(signals, name)) is not None:
+            figures["grows_per_h"] = 3600 * growth.per_s
         yield Finding(Verdict.MEMORY, task=name, figures=figures, quote=text)
     for component in signals.components:
         yield from _grows(signals, component)
@@ -40,9 +42,48 @@ def memory(signals: Signals) -> Iterator[Finding]:
             yield Finding(Verdict.MEMORY, component, largest.name, {"used": used, "limit": limit})
 
 
+def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
+    """How the memory of a task grew before its last process ended, or grows again."""
+    looks = signals.looks.get(name)
+    if looks is None:
+        return None
+    return trends.steady_growth(looks.memory_before) or trends.steady_growth(looks.memory)
+
+
 def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
     """The task whose memory grows towards a limit, and its figures."""
     tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
+    return _soon_full(signals, tasks) or _full_within_the_hour(signals, component, tasks)
+
+
+def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals, dict[str, float]] | None:
+    """By the last seconds: the task that is full first, if that is no longer than it has grown steadily already.
+
+    What grows ever more slowly, and passes for steady, still ends above the limit then: after a time t, memory that
+    approaches its end exponentially, its last third no less than 0.75 of its first, goes on to grow by what it would in
+    2.3 t at its present rate.
+    """
+    found: list[tuple[float, TaskSignals, dict[str, float]]] = []
+    for task in tasks:
+        looks = signals.looks.get(task.name)
+        growth = trends.steady_growth(looks.memory) if looks is not None else None
+        limit = signals.memory_limits.get(task.component) or signals.machine_memory.get(task.host)
+        if growth is None or not limit or looks is None:
+            continue
+        used = max(float(task.memory_bytes or 0), looks.memory[-1][1])
+        left_s = max(0.0, limit - used) / growth.per_s
+        if left_s <= growth.seen_s:
+            found.append((left_s, task, _figures(task, tasks, used, float(limit), growth.per_s)))
+    if not found:
+        return None
+    _, task, figures = min(found, key=lambda one: one[0])
+    return task, figures
+
+
+def _full_within_the_hour(
+    signals: Signals, component: str, tasks: list[TaskSignals]
+) -> tuple[TaskSignals, dict[str, float]] | None:
+    """By the minutes: the largest task."""
     per_s = trends.memory_grows_per_s(signals, component)
     if not tasks or per_s is None:
         return None
@@ -52,10 +93,14 @@ def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, fl
     limit, within_s = (own, FULL_S) if own else (signals.machine_memory.get(largest.host), MACHINE_FULL_S)
     if not limit or used + per_s * within_s < limit:
         return None
-    figures = {"used": used, "limit": float(limit), "per_h": per_s * 3600, "left_s": max(0.0, limit - used) / per_s}
+    return largest, _figures(largest, tasks, used, float(limit), per_s)
+
+
+def _figures(task: TaskSignals, tasks: list[TaskSignals], used: float, limit: float, per_s: float) -> dict[str, float]:
+    figures = {"used": used, "limit": limit, "per_h": per_s * 3600, "left_s": max(0.0, limit - used) / per_s}
     if len(tasks) > 1:
-        figures["median"] = median(float(task.memory_bytes or 0) for task in tasks if task is not largest)
-    return largest, figures
+        figures["median"] = median(float(one.memory_bytes or 0) for one in tasks if one is not task)
+    return figures
 
 
 def _grows(signals: Signals, component: str) -> Iterator[Finding]:

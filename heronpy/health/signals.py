@@ -39,6 +39,8 @@ WINDOW_S, SETTLE_S = 300.0, 180.0
 #: A checkpoint that has been under way for so long waits for somebody.
 CHECKPOINT_WAITS_S = 5.0
 
+_ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
+
 #: Of a component ("": the topology), by series: minutes, the oldest first, None where unknown.
 History = dict[str, dict[str, list[float | None]]]
 
@@ -77,6 +79,8 @@ class TaskSignals:
     error: str = ""
     #: Whether it has output streams: a spout without, as a worker of work units that writes a table, emits nothing.
     emits: bool = True
+    #: A spout whose input has ended.
+    ended: bool = False
 
     @property
     def per_busy_s(self) -> float | None:
@@ -122,6 +126,9 @@ class LookSignals:
     of_key: float = 0.0
     #: Where its last exception was raised.
     raised: str = ""
+    #: Seconds before now, and bytes: the memory of its process of late, the oldest first, and of the process before it.
+    memory: list[tuple[float, float]] = field(default_factory=list)
+    memory_before: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -136,6 +143,10 @@ class Signals:
     #: Share of the window in which spouts were held, and the tasks or links that hold them now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
+    #: Share of the last seconds in which spouts were held.
+    held_now: float | None = None
+    #: By spout: seconds since it has emitted last. Those that were never seen to emit are missing.
+    still_s: dict[str, float] = field(default_factory=dict)
     #: The window that was asked for: of a young topology it is not reached yet. None: not known.
     asked_s: float | None = None
     #: Time since its figures began; None: not known.
@@ -229,6 +240,7 @@ def signals_of(
     checkpoint_every_s: float | None = None,
     memory_limit: Callable[[str], int] = lambda component: 0,
     looks: Iterable[control_pb2.TaskLooks] = (),
+    load: control_pb2.LoadReply | None = None,
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
     `asked_s` is the window that was asked for, `age_s` the time since the figures of the topology began.
@@ -251,6 +263,7 @@ def signals_of(
         found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
         found.tasks[-1].host = hosts.get(task.task_id, "")
         found.tasks[-1].emits = task.component not in silent
+        found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
     found.looks = {one.process: _looks(one) for one in looks}
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     component_of = {task.name: task.component for task in found.tasks}
@@ -259,6 +272,9 @@ def signals_of(
     found.arrivals = _arrivals(topology, metrics, component_of, found.window_s)
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
+    if load is not None:
+        found.held_now = load.held if load.HasField("held") else None
+        found.still_s = {one.component: one.still_s for one in load.components if one.spout and one.HasField("still_s")}
     found.culprits = [culprit_name(culprit) for culprit in status.culprits]
     mode = reliability_mode(topology)
     found.acking = mode == "ATLEAST_ONCE"
@@ -370,7 +386,13 @@ def _looks(found: control_pb2.TaskLooks) -> LookSignals:
         key=found.key,
         of_key=found.of_key / found.keyed if found.keyed else 0.0,
         raised=found.raised,
+        memory=_trail(found.memory),
+        memory_before=_trail(found.memory_before),
     )
+
+
+def _trail(found: control_pb2.MemoryTrail) -> list[tuple[float, float]]:
+    return [(age_s, float(size)) for age_s, size in zip(found.age_s, found.bytes, strict=False)]
 
 
 def _shares(

@@ -32,7 +32,8 @@ def _healthy(f: Finding, topology: str) -> str:
     n = f.figures
     rate = "" if "backlog" in n and not n["arrival"] else f"{_rate(n['arrival'])}, "
     units = f"{_of_units(n)}, " if "backlog" in n else ""
-    return f"{topology} is healthy: {rate}{units}spouts held {_percent(n['held'])} of the time{busiest}"
+    ended = f"; the input of {listed(f.names)} has ended" if f.names else ""
+    return f"{topology} is healthy: {rate}{units}spouts held {_percent(n['held'])} of the time{busiest}{ended}"
 
 
 def _of_units(n: Mapping[str, float]) -> str:
@@ -53,6 +54,8 @@ def _catching_up(f: Finding, topology: str) -> str:
 
 def _changing(f: Finding, topology: str) -> str:
     if f.names:
+        if f.names[0] == "finishing":
+            return f"the input of {topology} has ended, and what is under way is finished{_quoted(f)}"
         return f"{topology} is {f.names[0]}" + _quoted(f)
     if "young_s" in f.figures:
         left = format_duration(max(1, round(f.figures["young_s"])))
@@ -92,10 +95,9 @@ def _memory(f: Finding, topology: str) -> str:
     if "limit" in f.figures:
         used, limit = format_bytes(int(f.figures["used"])), format_bytes(int(f.figures["limit"]))
         return f"{f.task} is close to its limit of memory: {used} of {limit}"
-    grows = ""
-    if "lasts_s" in f.figures:
-        every = format_duration(round(f.figures["lasts_s"], 1))
-        grows = f", every {every}: it grows by {format_bytes(int(f.figures['grows_per_h']))} per hour"
+    every = f", every {format_duration(round(f.figures['lasts_s'], 1))}" if "lasts_s" in f.figures else ""
+    per_h = format_bytes(int(f.figures.get("grows_per_h", 0)))
+    grows = f"{every}: it grows by {per_h} per hour" if "grows_per_h" in f.figures else ""
     return f"{f.task} ran out of memory {_times(f)}{grows}{_quoted(f)}"
 
 
@@ -261,6 +263,33 @@ def _losses(f: Finding, topology: str) -> str:
     return f"{f.component} gave up {counted(int(n['dead_letters']), 'tuple')} as dead letters in the last {window}"
 
 
+def _stopped(f: Finding, topology: str) -> str:
+    n = f.figures
+    before = f", before {_rate(n['before'])}" if "before" in n else ""
+    says = f"{f.component} has stopped: it has emitted nothing for {format_duration(round(n['still_s']))}{before}"
+    if "hung" in n:
+        return f"{says}; it does not return from a call"
+    if "held" in n:
+        return f"{says}; held by {listed(f.names) if f.names else 'spout backpressure'}"
+    if "pending" in n:
+        waits = f"; {n['spark']:.0f} of Spark's batches wait" if "spark" in n else ""
+        return f"{says}; {counted(int(n['pending']), 'tuple')} wait for acks, as many as may be pending{waits}"
+    if "checkpoint" in n:
+        return f"{says}; a checkpoint waits for {listed(f.names)}"
+    return f"{says}; nothing holds it, so its source gives nothing"
+
+
+def _start_again(f: Finding, where: str) -> str:
+    if "hung" in f.figures:
+        return f"heron stacks {where} {f.task}" if f.task else f"heron top {where}"
+    if "held" in f.figures or "checkpoint" in f.figures:
+        task = next((name for name in f.names if " " not in name), "")  # it may be a link
+        return f"heron top {where}" + (f"; heron stacks {where} {task}" if task else "")
+    if "pending" in f.figures:
+        return f"look for the bolt that does not ack: heron top {where}; heron exceptions {where}"
+    return f"look at what {f.component} reads; heron logs {where}" + (f" {f.task}" if f.task else "")
+
+
 def _untriaged(f: Finding, topology: str) -> str:
     n, late = f.figures, ""
     if "p99_s" in n:
@@ -294,6 +323,7 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
         f" {format_duration(round(f.figures['window_s']))}"
     ),
     Verdict.UNTRIAGED: _untriaged,
+    Verdict.STOPPED: _stopped,
     Verdict.BAD_UPDATE: _bad_update,
     Verdict.SLOW_HOST: _slow_host,
     Verdict.MACHINE: _machine,
@@ -338,6 +368,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.UNTRIAGED: lambda f, where: (
         f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"
     ),
+    Verdict.STOPPED: _start_again,
     Verdict.BAD_UPDATE: _go_back,
     Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
     Verdict.MACHINE: _free_cpu,

@@ -26,6 +26,10 @@ FREE_LEAST = 0.1
 #: Minutes of memory use, and of a queue or backlog that grows or falls.
 MEMORY_MIN, TREND_MIN = 5, 5
 
+#: A trail of memory of the last seconds: what is left out of it at the start of its process, the least time that it
+#: must cover, and how alike its thirds are in memory that grows steadily.
+WARM_S, SEEN_S, STEADY, NO_SLOWER = 3.5, 30.0, 0.5, 0.75
+
 Minutes = Sequence[float | None]
 
 
@@ -164,6 +168,44 @@ def memory_grows_per_s(signals: Signals, component: str) -> float | None:
         return None
     half = len(grown) // 2
     return min(sum(grown[:half]) / half, sum(grown[half:]) / (len(grown) - half)) / 60
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Memory that grows steadily: bytes per second, and for how many seconds it has done so."""
+
+    per_s: float
+    seen_s: float
+
+
+def steady_growth(trail: Sequence[tuple[float, float]]) -> Growth | None:
+    """How the memory of one process grows; None unless it has grown steadily for half a minute, up to the last point.
+
+    Steadily: each third of that time has its share of the growth, the last one no less than the first, and nothing is
+    given back. A cache or a warm-up grows ever more slowly, a collector gives back.
+    """
+    known = [(-age_s, size) for age_s, size in trail]
+    known = [point for point in known if point[0] >= known[0][0] + WARM_S]
+    for place, (began, size) in enumerate(known):
+        seen_s, grown = known[-1][0] - began, known[-1][1] - size
+        if seen_s < SEEN_S:
+            return None
+        if grown > 0 and _is_steady(known[place:], grown / seen_s):
+            return Growth(grown / seen_s, seen_s)
+    return None
+
+
+def _is_steady(points: Sequence[tuple[float, float]], per_s: float) -> bool:
+    began, ended = points[0][0], points[-1][0]
+    edges = [min(points, key=lambda point: abs(point[0] - began - (ended - began) * third / 3)) for third in range(4)]
+    rates = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(edges) if b[0] > a[0]]
+    given_back = sum(max(0.0, a[1] - b[1]) for a, b in pairwise(points))
+    return (
+        len(rates) == 3
+        and min(rates) >= STEADY * per_s
+        and rates[-1] >= NO_SLOWER * rates[0]
+        and given_back <= 0.1 * per_s * (ended - began)
+    )
 
 
 def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from heronpy.common.folders import open_private
 from heronpy.common.log_files import rotate
+from heronpy.common.log_format import DIVIDER_LOGGER
 from heronpy.common.log_seal import Line, Separator, unmarked
 from heronpy.common.logs import RotatingLog, parse_line
 
@@ -131,6 +132,8 @@ def last_line_of(tail: bytes, routine: bool = True) -> str:
     """The last non-empty line, without time, level and process; maybe not of the runtime's routine records."""
     for line in reversed(tail.decode(errors="replace").splitlines()):
         record = parse_line(line)
+        if record is not None and record.logger == DIVIDER_LOGGER:
+            return ""  # what stands above it is of an earlier topology
         if record is not None and not routine and record.level in _ROUTINE and record.logger.startswith("heron"):
             continue
         text = (record.message if record else unmarked(line)).strip()

@@ -93,6 +93,7 @@ VERDICT_SKEW: HealthVerdict
 VERDICT_SLOW_HOST: HealthVerdict
 VERDICT_SLOW_TASK: HealthVerdict
 VERDICT_SPARK: HealthVerdict
+VERDICT_STOPPED: HealthVerdict
 VERDICT_UNDER_PROVISIONED: HealthVerdict
 VERDICT_UNTRIAGED: HealthVerdict
 
@@ -183,20 +184,23 @@ class ClockReply(_message.Message):
     def __init__(self, at: _Optional[int] = ..., clock: _Optional[int] = ...) -> None: ...
 
 class ComponentLoad(_message.Message):
-    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_p50_s", "end_to_end_p99_s", "execute_p50_s", "execute_p99_s", "executed", "failed", "frames", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "tasks", "tuples_per_frame", "up"]
+    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_at_least", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_at_least", "end_to_end_p50_s", "end_to_end_p99_s", "execute_at_least", "execute_p50_s", "execute_p99_s", "executed", "failed", "frames", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "still_s", "tasks", "tuples_per_frame", "up"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
     BUSIEST_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_P50_S_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_P99_S_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CPU_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     END_TO_END_P50_S_FIELD_NUMBER: _ClassVar[int]
     END_TO_END_P99_S_FIELD_NUMBER: _ClassVar[int]
     EXECUTED_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_P50_S_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_P99_S_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +218,7 @@ class ComponentLoad(_message.Message):
     QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     SPOUT_FIELD_NUMBER: _ClassVar[int]
+    STILL_S_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TUPLES_PER_FRAME_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
@@ -221,14 +226,17 @@ class ComponentLoad(_message.Message):
     blocked: float
     busiest: WorstTask
     busy: float
+    complete_at_least: bool
     complete_p50_s: float
     complete_p99_s: float
     component: str
     cpu: float
     dead_letters: int
     emitted: float
+    end_to_end_at_least: bool
     end_to_end_p50_s: float
     end_to_end_p99_s: float
+    execute_at_least: bool
     execute_p50_s: float
     execute_p99_s: float
     executed: float
@@ -247,10 +255,11 @@ class ComponentLoad(_message.Message):
     queue_tuples: int
     restarts: int
     spout: bool
+    still_s: float
     tasks: int
     tuples_per_frame: float
     up: int
-    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ..., frames: _Optional[float] = ..., tuples_per_frame: _Optional[float] = ...) -> None: ...
+    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ..., frames: _Optional[float] = ..., tuples_per_frame: _Optional[float] = ..., execute_at_least: bool = ..., end_to_end_at_least: bool = ..., complete_at_least: bool = ..., still_s: _Optional[float] = ...) -> None: ...
 
 class ContainersReply(_message.Message):
     __slots__ = ["containers", "engine_away", "killing", "refused"]
@@ -977,6 +986,14 @@ class LooksReply(_message.Message):
     tasks: _containers.RepeatedCompositeFieldContainer[TaskLooks]
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskLooks, _Mapping]]] = ...) -> None: ...
 
+class MemoryTrail(_message.Message):
+    __slots__ = ["age_s", "bytes"]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    age_s: _containers.RepeatedScalarFieldContainer[float]
+    bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, age_s: _Optional[_Iterable[float]] = ..., bytes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class MetricsBatch(_message.Message):
     __slots__ = ["container", "exceptions", "reports"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
@@ -1698,13 +1715,15 @@ class TaskLedger(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ..., has_run: bool = ...) -> None: ...
 
 class TaskLooks(_message.Message):
-    __slots__ = ["at_line", "component", "key", "keyed", "line", "looks", "of_key", "process", "raised", "task_id"]
+    __slots__ = ["at_line", "component", "key", "keyed", "line", "looks", "memory", "memory_before", "of_key", "process", "raised", "task_id"]
     AT_LINE_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     KEYED_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     LOOKS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
     OF_KEY_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     RAISED_FIELD_NUMBER: _ClassVar[int]
@@ -1715,11 +1734,13 @@ class TaskLooks(_message.Message):
     keyed: int
     line: str
     looks: int
+    memory: MemoryTrail
+    memory_before: MemoryTrail
     of_key: int
     process: str
     raised: str
     task_id: int
-    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., raised: _Optional[str] = ...) -> None: ...
+    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., raised: _Optional[str] = ..., memory: _Optional[_Union[MemoryTrail, _Mapping]] = ..., memory_before: _Optional[_Union[MemoryTrail, _Mapping]] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "untracked", "waiting_for", "waiting_s"]

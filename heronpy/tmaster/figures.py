@@ -7,16 +7,17 @@ stays unknown.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from heronpy.common.states import UP_STATES
 from heronpy.proto import control_pb2
-from heronpy.tmaster.loads import Extreme, Loads, Rates, Window
+from heronpy.tmaster.loads import Extreme, Loads, Rates, Times, Window
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import MINUTE_S, Minutes, Row
 from heronpy.tmaster.totals import COUNTERS
+from heronpy.views.build_load import IN_CALL_S
 
 SHARED_S = 0.45
 CULPRITS_MAX = 10
@@ -37,6 +38,8 @@ class _Part:
     queue_tuples: int = 0
     fullest: Extreme | None = None
     pending: int = 0
+    #: For how long a task of it has been in one call.
+    call_s: float = 0.0
     dead_letters: int = 0
     lost: int = 0
 
@@ -88,7 +91,7 @@ class Figures:
             return False
         closed, self._number = self._number, number
         window, parts = self.loads.turn(now), self._parts()
-        self.minutes.add(closed, self._rows(parts, window))
+        self.minutes.add(closed, self._rows(parts, window, now))
         self._closed = {name: self._counts(part) for name, part in parts.items()}
         return True
 
@@ -124,23 +127,33 @@ class Figures:
             last_event=desk.journal.last,
             culprits=registry.culprits()[:CULPRITS_MAX],
         )
-        parts = self._parts()
+        parts, sources = self._parts(), self._sources()
         for part in parts.values():
-            self._describe(reply.components.add(), part, window.components.get(part.name))
+            rates = window.components.get(part.name)
+            self._describe(reply.components.add(), part, rates, part.name not in sources, now)
+            if part.spout and rates is not None and rates.emitted_at is not None:
+                reply.components[-1].still_s = max(0.0, now - rates.emitted_at)
         self._add_edges(reply, window, {name: place for place, name in enumerate(parts)})
         return reply
 
     def _add_edges(self, reply: control_pb2.LoadReply, window: Window, places: dict[str, int]) -> None:
-        for bolt in self._machine.desk.book.topology.bolts:
-            rates = window.components.get(bolt.comp.name)
+        # Of the source, which counts a tuple once per component that receives it: what leaves a component is what it
+        # emits, in one window.
+        bolts = self._machine.desk.book.topology.bolts
+        inputs = [{(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in bolts]
+        receivers = Counter(stream for streams in inputs for stream in streams)
+        for bolt in bolts:
             for given in bolt.inputs:
                 source, stream = given.stream.component_name, given.stream.id
                 edge = reply.edges.add(source=places[source], target=places[bolt.comp.name])
                 edge.stream = "" if stream == "default" else stream
-                if rates is not None and rates.executed is not None:
-                    edge.tuples = rates.edges.get((source, stream), 0.0)
+                rates = window.components.get(source)
+                if rates is not None and rates.emitted is not None:
+                    edge.tuples = rates.streams.get(stream, 0.0) / receivers[source, stream]
 
-    def _describe(self, load: control_pb2.ComponentLoad, part: _Part, rates: Rates | None) -> None:
+    def _describe(
+        self, load: control_pb2.ComponentLoad, part: _Part, rates: Rates | None, sink: bool, now: float
+    ) -> None:
         load.component, load.spout, load.tasks, load.up = part.name, part.spout, part.tasks, part.up
         load.queue_bytes, load.queue_tuples, load.pending = part.queue_bytes, part.queue_tuples, part.pending
         load.queue_bound_bytes = 0 if part.spout else self._queue_bound(part.name)
@@ -162,12 +175,18 @@ class Figures:
         _set_worst(load.most_blocked, rates.most_blocked)
         _set_worst(load.largest, rates.largest)
         load.memory_bytes = int(rates.memory or 0)
-        if rates.execute is not None:
-            load.execute_p50_s, load.execute_p99_s = rates.execute
-        if rates.end_to_end is not None:
-            load.end_to_end_p50_s, load.end_to_end_p99_s = rates.end_to_end
-        if rates.complete is not None:
-            load.complete_p50_s, load.complete_p99_s = rates.complete
+        execute, end_to_end, complete = _latencies(part, rates, sink, now)
+        if execute is not None:
+            load.execute_p50_s, load.execute_p99_s, load.execute_at_least = execute
+        if end_to_end is not None:
+            load.end_to_end_p50_s, load.end_to_end_p99_s, load.end_to_end_at_least = end_to_end
+        if complete is not None:
+            load.complete_p50_s, load.complete_p99_s, load.complete_at_least = complete
+
+    def _sources(self) -> set[str]:
+        """The components of which somebody receives what they emit; all others are sinks."""
+        bolts = self._machine.desk.book.topology.bolts
+        return {given.stream.component_name for bolt in bolts for given in bolt.inputs}
 
     # ---- parts ------------------------------------------------------------------------------
 
@@ -188,6 +207,8 @@ class Figures:
             part.queue_bytes += status.in_queue_bytes
             part.queue_tuples += status.in_queue_tuples
             part.pending += status.pending
+            if status.state == control_pb2.TASK_RUNNING:
+                part.call_s = max(part.call_s, status.loop_age_s)
             if status.in_queue_bytes and (part.fullest is None or status.in_queue_bytes > part.fullest.value):
                 part.fullest = Extreme(float(status.in_queue_bytes), task, place.container)
         for counts in registry.totals.tasks.values():
@@ -214,9 +235,11 @@ class Figures:
     def _counts(self, part: _Part) -> tuple[int, int, int]:
         return self._restarts[part.name], part.dead_letters, part.lost
 
-    def _rows(self, parts: dict[str, _Part], window: Window) -> dict[str, Row]:
+    def _rows(self, parts: dict[str, _Part], window: Window, now: float) -> dict[str, Row]:
+        sources = self._sources()
         rows: dict[str, Row] = {
-            name: _row(part, window.components.get(name), self._grown(part)) for name, part in parts.items()
+            name: _row(part, window.components.get(name), self._grown(part), name not in sources, now)
+            for name, part in parts.items()
         }
         book = self._machine.desk.book
         arrivals = [
@@ -249,7 +272,17 @@ def _set_worst(worst: control_pb2.WorstTask, found: Extreme | None) -> None:
         worst.value, worst.task_id, worst.container = found.value, found.task_id, found.container
 
 
-def _row(part: _Part, rates: Rates | None, grown: tuple[int, int, int]) -> Row:
+def _latencies(part: _Part, rates: Rates, sink: bool, now: float) -> tuple[Times | None, Times | None, Times | None]:
+    """Of execute, end to end and complete. Where nothing was finished in the window, what is under way has taken this
+    long at least: the call that a task is in; for acks, the time since the last emit.
+    """
+    in_call = Times(part.call_s, part.call_s, True) if part.call_s >= IN_CALL_S and not part.spout else None
+    still_s = now - rates.emitted_at if rates.emitted_at is not None else 0.0
+    unacked = Times(still_s, still_s, True) if part.spout and part.pending and still_s >= IN_CALL_S else None
+    return rates.execute or in_call, rates.end_to_end or (in_call if sink else None), rates.complete or unacked
+
+
+def _row(part: _Part, rates: Rates | None, grown: tuple[int, int, int], sink: bool, now: float) -> Row:
     restarts, dead_letters, lost = grown
     row: dict[str, float | None] = {
         "tasks": part.tasks,
@@ -270,6 +303,6 @@ def _row(part: _Part, rates: Rates | None, grown: tuple[int, int, int]) -> Row:
     row["busiest"] = rates.busiest.value if rates.busiest is not None else None
     row["memory_bytes"] = rates.memory
     row["largest_bytes"] = rates.largest.value if rates.largest is not None else None
-    for name, pair in (("execute", rates.execute), ("end_to_end", rates.end_to_end), ("complete", rates.complete)):
-        row[f"{name}_p50_s"], row[f"{name}_p99_s"] = pair if pair is not None else (None, None)
+    for name, times in zip(("execute", "end_to_end", "complete"), _latencies(part, rates, sink, now), strict=True):
+        row[f"{name}_p50_s"], row[f"{name}_p99_s"] = times[:2] if times is not None else (None, None)
     return row

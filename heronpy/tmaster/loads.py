@@ -1,4 +1,4 @@
-"""Rates, shares and quantiles by component and edge, from the metrics reports of all processes (pure).
+"""Rates, shares and quantiles by component and stream, from the metrics reports of all processes (pure).
 
 A process reports totals. The total at the last report, minus that at an earlier one (a *mark*), divided by the time
 between them, is a rate; totals continue over restarts of the process. There are two windows: the recent one, marked
@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import NamedTuple
 
 from heronpy.proto import control_pb2
+from heronpy.views.quantiles import quantile_in
 
 MARK_S = 5.0
 #: A process that has not reported for this long does not count in the recent window, unless it has announced a pause.
@@ -22,8 +24,8 @@ SILENT_S = 5.0
 FORGOTTEN_S = 600.0
 #: The shortest time over which a rate is measured, seconds.
 SHORTEST_S = 0.9
-#: Most sources and streams of one task that are counted apart.
-EDGES_MAX = 256
+#: Most streams of one task that are counted apart.
+STREAMS_MAX = 256
 _NS = 1e-9
 
 # Columns of a process: totals first, then the gauges.
@@ -69,8 +71,8 @@ class _Totals:
     values: list[float]
     #: The columns that were reported, as bits.
     told: int
-    #: Tuples executed per "component/stream".
-    edges: dict[str, float]
+    #: Tuples emitted per stream: each counts once per component that receives it.
+    streams: dict[str, float]
     histograms: dict[str, Counts]
 
 
@@ -87,6 +89,8 @@ class _Process:
     layout: _Layout
     #: How long it may be silent after its last report and still counts.
     silent_s: float
+    #: When it was last seen to have emitted more than before; None: never.
+    emitted_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,14 @@ class Extreme:
     value: float
     task_id: int
     container: int
+
+
+class Times(NamedTuple):
+    """Median and 99th percentile, seconds; whether the latter, and a median that is no less, are lower bounds."""
+
+    p50: float
+    p99: float
+    at_least: bool
 
 
 @dataclass(slots=True)
@@ -117,12 +129,14 @@ class Rates:
     busiest: Extreme | None = None
     most_blocked: Extreme | None = None
     largest: Extreme | None = None
-    #: Of execute, end-to-end and complete latency: median and 99th percentile.
-    execute: tuple[float, float] | None = None
-    end_to_end: tuple[float, float] | None = None
-    complete: tuple[float, float] | None = None
-    #: Tuples per second by (source, stream).
-    edges: dict[tuple[str, str], float] = field(default_factory=dict)
+    #: When one of its tasks was last seen to have emitted; None: never.
+    emitted_at: float | None = None
+    #: Latencies.
+    execute: Times | None = None
+    end_to_end: Times | None = None
+    complete: Times | None = None
+    #: Of `emitted`, by stream.
+    streams: dict[str, float] = field(default_factory=dict)
     _shares: int = 0
     _counts: dict[str, Counts] = field(default_factory=dict)
 
@@ -172,6 +186,8 @@ class Loads:
         due = now - known.newer.at >= MARK_S
         latest, known.layout = _read(report, now, None if due else known.latest, known.layout)
         _add(latest, known.before, histograms=due)
+        if latest.values[EMITTED] > known.latest.values[EMITTED]:
+            known.emitted_at = now
         silent_s, known.silent_s = known.silent_s, _silent_s(report)
         if now - known.latest.at > silent_s:
             known.older = known.newer = latest
@@ -235,7 +251,7 @@ def _read(
     samples = report.samples
     if len(samples) != layout[0]:
         layout = _layout(report)
-    values, told, edges = [0.0] * _WIDTH, 0, dict[str, float]()
+    values, told, streams = [0.0] * _WIDTH, 0, dict[str, float]()
     for place, name, label, column in layout[1]:
         sample = samples[place]
         if sample.name != name or sample.label != label:
@@ -244,14 +260,14 @@ def _read(
         if isfinite(value) and value >= 0:
             values[column] += value
             told |= 1 << column
-            if column == EXECUTED and len(edges) < EDGES_MAX:
-                edges[label] = value
+            if column == EMITTED and len(streams) < STREAMS_MAX:
+                streams[label] = value
     histograms: dict[str, Counts] = {} if before is None else before.histograms
     if before is None:
         for sample in samples:
             if sample.type == _HISTOGRAM and sample.name in _HISTOGRAMS:
                 _merge(histograms, sample.name, _counts(sample))
-    return _Totals(now, values, told, edges, histograms), layout
+    return _Totals(now, values, told, streams, histograms), layout
 
 
 def _counts(sample: control_pb2.Sample) -> Counts:
@@ -275,9 +291,9 @@ def _add(totals: _Totals, before: _Totals, histograms: bool) -> None:
         return
     totals.values[:_TOTALS] = map(float.__add__, totals.values[:_TOTALS], before.values[:_TOTALS])
     totals.told |= before.told & ((1 << _TOTALS) - 1)
-    for label, value in before.edges.items():
-        if label in totals.edges or len(totals.edges) < EDGES_MAX:
-            totals.edges[label] = totals.edges.get(label, 0.0) + value
+    for label, value in before.streams.items():
+        if label in totals.streams or len(totals.streams) < STREAMS_MAX:
+            totals.streams[label] = totals.streams.get(label, 0.0) + value
     if histograms:
         for name, counts in before.histograms.items():
             _merge(totals.histograms, name, counts)
@@ -294,6 +310,8 @@ def _window(marked: Iterable[tuple[_Process, _Totals]]) -> Window:
             if rates is None:
                 rates = window.components[report.component] = Rates()
             _take_memory(rates, latest, report)
+            if process.emitted_at is not None:
+                rates.emitted_at = max(rates.emitted_at or 0.0, process.emitted_at)
             if over_s >= SHORTEST_S:
                 _take_rates(rates, latest, mark, over_s, report)
         else:
@@ -353,11 +371,9 @@ def _take_rates(rates: Rates, latest: _Totals, mark: _Totals, over_s: float, rep
         rates._shares += 1
         rates.busiest = _larger(rates.busiest, busy, report)
         rates.most_blocked = _larger(rates.most_blocked, blocked, report)
-    for label, total in latest.edges.items():
-        source, slash, stream = label.rpartition("/")
-        if slash:
-            grown = max(0.0, total - mark.edges.get(label, 0.0)) / over_s
-            rates.edges[source, stream] = rates.edges.get((source, stream), 0.0) + grown
+    for label, total in latest.streams.items():
+        rate = max(0.0, total - mark.streams.get(label, 0.0)) / over_s
+        rates.streams[label] = rates.streams.get(label, 0.0) + rate
     for name, (bounds, counts) in latest.histograms.items():
         earlier = mark.histograms.get(name)
         if earlier is None:
@@ -395,27 +411,8 @@ def _take_others(window: Window, latest: _Totals, mark: _Totals, over_s: float) 
             window.spark_batch_s = seconds / done
 
 
-def _pair(counts: Counts | None) -> tuple[float, float] | None:
+def _pair(counts: Counts | None) -> Times | None:
     if counts is None:
         return None
-    p50, p99 = quantile(counts, 0.5), quantile(counts, 0.99)
-    return (p50 * _NS, p99 * _NS) if p50 is not None and p99 is not None else None
-
-
-def quantile(counts: Counts, part: float) -> float | None:
-    """The value below which this part of the values lies; None without values.
-
-    Within a bucket values are taken as evenly spread, as Prometheus's `histogram_quantile` does; in the bucket
-    without an upper bound, the largest finite bound is the answer.
-    """
-    bounds, each = counts
-    rank = part * sum(each)
-    if rank <= 0:
-        return None
-    lower = passed = 0.0
-    for bound, count in zip(bounds, each, strict=True):
-        if count and passed + count >= rank:
-            return lower + (bound - lower) * (rank - passed) / count if isfinite(bound) else lower
-        passed += count
-        lower = bound if isfinite(bound) else lower
-    return lower
+    p50, p99 = (quantile_in(*counts, part) for part in (0.5, 0.99))
+    return Times(p50.value * _NS, p99.value * _NS, p99.at_least) if p50 is not None and p99 is not None else None

@@ -20,6 +20,7 @@ from heronpy.tmaster.clocks import Clocks
 from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.looks import LooksStore
 from heronpy.tmaster.machine import TopologyMaster
+from heronpy.tmaster.memories import MemoryStore
 from heronpy.tmaster.slow import SlowStore
 from heronpy.tmaster.traces import TraceStore
 
@@ -27,6 +28,8 @@ from heronpy.tmaster.traces import TraceStore
 FINDINGS_S = 5.0
 FINDINGS_MAX = 3
 _PATIENCE = 100.0
+#: No plan is newer.
+NO_PLAN = (1 << 64) - 1
 
 
 class Observatory:
@@ -53,6 +56,7 @@ class Observatory:
         )
         self.slow = SlowStore()
         self._looks = LooksStore()
+        self._memories = MemoryStore()
         self.clocks = Clocks(clock_id())
         self.traces = TraceStore(self.clocks)
         #: Names of the instances when a packing plan was last stored.
@@ -74,6 +78,7 @@ class Observatory:
                 self.figures.take(report, now)
                 self.slow.take(report)
                 self._looks.take(report)
+                self._memories.take(report, now)
                 self.traces.take(report, now)
 
     def _own_report(self) -> control_pb2.MetricsReport:
@@ -97,6 +102,7 @@ class Observatory:
             self.figures.forget(gone)
             self.slow.forget(gone)
             self._looks.forget(gone)
+            self._memories.forget(gone)
         self._placed = placed
 
     def load(self, asked: control_pb2.GetLoad, now: float) -> control_pb2.LoadReply:
@@ -111,9 +117,17 @@ class Observatory:
         reply.MergeFrom(shared)
         return reply
 
-    def looks(self, asked: control_pb2.GetLooks) -> control_pb2.LooksReply:
+    def looks(self, asked: control_pb2.GetLooks, now: float) -> control_pb2.LooksReply:
         """Answer GetLooks."""
-        return self._looks.reply(asked, self._machine.desk.exceptions.select(asked.component, 0))
+        desk = self._machine.desk
+        reply = self._looks.reply(asked, desk.exceptions.select(asked.component, 0))
+        wanted = {
+            place.name: (place.component, task)
+            for task, place in desk.registry.places.items()
+            if not asked.component or place.component == asked.component
+        }
+        self._memories.add_to(reply, wanted, now)
+        return reply
 
     def traced(self, asked: control_pb2.GetTraces, now: float) -> control_pb2.TracesReply:
         """Answer GetTraces."""
@@ -142,5 +156,6 @@ class Observatory:
             age_s=age_s,
             checkpoint_every_s=self._every_s,
             memory_limit=self._limit,
-            looks=self.looks(control_pb2.GetLooks()).tasks,
+            looks=self.looks(control_pb2.GetLooks(), now).tasks,
+            load=self.figures.reply(NO_PLAN, now),
         )

@@ -127,7 +127,7 @@ class Shell:
             "get_exceptions": self._on_get_exceptions,
             "get_traces": self._on_get_traces,
             "get_slow": lambda peer, body: self._observed().slow.reply(body),
-            "get_looks": lambda peer, body: self._observed().looks(body),
+            "get_looks": lambda peer, body: self._observed().looks(body, self._clock.now()),
             "get_events": lambda peer, body: self._running().desk.journal.after(body.after, body.limit),
             "dump_stacks": lambda peer, body: self._stacks.ask(self._executors, body),
             "dump_stacks_reply": lambda peer, body: self._stacks.take(self._executors, peer, body),

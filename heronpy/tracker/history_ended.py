@@ -18,6 +18,7 @@ from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
 from heronpy.common.losses import WITH_LOSSES, missing_text, state_label
 from heronpy.executor.files_door import ContainerFiles
+from heronpy.health.findings import Verdict
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2
@@ -203,13 +204,42 @@ def _summary(
     failure = known.cause if known.state == "FAILED" else ""
     lost = missing_text(totals) if how == "finished" and totals is not None else ""
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
+    cause = f"{text}: {failure}" if failure else text
+    # Of a topology that has failed the doctor has said the same.
+    known = _with_last_words(known if how != "failed" else said_nothing(known), cause)
     return msgspec.structs.replace(
-        known, state=state_label(how.upper(), totals), cause=f"{text}: {failure}" if failure else text,
-        verdict=None, sentence=None, calm=None, next=None, rank=4 if how == "failed" else 2 if lost else 0,
+        known, state=state_label(how.upper(), totals), cause=cause, next=None,
+        rank=4 if how == "failed" else 2 if lost else 0,
         uptime_s=max(0.0, ended_at - record.submitted_at),
         tasks_up=None, emitted_per_s=None, held=None, latency_p99_s=None, totals=totals, recent_per_s=[],
         ended_at=ended_at, spark=spark,
     )  # fmt: skip
+
+
+def said_last(shown: Topology, said: Topology | None) -> Topology:
+    """The summary with the last finding that is told of a topology that has ended."""
+    if said is None:
+        return shown
+    return msgspec.structs.replace(
+        shown, verdict=said.verdict, sentence=said.sentence, calm=said.calm, next=said.next, component=said.component,
+        task=said.task, host=said.host, unquoted=said.unquoted,
+    )  # fmt: skip
+
+
+def said_nothing(shown: Topology) -> Topology:
+    """The summary without a finding."""
+    return msgspec.structs.replace(
+        shown, verdict=None, sentence=None, calm=None, next=None, component="", task="", host="", unquoted=""
+    )
+
+
+def _with_last_words(known: Topology, cause: str) -> Topology:
+    """How it ended, and what the doctor had said last, as one sentence; and the same without values."""
+    if known.sentence is None or known.verdict == Verdict.CHANGING.value:
+        return said_nothing(known)
+    said, plain = f"{cause}; the doctor said last: {known.sentence}", cause.partition(": ")[0]
+    unquoted = f"{plain}; the doctor said last: {known.unquoted or known.sentence}"
+    return msgspec.structs.replace(known, sentence=said, unquoted=unquoted if unquoted != said else "")
 
 
 # ---- asked as if it were there ----------------------------------------------------------------

@@ -23,6 +23,7 @@ from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.common.errors import HeronError
 from heronpy.common.home import heron_home
 from heronpy.common.states import lifecycle_name
+from heronpy.health.findings import Verdict
 from heronpy.proto import control_pb2
 from heronpy.tmaster.minutes import MINUTE_S
 from heronpy.tracker import history_ended, reading, reading_files
@@ -37,6 +38,7 @@ from heronpy.tracker.tracker import Tracker
 from heronpy.views.build_past import event_of
 from heronpy.views.build_saved import spark_figures
 from heronpy.views.load import Load
+from heronpy.views.overview import Topology
 from heronpy.views.past import Series, Timeline
 from heronpy.views.saved import Batches
 
@@ -142,6 +144,8 @@ class _Kept:
     ending_at: float = float("-inf")
     #: The last figures before it came to its end.
     load: Load | None = None
+    #: With the last finding that was more than that it changes, or ends.
+    said: Topology | None = None
     has_config: bool = False
     samples: Samples = field(default_factory=Samples)
     under_way: asyncio.Task[None] | None = None
@@ -222,6 +226,8 @@ class Keeper:
             if gone.under_way is not None:
                 gone.under_way.cancel()
             await self._put_samples(key, gone)
+            if gone.said is not None:
+                await self._history.do(partial(_put_said, key, gone.said))
         if known - here.keys() or cluster.name not in self._followed:
             self._followed.add(cluster.name)
             await self._history.do(partial(_finish_others, cluster.name, frozenset(here)))
@@ -265,6 +271,9 @@ class Keeper:
                 if reply is None or watched.silent_s != 0.0:
                     return
                 load, state = watched.load(), lifecycle_name(reply.lifecycle)
+                shown = watched.summary()
+                if shown.verdict not in (None, Verdict.CHANGING.value):
+                    one.said = shown
                 if load is not None and _age_s(one) < YOUNG_S:
                     one.samples.see(load)
                 if load is not None and (one.load is None or state not in _ENDING):
@@ -331,7 +340,7 @@ class Keeper:
         if not one.has_config:
             wanted["config"] = reading_files.config
         answers = await asyncio.gather(*(ask(call) for ask in wanted.values()), return_exceptions=True)
-        found: dict[str, msgspec.Struct] = {TOPOLOGY: watched.summary()}
+        found: dict[str, msgspec.Struct] = {TOPOLOGY: history_ended.said_last(watched.summary(), one.said)}
         for kind, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, msgspec.Struct):
                 found[kind] = answer
@@ -352,6 +361,13 @@ def _finish_others(cluster: str, here: frozenset[str], store: Store) -> None:
     for run in store.runs():
         if run.ended_at is None and run.cluster == cluster and run.id not in here:
             history_ended.finish(store, run, time.time())
+
+
+def _put_said(key: str, said: Topology, store: Store) -> None:
+    """The last finding, which may be newer than what was kept."""
+    known = history_ended.decoded(store.document(key, TOPOLOGY), Topology)
+    if known is not None and known.ended_at is None:
+        store.put(key, [(TOPOLOGY, msgspec.json.encode(history_ended.said_last(known, said)))])
 
 
 def _take_in(run: Run, store: Store) -> None:

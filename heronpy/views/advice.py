@@ -9,8 +9,8 @@ class Finding(Struct, kw_only=True):
     """A diagnosis with its evidence."""
 
     #: `healthy`, `failed`, `changing`, `down`, `hung`, `memory`, `crashing`, `dependency`, `skew`, `slow task`,
-    #: `under-provisioned`, `limit`, `checkpoints`, `spark`, `losses`, `no input`, `untriaged`; of a topology that has
-    #: ended `ended` first, `held`, `busy`; more may come.
+    #: `under-provisioned`, `limit`, `checkpoints`, `spark`, `losses`, `no input`, `untriaged`, `stopped`, `machine`;
+    #: of a topology that has ended `ended` first, `held`, `busy`; more may come.
     verdict: str
     #: Needs no action.
     calm: bool
@@ -26,6 +26,8 @@ class Finding(Struct, kw_only=True):
     names: list[str]
     #: Machine of the task; empty: not known, or no single task.
     host: str = ""
+    #: `topology`; `machine` of what is so for everything that runs there, and comes after causes within the topology.
+    scope: str = "topology"
     #: The sentence without what may quote values; empty: it quotes none. Without the scope `data` it is `sentence`.
     unquoted: str = ""
 

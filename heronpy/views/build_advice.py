@@ -15,7 +15,7 @@ from heronpy.views.quotes import UNSEEN
 
 #: How urgent a finding is; a verdict that is not named needs action, as 2 says.
 _RANKS = {Verdict.FAILED: 4, Verdict.DOWN: 3, Verdict.HUNG: 3, Verdict.MEMORY: 3, Verdict.CRASHING: 3,
-          Verdict.LOSSES: 3, Verdict.CHANGING: 1}  # fmt: skip
+          Verdict.LOSSES: 3, Verdict.STOPPED: 3, Verdict.MACHINE: 1, Verdict.CHANGING: 1}  # fmt: skip
 #: These quote a line of code, all others what was said while the topology ran.
 _QUOTE_CODE = frozenset((Verdict.HUNG, Verdict.DEPENDENCY, Verdict.SLOW_TASK))
 #: These quote what a process said last.
@@ -40,6 +40,7 @@ def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:
         figures=dict(finding.figures),
         names=list(finding.names),
         host=finding.host,
+        scope=finding.scope,
         unquoted=_unquoted(finding, topology) if finding.quote and finding.verdict not in _QUOTE_CODE else "",
     )
 

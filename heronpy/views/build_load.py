@@ -9,7 +9,10 @@ from heronpy.common.states import UP_STATES, culprit_name, lifecycle_name, proce
 from heronpy.proto import control_pb2
 from heronpy.views.build_plan import edge_id
 from heronpy.views.load import ComponentLoad, Culprit, EdgeLoad, Load, ProcessRow, TaskLoad, Tasks
-from heronpy.views.quantiles import quantiles_s
+from heronpy.views.quantiles import Quantile, quantiles_s
+
+#: A call that has lasted this long is taken for a latency, where no other ended.
+IN_CALL_S = 1.0
 
 #: What `tasks_of` reads, to be asked for with an interval.
 TASK_METRICS = (
@@ -35,9 +38,13 @@ def _worst(load: control_pb2.ComponentLoad, name: str) -> tuple[float | None, st
 def load_of(reply: control_pb2.LoadReply, plan_version: int) -> Load:
     """`GET /load`; the version is that of the packing plan, as in `plan_of`."""
     components = [component_load(one) for one in reply.components]
-    ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s) for one in components]
-    if not any(p99 is not None for _, p99 in ends):
-        ends = [(one.complete_p50_s, one.complete_p99_s) for one in components]
+    for row in components:
+        # Nobody has counted some of what the topology has lost: of no component it is known to be none.
+        row.lost = None if reply.totals.lost_unknown and not row.lost else row.lost
+    ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s, one.end_to_end_at_least) for one in components]
+    if not any(p99 is not None for _, p99, _ in ends):
+        ends = [(one.complete_p50_s, one.complete_p99_s, one.complete_at_least) for one in components]
+    p99_s = max((p99 for _, p99, _ in ends if p99 is not None), default=None)
     return Load(
         plan_version=plan_version,
         state=lifecycle_name(reply.lifecycle),
@@ -49,8 +56,10 @@ def load_of(reply: control_pb2.LoadReply, plan_version: int) -> Load:
         edges=_edges(reply),
         held=reply.held if reply.HasField("held") else None,
         culprits=[culprit_of(one) for one in reply.culprits],
-        latency_p50_s=max((p50 for p50, _ in ends if p50 is not None), default=None),
-        latency_p99_s=max((p99 for _, p99 in ends if p99 is not None), default=None),
+        latency_p50_s=max((p50 for p50, _, _ in ends if p50 is not None), default=None),
+        latency_p99_s=p99_s,
+        # The longest known one is less than what another one may be.
+        latency_at_least=any(at_least for _, _, at_least in ends),
     )
 
 
@@ -86,8 +95,11 @@ def component_load(one: control_pb2.ComponentLoad) -> ComponentLoad:
         pending=one.pending if one.spout else None,
         latency_p50_s=_share(one, "execute_p50_s"),
         latency_p99_s=_share(one, "execute_p99_s"),
+        latency_at_least=one.execute_at_least,
         end_to_end_p50_s=_share(one, "end_to_end_p50_s"),
         end_to_end_p99_s=_share(one, "end_to_end_p99_s"),
+        end_to_end_at_least=one.end_to_end_at_least,
+        complete_at_least=one.complete_at_least,
         complete_p50_s=_share(one, "complete_p50_s"),
         complete_p99_s=_share(one, "complete_p99_s"),
         cpu=_share(one, "cpu"),
@@ -183,7 +195,10 @@ def _task(
     busy, blocked, idle = _shares(sums)
     frames_per_s, tuples_per_frame = _frames(rate, is_spout)
     latencies = named.get("__execute-latency") or named.get("__next-tuple-latency", [])
-    p50_s, p99_s = quantiles_s(latencies, (0.5, 0.99))
+    p50, p99 = quantiles_s(latencies, (0.5, 0.99))
+    if p99 is None and not is_spout and task.state == control_pb2.TASK_RUNNING and task.loop_age_s >= IN_CALL_S:
+        # No call has ended in that time; the one that it is in has taken as long.
+        p50 = p99 = Quantile(task.loop_age_s, True)
     cpu = [value for value in map(rate, ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")) if value is not None]
     ended = process is not None and process.state in (control_pb2.PROC_BACKOFF, control_pb2.PROC_FAILED)
     return TaskLoad(
@@ -207,8 +222,9 @@ def _task(
         queue_tuples=task.in_queue_tuples,
         queue_bytes=task.in_queue_bytes,
         pending=None,
-        latency_p50_s=p50_s,
-        latency_p99_s=p99_s,
+        latency_p50_s=p50.value if p50 is not None else None,
+        latency_p99_s=p99.value if p99 is not None else None,
+        latency_at_least=p99 is not None and p99.at_least,
         cpu=sum(cpu) if cpu else None,
         memory_bytes=(process.rss_bytes or None) if process is not None else None,
         restarts=process.restarts if process is not None else None,

@@ -148,13 +148,18 @@ def _sink(
         waiting=waiting,
         seconds_per_batch=values.get("spark-seconds", 0.0) / ended if ended else None,
         lag_s=values.get("spark-lag-seconds"),
-        wait_p50_s=quantile(wait, 0.5),
-        wait_p99_s=quantile(wait, 0.99),
-        run_p50_s=quantile(run, 0.5),
-        run_p99_s=quantile(run, 0.99),
-        publish_p50_s=quantile(publish, 0.5),
-        publish_p99_s=quantile(publish, 0.99),
+        wait_p50_s=_bound(wait, 0.5),
+        wait_p99_s=_bound(wait, 0.99),
+        run_p50_s=_bound(run, 0.5),
+        run_p99_s=_bound(run, 0.99),
+        publish_p50_s=_bound(publish, 0.5),
+        publish_p99_s=_bound(publish, 0.99),
     )
+
+
+def _bound(samples: list[control_pb2.Sample], part: float) -> float | None:
+    found = quantile(samples, part)
+    return found.value if found is not None else None
 
 
 def spark_figures(found: Batches, before: Batches | None, apart_s: float) -> dict[str, float | None]:

@@ -50,6 +50,11 @@ class ComponentLoad(Struct, kw_only=True):
     #: Of a spout with acks: from emit to the full ack.
     complete_p50_s: float | None
     complete_p99_s: float | None
+    #: Whether the quantiles above are lower bounds, those of 99 % at least: beyond the last bucket of what is counted,
+    #: or of a call that has not ended.
+    latency_at_least: bool = False
+    end_to_end_at_least: bool = False
+    complete_at_least: bool = False
     #: CPU seconds per second, all tasks.
     cpu: float | None
     memory_bytes: int | None
@@ -60,7 +65,7 @@ class ComponentLoad(Struct, kw_only=True):
     memory_limit_bytes: int | None
     #: Of its processes, since `Load.since`.
     restarts: int | None
-    #: Tuples given up, and tuples lost, since submit.
+    #: Tuples given up, and tuples lost, since submit; None: not all that the topology has lost was counted.
     dead_letters: int | None
     lost: int | None
 
@@ -69,6 +74,7 @@ class EdgeLoad(Struct, kw_only=True):
     """One stream between two components; `id` as in the plan."""
 
     id: str
+    #: Emitted by the source; what the target has processed of it is part of its `executed_per_s`.
     tuples_per_s: float | None
 
 
@@ -108,6 +114,8 @@ class Load(Struct, kw_only=True):
     #: ack. The largest of the components' quantiles.
     latency_p50_s: float | None
     latency_p99_s: float | None
+    #: It takes longer than that, or a part does of which no more is known.
+    latency_at_least: bool = False
 
 
 class TaskLoad(Struct, kw_only=True):
@@ -138,6 +146,8 @@ class TaskLoad(Struct, kw_only=True):
     pending: int | None
     latency_p50_s: float | None
     latency_p99_s: float | None
+    #: Whether they are lower bounds, as in `ComponentLoad`.
+    latency_at_least: bool = False
     #: CPU seconds per second.
     cpu: float | None
     memory_bytes: int | None

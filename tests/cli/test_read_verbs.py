@@ -326,6 +326,21 @@ def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeT
     assert again.code == 2 and again.err == f"error: {file} exists; name another file\n" and file.read_text() == text
 
 
+def test_evidence_without_a_file_is_in_one_of_this_folder(
+    heron: Heron, wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took what came behind it for the file, or was refused."""
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
+    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
+    monkeypatch.chdir(tmp_path)
+    found = heron("doctor", "local", "wordy", "--evidence")
+    [file] = tmp_path.glob("*.jsonl")
+    assert re.fullmatch(r"wordy-evidence-\d{8}T\d{6}Z\.jsonl", file.name)
+    assert f"in {file.name}; read it before you pass it on" in found.out
+    assert list(replay(file.read_text().splitlines(), file.name))
+
+
 def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:
     reply = control_pb2.MetricsReply()
     report = reply.reports.add(process="container_1_count_2", component="count", task_id=2)
@@ -479,6 +494,39 @@ def test_logs_can_be_read_after_the_topology_was_killed(heron: Heron, wordy: Fak
     (wordy.launch.log_dir / "tmaster.log").write_text("crash dump\n", encoding="utf-8")
     wordy.state.delete(paths.execution_state("wordy"))
     assert "crash dump" in heron("logs", "local", "wordy").out
+
+
+def test_logs_of_earlier_topologies_are_shown_when_they_are_asked_for(heron: Heron, wordy: FakeTopology) -> None:
+    """The log of a task went on where one of an earlier topology of its name had ended, without a word."""
+    from heronpy.common.log_files import divide_logs
+    from heronpy.common.log_format import format_record
+    from heronpy.procs.child_log import last_line_of
+
+    def write(name: str, when: float, text: str) -> None:
+        with open(folder / f"{name}.log", "a", encoding="utf-8") as file:
+            file.write(format_record(when, "INFO", name, "x", text) + "\n")
+
+    folder, began = wordy.launch.log_dir, time.time() - 60
+    write("tmaster", began - 900, "of yesterday")
+    (folder / "stmgr-1.log").write_text("", encoding="utf-8")
+    with open(folder / "tmaster.log", "a", encoding="utf-8") as file:
+        file.write("raw | torn")
+    for _ in range(2):
+        divide_logs(folder, began - 0.002, "topology 'wordy' was submitted again")
+    assert not (folder / "stmgr-1.log").read_text()
+    lines = (folder / "tmaster.log").read_text().splitlines()
+    assert [line.rpartition("] ")[2] for line in lines] == [
+        "of yesterday", "raw | torn", "---- topology 'wordy' was submitted again ----"
+    ]  # fmt: skip
+    assert last_line_of((folder / "tmaster.log").read_bytes()) == "", "an earlier one has said that"
+    write("tmaster", began + 1, "of today")
+    wordy.record.submitted_at = began
+    wordy.state.set(paths.execution_state("wordy"), wordy.record.SerializeToString())
+    for found in (heron("logs", "local", "wordy"), heron("logs", "local", "wordy", "-n", "9")):
+        assert "of today" in found.out and "yesterday" not in found.out and "----" not in found.out
+    everything = heron("logs", "local", "wordy", "--earlier").out
+    assert everything.index("yesterday") < everything.index("----") < everything.index("of today")
+    assert heron("logs", "local", "wordy", "--earlier", "--since", "5m").code == 2
 
 
 def test_a_dead_topology_says_so(heron: Heron, wordy: FakeTopology) -> None:

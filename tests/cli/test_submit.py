@@ -292,6 +292,19 @@ def test_what_was_submitted_names_nothing_of_this_host(
     assert heron("kill", "local", "wordy").code == 0
 
 
+def test_a_submit_divides_the_logs_of_earlier_topologies(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    runtime("running")
+    for _ in range(2):
+        assert heron("submit", "local", str(topo)).code == 0
+        [folder] = home.glob("topologies/local/*/wordy/log-files")
+        with open(folder / "container_1_count_2.log", "a", encoding="utf-8") as log:
+            log.write("raw | counted\n")
+        assert heron("kill", "local", "wordy").code == 0
+    first, divider, second = (folder / "container_1_count_2.log").read_text(encoding="utf-8").splitlines()
+    assert first == second == "raw | counted"
+    assert "---- topology 'wordy' was submitted again (" in divider
+
+
 def test_kill_removes_what_a_dead_scheduler_left(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
     started = runtime("running")
     assert heron("submit", "local", str(topo)).code == 0

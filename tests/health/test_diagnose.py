@@ -16,6 +16,7 @@ from heronpy.health.signals import SERIES, HostSignals, LookSignals, Signals, Ta
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
+from heronpy.views.build_advice import finding_of, rank_of
 
 RUNNING = control_pb2.LIFE_RUNNING
 
@@ -229,6 +230,10 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         Verdict.BAD_UPDATE,
         "count does 50 % less per busy second since the update 10m00s ago (update done): 1,000/s per task,"
         " before 2,000/s",
+    ),
+    "stopped": (
+        signals(*EVEN, still_s={"words": 45.0}, held_now=1.0, held=0.1, culprits=["count-2"]), Verdict.STOPPED,
+        "words has stopped: it has emitted nothing for 45s, before 16,000/s; held by count-2",
     ),
     "bad update to a plan that is known": (
         signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
@@ -477,6 +482,19 @@ def test_all_processes_of_the_topology_count_as_its_own() -> None:
     assert round(host.own, 3) == 0.9
 
 
+def test_the_machine_is_no_cause_within_the_topology() -> None:
+    """It was said before a checkpoint that fails and Spark that is behind, and weighed as much in the list."""
+    full = [HostSignals("h1", 2, 0.98, 2.0, 0.7)]
+    waits = signals(*EVEN, held=0.5, hosts=full, spark_waiting=7, spark_batch_s=3.2, spark_lag_s=21.0,
+                    checkpoint_every_s=10.0, checkpoint_age_s=300.0)  # fmt: skip
+    found = diagnose(waits)
+    assert [one.verdict for one in found] == [Verdict.CHECKPOINTS, Verdict.SPARK, Verdict.MACHINE]
+    assert [one.scope for one in found] == ["topology", "topology", "machine"]
+    assert all(rank_of(found[2]) < rank_of(one) for one in found[:2])
+    shown = [finding_of(one, "local", "wc") for one in found]
+    assert [one.scope for one in shown] == ["topology", "topology", "machine"] and not shown[2].calm
+
+
 def test_an_update_is_undone_by_a_command() -> None:
     def bad(tasks: list[float | None] | int) -> str:
         minutes = history(busy=0.5, tasks=tasks, executed=[2000.0] * 50 + [500.0] * 10)
@@ -578,6 +596,9 @@ HOSTS = st.lists(
               st.floats(0, 64), st.floats(0, 64)), max_size=2,
 )  # fmt: skip
 SHARE = st.none() | st.floats(0, 1)
+TRAIL = st.lists(st.tuples(st.floats(0, 300), st.floats(0, 1e12)), max_size=30).map(
+    lambda found: sorted(found, reverse=True)
+)
 RATE = st.floats(0, 1e9)
 TASKS = st.lists(
     st.builds(
@@ -599,6 +620,8 @@ TASKS = st.lists(
     spark_batch_s=st.none() | RATE, spark_lag_s=RATE, checkpoint_age_s=st.none() | RATE,
     checkpoint_every_s=st.none() | st.floats(0.1, 1e5), hosts=HOSTS, history=HISTORY, history_age_s=st.floats(0, 1e5),
     updated_s=st.none() | RATE, memory_limits=st.dictionaries(st.sampled_from("abc"), st.integers(1, 1 << 40)),
+    still_s=st.dictionaries(st.sampled_from("abc"), RATE), held_now=SHARE,
+    looks=st.dictionaries(st.sampled_from(["a-1", "b-1"]), st.builds(LookSignals, memory=TRAIL, memory_before=TRAIL)),
 )  # fmt: skip
 def test_any_figures_give_a_diagnosis(
     tasks: list[TaskSignals], lifecycle: control_pb2.Lifecycle, held: float, culprits: list[str], **more: Any

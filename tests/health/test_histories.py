@@ -7,8 +7,9 @@ words were recorded later, with looks at lines and keys, and with what all proce
 is the word count, which emits all it can, `update` the same under way to a task more, and the two of Spark are batches
 that take 15 s, and more than a minute. The last ones are of `tests/support/troubled.py`; of those, `too-few`, `burst`,
 `bad-update`, `late-acks` and `start-burst` are without the CPU pressure of their machine, which is that of others; all
-but the last ran with priority over all else. In `crash-acks` two tasks of a topology with acks raise. The sentences are
-those of the last look.
+but the last ran with priority over all else. In `crash-acks` two tasks of a topology with acks raise. `leak-early` and
+`leak-once` are a leak before its first end and after it, with the memory of the last seconds. The sentences are those
+of the last look.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ SENTENCES = {
     "leak": (
         "container_1_work_2 ran out of memory 6 times: its resident memory peaked at 141.5MB, above the limit of 120MB",
         _MEMORY,
+    ),
+    "leak-early": (
+        "memory of container_1_work_2 grows by 5.7GB per hour: 119.3MB now, its siblings have 46.7MB, its"
+        " limit of 120MB in 0s", _MEMORY,
+    ),
+    "leak-once": (
+        "container_1_work_2 ran out of memory once: it grows by 5.7GB per hour: its resident memory peaked"
+        " at 122.2MB, above the limit of 120MB", _MEMORY,
     ),
     "starved": (
         "container_1_work_2 ran out of memory 7 times: its resident memory peaked at 120.5MB, above the limit of 120MB",

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2
-from heronpy.tmaster.loads import EDGES_MAX, Loads, quantile
+from heronpy.tmaster.figures import _latencies, _Part
+from heronpy.tmaster.loads import STREAMS_MAX, Loads, Rates, Times
+from heronpy.views.quantiles import quantile_in
 
 COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
@@ -77,8 +79,9 @@ def test_a_rate_is_growth_over_the_last_seconds() -> None:
     assert 5 <= window.over_s <= 10
     rates = window.components["count"]
     assert rates.executed == pytest.approx(100.0)
-    assert rates.edges == {("src", "default"): pytest.approx(100.0)}
-    assert rates.emitted is None and rates.busy is None and rates.execute is None, "not reported is not 0"
+    assert rates.emitted is None and not rates.streams and rates.busy is None and rates.execute is None, (
+        "not reported is not 0"
+    )
 
 
 def test_frames_are_summed_over_tasks_and_a_restart_takes_none_away() -> None:
@@ -105,6 +108,19 @@ def test_samples_in_another_order_are_found() -> None:
     assert rates.executed == pytest.approx(100.0) and rates.emitted == pytest.approx(108.0 / 5)
 
 
+def test_what_leaves_by_streams_is_what_is_emitted() -> None:
+    """Beside a spout at 0/s an edge said 500/s: that was what its target still had in its queue."""
+    loads = Loads()
+    for second in range(9):
+        for task in (1, 2):
+            epoch, since = (1, second) if second < 5 else (2, second - 4)
+            counts = {"emitted_default": 10.0 * since, "emitted_errors": 1.0 * since}
+            loads.take(report(task, "src", epoch, **counts), float(second))
+    rates = loads.recent(8.0).components["src"]
+    assert rates.emitted == pytest.approx(22.0)
+    assert rates.streams == pytest.approx({"default": 20.0, "errors": 2.0})
+
+
 def test_the_first_report_is_no_growth() -> None:
     loads = Loads()
     loads.take(report(executed_src_default=1e6), 0.0)
@@ -119,7 +135,6 @@ def test_a_restart_does_not_make_a_rate_negative_or_huge() -> None:
         loads.take(report(epoch=2, executed_src_default=100.0 * (second - 6)), float(second))
     rates = loads.recent(12.0).components["count"]
     assert rates.executed == pytest.approx(100.0)
-    assert rates.edges["src", "default"] == pytest.approx(100.0)
     loads.take(report(epoch=1, executed_src_default=9e9), 13.0)
     assert loads.recent(13.0).components["count"].executed == pytest.approx(100.0), "a replaced process"
 
@@ -185,14 +200,14 @@ def test_the_others_give_the_topology_s_figures() -> None:
 
 def test_forgotten_processes_and_absurd_reports_leave_nothing() -> None:
     loads = filled(3, 100.0)
-    for number in range(3 * EDGES_MAX):
-        loads.take(report(2, executed_src_default=float("nan"), **{f"executed_s{number}_x": 1.0}), 4.0)
+    for number in range(3 * STREAMS_MAX):
+        loads.take(report(2, executed_src_default=float("nan"), **{f"emitted_s{number}": 1.0}), 4.0)
     bad = report(2, memory=float("inf"), busy=-5.0)
-    for number in range(3 * EDGES_MAX):
-        bad.samples.add(name="__execute-count", label=f"s{number}/x", value=1.0, type=COUNTER)
+    for number in range(3 * STREAMS_MAX):
+        bad.samples.add(name="__emit-count", label=f"s{number}", value=1.0, type=COUNTER)
     loads.take(bad, 5.0)
     rates = loads.recent(5.0).components["count"]
-    assert rates.memory is None and rates.busy is None and len(rates.edges) <= EDGES_MAX + 1
+    assert rates.memory is None and rates.busy is None and len(rates.streams) <= STREAMS_MAX
     loads.forget("count-1")
     loads.forget("count-2")
     loads.forget("never-3")
@@ -213,13 +228,22 @@ def test_whatever_is_reported_no_rate_is_negative(steps: list[tuple[int, int, fl
         now += pause
         epochs[task] += restart
         loads.take(
-            report(task, epoch=epochs[task], executed_src_default=total, busy=total, blocked=total, idle=1.0), now
+            report(
+                task,
+                epoch=epochs[task],
+                executed_src_default=total,
+                emitted_default=total,
+                busy=total,
+                blocked=total,
+                idle=1.0,
+            ),
+            now,
         )
         for window in (loads.recent(now), loads.turn(now) if restart else loads.recent(now)):
             for rates in window.components.values():
                 assert rates.executed is None or rates.executed >= 0
                 assert rates.busy is None or 0 <= rates.busy <= 1
-                assert sum(rates.edges.values()) == pytest.approx(rates.executed or 0.0)
+                assert sum(rates.streams.values()) == pytest.approx(rates.emitted or 0.0)
 
 
 @given(values=st.lists(st.floats(0, 1e4), min_size=1, max_size=200), part=st.floats(0.01, 1.0))
@@ -228,10 +252,24 @@ def test_a_quantile_is_in_the_right_bucket(values: list[float], part: float) -> 
     counts = [0.0] * len(bounds)
     for value in values:
         counts[next(place for place, bound in enumerate(bounds) if value <= bound)] += 1
-    found = quantile((bounds, counts), part)
+    found = quantile_in(bounds, counts, part)
     exact = sorted(values)[max(0, -int(-part * len(values) // 1) - 1)]
     assert found is not None
     place = next(place for place, bound in enumerate(bounds) if exact <= bound)
     lower = bounds[place - 1] if place else 0.0
-    assert lower <= found <= min(bounds[place], 1000.0)
-    assert quantile((bounds, [0.0] * len(bounds)), part) is None
+    assert lower <= found.value <= min(bounds[place], 1000.0) and found.at_least == (exact > 1000.0)
+    high = quantile_in(bounds, counts, max(part, 0.99))
+    assert high is not None and found.value <= high.value
+    assert quantile_in(bounds, [0.0] * len(bounds), part) is None
+
+
+def test_a_call_that_does_not_end_is_a_latency_of_its_component() -> None:
+    part = _Part("count", False, call_s=40.0)
+    for sink in (True, False):
+        execute, end_to_end, complete = _latencies(part, Rates(), sink, 100.0)
+        assert execute == (40.0, 40.0, True) and (end_to_end == execute) == sink and complete is None
+    known = Rates(execute=Times(0.1, 0.2, False))
+    assert _latencies(part, known, False, 100.0)[0] == (0.1, 0.2, False), "one call among many"
+    waits = _latencies(_Part("words", True, pending=9, call_s=40.0), Rates(emitted_at=70.0), False, 100.0)
+    assert waits == (None, None, (30.0, 30.0, True)), "what is pending was emitted before that"
+    assert _latencies(_Part("words", True), Rates(emitted_at=70.0), False, 100.0) == (None, None, None)

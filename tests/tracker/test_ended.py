@@ -80,7 +80,8 @@ def test_it_answers_as_it_did_last(reason: str, state: str, asking: Asking, seen
     watch_it_end(asking, seen, reason)
     shown = asking.get(WORDY)
     assert (shown["name"], shown["id"], shown["state"]) == ("wordy", "wordy-1", state)
-    assert abs(shown["ended_at"] - time.time()) < 60.0 and shown["sentence"] is None and shown["tasks"] == 3
+    assert abs(shown["ended_at"] - time.time()) < 60.0 and shown["tasks"] == 3
+    assert (shown["sentence"] is None) == (state == "FAILED"), "its cause says it"
     assert {name: asking.get(f"{WORDY}/{name}") for name in before} == before
     assert len(asking.get(f"{WORDY}/tasks?component=count")["tasks"]) == 2
     assert asking.get(f"{WORDY}/batches")["sinks"] == [] and asking.get(f"{WORDY}/config")["settings"]
@@ -92,6 +93,40 @@ def test_it_answers_as_it_did_last(reason: str, state: str, asking: Asking, seen
     [listed] = asking.get("/api/v1/history")["topologies"]
     assert listed == shown
     assert asking.get("/api/v1/topologies")["total"] == 0
+
+
+def test_its_row_has_what_the_doctor_said_last(asking: Asking, seen: FakeTopology) -> None:
+    """A topology that had been slow for hours was listed as killed, and nothing more."""
+    reply = seen.answers["get_load"]
+    slow = control_pb2.HealthFinding(verdict=control_pb2.VERDICT_SKEW, component="count", task="container_1_count_2")
+    slow.figures.update(share=0.9, even=0.5, tasks=2, busy=1.0, median=0.1, of_key=0.8)
+    slow.quote = "user='big'"
+    del reply.findings[:]
+    reply.findings.append(slow)
+
+    async def do(client: httpx.AsyncClient, tracker: Tracker) -> None:
+        keeper = Keeper(tracker)
+        await settled(keeper)
+        # That it changes, as it does before it ends, is not what is kept.
+        del reply.findings[:]
+        reply.findings.add(verdict=control_pb2.VERDICT_CHANGING, names=["finishing"])
+        tracker.clusters["local"].topologies["wordy"]._load._answer = None  # noqa: SLF001
+        one = next(iter(keeper._kept.values()))  # noqa: SLF001
+        one.asked_at = one.documents_at = float("-inf")
+        await settled(keeper)
+        teardown.remove_state(seen.state, "wordy")
+        tracker.clusters["local"]._records._answer = None  # noqa: SLF001
+        await settled(keeper)
+        await keeper.close()
+
+    asking.within(do)
+    [listed] = asking.get("/api/v1/history")["topologies"]
+    assert listed["sentence"].startswith(
+        "topology 'wordy' was killed; the doctor said last: data skew: container_1_count_2,"
+    )
+    assert listed["sentence"].endswith("80 % of its tuples have user='big'")
+    assert (listed["verdict"], listed["calm"], listed["next"]) == ("skew", False, None)
+    assert "big" not in listed["unquoted"] and listed["unquoted"].endswith("80 % of its tuples have one key")
 
 
 def test_nothing_of_it_can_be_changed_or_asked_anew(asking: Asking, seen: FakeTopology) -> None:

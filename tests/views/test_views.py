@@ -16,7 +16,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tracker.history_keeper import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
 from heronpy.views.build_advice import doctor_of
-from heronpy.views.build_load import component_load, load_of
+from heronpy.views.build_load import component_load, load_of, tasks_of
 from heronpy.views.build_overview import topology_of
 from heronpy.views.build_past import events_of, timeline_of
 from heronpy.views.build_saved import batches_of, checkpoints_of, spark_figures
@@ -44,6 +44,32 @@ def test_an_absent_figure_is_unknown_and_not_zero() -> None:
     row = component_load(control_pb2.ComponentLoad(component="x", tasks=1))
     assert row.busy is row.executed_per_s is row.busiest is row.latency_p99_s is row.memory_bytes is None
     assert component_load(control_pb2.ComponentLoad(component="x", busy=0.0)).busy == 0.0
+
+
+def test_what_nobody_has_counted_is_not_none_lost() -> None:
+    """Beside "lost an unknown number" each component said 0."""
+    reply = load_reply()
+    reply.components[1].lost = 3
+    assert [row.lost for row in load_of(reply, 1).components] == [0, 3]
+    reply.totals.lost_unknown = True
+    assert [row.lost for row in load_of(reply, 1).components] == [None, 3]
+
+
+def test_a_bound_is_told_as_a_bound_and_a_call_that_lasts_as_a_latency() -> None:
+    """While tuples took longer than the window, their latency was unknown."""
+    reply = load_reply()
+    assert not load_of(reply, 1).latency_at_least
+    reply.components[1].end_to_end_at_least = reply.components[1].execute_at_least = True
+    shown = load_of(reply, 1)
+    assert shown.latency_at_least and shown.components[1].latency_at_least and not shown.components[0].latency_at_least
+    status = control_pb2.StatusReply()
+    status.plan.topology.bolts.add().comp.name = "count"
+    for number, age_s in ((1, 0.1), (2, 31.0)):
+        status.tasks.add(task_id=number, component="count", instance_id=f"count-{number}", loop_age_s=age_s,
+                         state=control_pb2.TASK_RUNNING)  # fmt: skip
+    idle, slow = tasks_of(status, control_pb2.MetricsReply(interval_s=10.0), 1, 0.0).tasks
+    assert (idle.latency_p50_s, idle.latency_p99_s, idle.latency_at_least) == (None, None, False)
+    assert (slow.latency_p50_s, slow.latency_p99_s, slow.latency_at_least) == (31.0, 31.0, True)
 
 
 def test_an_edge_beyond_the_components_is_left_out() -> None:
@@ -84,8 +110,9 @@ def test_quantiles_merge_what_several_tasks_report() -> None:
     one.buckets.extend([control_pb2.Bucket(le=1000, count=9), control_pb2.Bucket(le=inf, count=10)])
     other = control_pb2.Sample(name="__execute-latency", count=90)
     other.buckets.extend([control_pb2.Bucket(le=1000, count=0), control_pb2.Bucket(le=2000, count=90)])
-    assert quantile([one], 0.5) == 1000 and quantile([one], 0.99) == 1000, "beyond the last bucket"
-    assert quantiles_s([one, other], (0.5, 0.5)) == [pytest.approx(2e-6)] * 2
+    middle, high = quantile([one], 0.5), quantile([one], 0.99)
+    assert middle == (pytest.approx(1000 * 5 / 9), False) and high == (1000, True), "beyond the last bucket"
+    assert quantiles_s([one, other], (0.5,)) == [(pytest.approx(1e-6 + 1e-6 * 41 / 90), False)]
     assert quantile([], 0.5) is None and quantiles_s([control_pb2.Sample(name="mine", count=1)], (0.5,)) == [None]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from heronpy.metrics.names import find
 from heronpy.proto import control_pb2
+from heronpy.views.quantiles import Quantile, quantile_in
 
 
 @dataclass(slots=True)
@@ -32,12 +34,11 @@ class Combined:
         for bucket in sample.buckets:
             self.buckets[bucket.le] = self.buckets.get(bucket.le, 0) + bucket.count
 
-    def quantile(self, part: float) -> float | None:
-        """Upper bound of the bucket at this quantile; None when there are no observations."""
-        if not self.buckets or not self.count:
-            return None
-        wanted = part * self.count
-        for le in sorted(self.buckets):
-            if self.buckets[le] >= wanted:
-                return le
-        return float("inf")
+    def quantile(self, part: float) -> Quantile | None:
+        """The value at this quantile, or its bound; None when there are no observations."""
+        each, passed = [], 0
+        bounds = sorted(self.buckets)
+        for bound in bounds:
+            each.append(float(max(0, self.buckets[bound] - passed)))
+            passed = max(passed, self.buckets[bound])
+        return quantile_in([*bounds, inf], [*each, float(max(0, self.count - passed))], part) if bounds else None

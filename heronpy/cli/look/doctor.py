@@ -25,7 +25,7 @@ from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 
 if TYPE_CHECKING:
-    from heronpy.cli.look import evidence
+    from heronpy.cli.look import evidence as packing
 
 LOOK_S = 5.0
 #: How long other verbs wait for the diagnosis, which is not what they were asked for.
@@ -39,39 +39,45 @@ def examine(
     topology: str,
     window_s: float,
     watch: bool,
-    evidence_file: Path | None,
+    evidence: str | None,
     as_json: bool,
     common: Common,
 ) -> None:
-    """Print the diagnosis; with `watch`, repeatedly. Exits with code 1 if any finding needs action."""
+    """Print the diagnosis; with `watch`, repeatedly. Exits with code 1 if any finding needs action.
+
+    `evidence` names a new file for all that is known; empty: one in this folder, named by topology and time.
+    """
     session = Session(target, common)
-    if session.record(topology) is None and _has_ended(session, topology, watch or evidence_file is not None, as_json):
+    if session.record(topology) is None and _has_ended(session, topology, watch or evidence is not None, as_json):
         return
     with ExitStack() as stack:
-        file: evidence.NewFile | None = None
-        if evidence_file is not None:
-            from heronpy.cli.look import evidence  # only here: it takes as long to import as all the rest
+        file: packing.NewFile | None = None
+        if evidence is not None:
+            from heronpy.cli.look import evidence as packing  # only here: it takes as long to import as all the rest
 
             session.find(topology)  # before a file is made for a topology that does not exist
-            file = stack.enter_context(closing(evidence.NewFile(evidence_file)))
+            path = Path(evidence or f"{topology}-evidence-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.jsonl")
+            file = stack.enter_context(closing(packing.NewFile(path)))
         signals, findings = look(session, topology, window_s)
         if file is not None:
-            size = file.write(evidence.lines(session, signals, findings, time.time()))
+            size = file.write(packing.lines(session, signals, findings, time.time()))
             file.keep()
+            if not as_json and watch:
+                say(f"{'evidence':<10} {path}; each look is added, until Ctrl-C")
         _print(signals, findings, session, as_json, lines=watch)
         try:
             while watch:
                 time.sleep(LOOK_S)
                 signals, findings = look(session, topology, window_s)
                 if file is not None:
-                    file.write([evidence.look_line(signals, time.time())])
+                    file.write([packing.look_line(signals, time.time())])
                 _print(signals, findings, session, as_json, lines=True)
         except KeyboardInterrupt:
             if not as_json:
                 say()
             return
         if file is not None and not as_json:
-            say(f"{'evidence':<10} {format_bytes(size)} in {evidence_file}; read it before you pass it on")
+            say(f"{'evidence':<10} {format_bytes(size)} in {path}; read it before you pass it on")
     if any(finding.verdict not in CALM for finding in findings):
         raise click.exceptions.Exit(exits.FAILED)
 
@@ -112,6 +118,7 @@ def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> Non
                         "figures": one.figures,
                         "names": one.names,
                         "host": one.host,
+                        "scope": one.scope,
                     }
                     for one in found.findings
                 ],
@@ -208,6 +215,7 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
                 "figures": finding.figures,
                 "names": list(finding.names),
                 "host": finding.host,
+                "scope": finding.scope,
             }
             for finding in findings
         ],

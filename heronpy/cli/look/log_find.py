@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,9 +40,6 @@ async def _find(
     session: Session, topology: str, folder: Path, runs: Mapping[Run, Path], wanted: Wanted, as_json: bool
 ) -> None:
     record = session.record(topology)
-    if wanted.since is None and record is not None:
-        # The files may also hold the logs of an earlier topology of the same name.
-        wanted = replace(wanted, since=record.submitted_at or None)
     search, shown = Search(wanted), 0
     master = Master(session, record) if record is not None else None
     try:

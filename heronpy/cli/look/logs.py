@@ -23,6 +23,7 @@ from heronpy.cli import exits
 from heronpy.cli.look.log_find import find_in_logs, hits
 from heronpy.cli.output import clean_block, warning
 from heronpy.clusters.archived_logs import archived_runs, not_reached
+from heronpy.clusters.ended import last_ended
 from heronpy.clusters.log_folders import component_of, log_dir, words_of
 from heronpy.clusters.mirrored_logs import Mirror
 from heronpy.clusters.searching import Wanted
@@ -52,16 +53,18 @@ def show_logs(
     find: str | None,
     ignore_case: bool,
     context: int,
+    earlier: bool,
     as_json: bool,
     common: Common,
 ) -> None:
     """Print the records of the chosen processes, past ones and new ones as they come."""
     _check_flags(find, ignore_case, context, follow)
+    if earlier and since:
+        raise click.UsageError("--earlier shows all that is older; it does not go with --since")
     session = Session(target, common)
     if find is not None and not follow:
-        wanted = Wanted(
-            find, what, context, parse_since(since) if since else None, level, hits(lines), ignore_case=ignore_case
-        )
+        oldest = parse_since(since) if since else None if earlier else submitted_at(session, topology)
+        wanted = Wanted(find, what, context, oldest, level, hits(lines), ignore_case=ignore_case)
         find_in_logs(session, topology, wanted, as_json)
         return
     running = session.record(topology)
@@ -84,7 +87,19 @@ def show_logs(
             folders.append(copies)
             if follow:
                 mirror.follow(stopped)
-        _show(folders, what, topology, running, follow, since, level, lines, find, ignore_case, as_json)
+        oldest = parse_since(since) if since else None if earlier else submitted_at(session, topology)
+        if follow and lines is None and since is None:
+            lines = 10
+        _show(folders, what, topology, follow, oldest, level, lines, find, ignore_case, as_json)
+
+
+def submitted_at(session: Session, topology: str) -> float | None:
+    """When the topology, or the last one of its name, was submitted; None if that is not known.
+
+    The files may also hold the logs of earlier ones.
+    """
+    record = session.record(topology) or last_ended(session, topology)
+    return record.submitted_at or None if record is not None else None
 
 
 def _on_other_hosts(session: Session, running: plan_pb2.ExecutionState | None) -> bool:
@@ -104,9 +119,8 @@ def _show(
     folders: list[Path],
     what: tuple[str, ...],
     topology: str,
-    running: plan_pb2.ExecutionState | None,
     follow: bool,
-    since: str | None,
+    oldest: float | None,
     level: str | None,
     lines: int | None,
     find: str | None,
@@ -114,10 +128,6 @@ def _show(
     as_json: bool,
 ) -> None:
     names = select(folders, what, topology)
-    # The files may also hold the logs of an earlier topology of the same name.
-    oldest = parse_since(since) if since else running.submitted_at or None if running is not None else None
-    if follow and lines is None and since is None:
-        lines = 10
     shown = Lines(as_json, coloured=follow and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     try:
         if lines is not None or not follow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from heronpy.cli.look.combined import Combined
@@ -57,8 +56,7 @@ def show_metrics(
         return
     columns = ("instance" if by_instance or instances else "component", "metric", "label", "value", "median", "99 %")
     cells = [
-        (row.owner, row.name, row.label or None, _shown(row), *(_time(row, row.quantile(q)) for q in QUANTILES))
-        for row in rows
+        (row.owner, row.name, row.label or None, _shown(row), *(_quantile(row, q) for q in QUANTILES)) for row in rows
     ]
     print_table(columns, cells, f"Metrics of '{clean(topology)}'{over}", right=columns[3:])
 
@@ -74,7 +72,7 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
                 row.owner,
                 *map(_whole, (row.emitted, row.executed, row.acked, row.failed)),
                 _time(latency, latency.sum / latency.count) if latency is not None else None,
-                _time(latency, latency.quantile(0.99)) if latency is not None else None,
+                _quantile(latency, 0.99) if latency is not None else None,
                 _whole(row.queue),
                 None if row.cpu_s is None else f"{row.cpu_s:,.1f}s",
                 None if row.memory_bytes is None else format_bytes(int(row.memory_bytes)),
@@ -146,7 +144,7 @@ def _end_to_end(reply: control_pb2.MetricsReply) -> str:
     merged = _merged(samples)
     if merged is None:
         return ""
-    median, high = (_time(merged, merged.quantile(part)) for part in QUANTILES)
+    median, high = (_quantile(merged, part) for part in QUANTILES)
     where = clean(", ".join(sorted(ends)))
     return f"from the spout to the end of the path, which is in {where}: median {median}, 99 % {high}"
 
@@ -189,11 +187,15 @@ def _unit(name: str) -> str:
     return found[0].unit if found else ""
 
 
+def _quantile(row: Combined, part: float) -> str | None:
+    """The quantile, as `> 1m40s` where no more than that is known."""
+    found = row.quantile(part)
+    return None if found is None else ("> " if found.at_least else "") + (_time(row, found.value) or "")
+
+
 def _time(row: Combined, value: float | None) -> str | None:
     if value is None:
         return None
-    if not math.isfinite(value):
-        return "more"  # beyond the last bucket
     if _unit(row.name) in _TIME_UNITS:
         seconds = value * _TIME_UNITS[_unit(row.name)]
         return f"{seconds * 1e9:.0f}ns" if 0 < seconds < 1e-6 else format_duration(seconds)

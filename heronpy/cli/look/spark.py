@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from math import isfinite
 from typing import Any
 
 from heronpy.cli import exits
@@ -85,12 +84,15 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
     return {"sinks": sinks, "ui": ui}
 
 
-def _quantiles(times: Combined | None) -> dict[str, float | None] | None:
-    """Seconds at the median and at 99 %, as upper bounds; None for more than the last bound. None without a batch."""
+def _quantiles(times: Combined | None) -> dict[str, float | bool | None] | None:
+    """Seconds at the median and at 99 %, and whether they are lower bounds. None without a batch."""
     if times is None or not times.count:
         return None
-    found = {"p50": times.quantile(0.5), "p99": times.quantile(0.99)}
-    return {name: value if value is not None and isfinite(value) else None for name, value in found.items()}
+    found: dict[str, float | bool | None] = {}
+    for name, part in (("p50", 0.5), ("p99", 0.99)):
+        one = times.quantile(part)
+        found[name], found[f"{name}_at_least"] = (one.value, one.at_least) if one is not None else (None, False)
+    return found
 
 
 def _times_text(sink: dict[str, Any]) -> str:
@@ -98,12 +100,15 @@ def _times_text(sink: dict[str, Any]) -> str:
     parts = []
     for name, word in (("waited_s", "waits"), ("run_s", "runs"), ("publish_s", "publishes")):
         if sink[name] is not None:
-            middle, high = (
-                format_duration(value) if value is not None else "more than 17 min"
-                for value in (sink[name]["p50"], sink[name]["p99"])
-            )
+            middle, high = (_shown(sink[name], part) for part in ("p50", "p99"))
             parts.append(f"{word} {middle} (99 %: {high})")
     return f"; {', '.join(parts)}" if parts else ""
+
+
+def _shown(found: dict[str, Any], part: str) -> str:
+    if found[part] is None:
+        return "-"
+    return ("> " if found[f"{part}_at_least"] else "") + format_duration(found[part])
 
 
 def _batches(count: int) -> str:

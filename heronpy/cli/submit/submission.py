@@ -34,6 +34,7 @@ from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, Top
 from heronpy.common.folders import check_root, make_folders, open_private
 from heronpy.common.home import heron_home
 from heronpy.common.host import this_host
+from heronpy.common.log_files import divide_logs
 from heronpy.common.release import release
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
@@ -181,6 +182,8 @@ def start(session: Session, planned: Planned, loaded: Loaded, foreground: bool =
         undo.callback(undone.remove_state)
         check_folders(spec)
         make_folders(spec.log_dir)
+        # Before the time of the submit, from which on its logs are shown.
+        divide_logs(spec.log_dir, record.submitted_at - 0.002, _divider(record))
         make_private(Path(spec.sockets_dir))
         undo.callback(takedown.remove_sockets, session, record)
         _make_keys(spec)
@@ -365,6 +368,12 @@ def _execution_state(spec: Submitted) -> plan_pb2.ExecutionState:
         launch_file=str(home / "launch.json"),
         host=this_host().to_text(),
     )
+
+
+def _divider(record: plan_pb2.ExecutionState) -> str:
+    """What the logs of the working folder say between an earlier topology of this name and this one."""
+    what = f"topology '{record.topology}' was submitted again ({record.topology_id})"
+    return f"{what}; what stands above is of an earlier one"
 
 
 def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:

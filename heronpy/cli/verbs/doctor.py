@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,9 +16,10 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @click.option("--window", "window_s", type=click.FloatRange(min=10.0, max=3600.0), default=300.0, show_default=True,
               metavar="SECONDS", help="Measure rates and shares over this time.")  # fmt: skip
 @click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds; Ctrl-C ends it.")
-@click.option("--evidence", "evidence_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
               help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
-              " passwords and keys. With --watch, each look is added.")  # fmt: skip
+              " passwords and keys; without FILE, into one of this folder that is named. With --watch, each look is"
+              " added.")  # fmt: skip
 @json_flag
 @common_flags
 def doctor_command(**flags: Any) -> None:

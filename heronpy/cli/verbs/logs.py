@@ -31,12 +31,14 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @click.option("-i", "--ignore-case", is_flag=True, help="With --find: A to Z are the same as a to z.")
 @click.option("--context", type=click.IntRange(0, 50), default=0, metavar="N",
               help="With --find: also N lines before and after each hit.")  # fmt: skip
+@click.option("--earlier", is_flag=True, help="Also the logs of earlier topologies of the same name; a line of ---- is"
+              " between them.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record.")
 @common_flags
 def logs_command(**flags: Any) -> None:
     """Show the logs of a topology, or of the named instances, processes and components.
 
-    Logs of earlier topologies of the same name are shown with --since only.
+    Logs of earlier topologies of the same name are shown with --earlier or --since only.
 
     \b
     heron logs local word_count                        everything

@@ -60,6 +60,15 @@ def duration(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
 
 
+def _p99(row: ComponentLoad | TaskLoad) -> str:
+    return latency(row.latency_p99_s, row.latency_at_least)
+
+
+def latency(seconds: float | None, at_least: bool) -> str:
+    """`12ms`; `>1m40s` where no more than a bound is known."""
+    return (">" if at_least and seconds is not None else "") + duration(seconds)
+
+
 def size(count: int | None) -> str:
     """`1.5MB`; "-" if it is unknown."""
     return "-" if count is None else format_bytes(count)
@@ -92,7 +101,7 @@ COMPONENTS: tuple[Column[ComponentLoad], ...] = (
     ),
     Column("busy", "busy", 4, lambda row: row.busy_max, lambda row: share(row.busy_max)),
     Column("queue", "queue", 7, lambda row: row.queue_bytes, lambda row: "" if _spout(row) else size(row.queue_bytes)),
-    Column("p99", "p99", 6, lambda row: row.latency_p99_s, lambda row: duration(row.latency_p99_s)),
+    Column("p99", "p99", 6, lambda row: row.latency_p99_s, _p99),
     Column("up", "up", 5, lambda row: row.up - row.tasks, lambda row: f"{row.up}/{row.tasks}"),
     Column("blocked", "blkd", 4, lambda row: row.blocked_max, lambda row: share(row.blocked_max)),
     Column("cpu", "cpu", 5, lambda row: row.cpu, lambda row: cores(row.cpu)),
@@ -108,7 +117,7 @@ TASKS: tuple[Column[TaskLoad], ...] = (
     Column("in", "in/s", 6, lambda row: row.executed_per_s, lambda row: rate(row.executed_per_s)),
     Column("busy", "busy", 4, lambda row: row.busy, lambda row: share(row.busy)),
     Column("queue", "queue", 7, lambda row: row.queue_bytes, lambda row: size(row.queue_bytes)),
-    Column("p99", "p99", 6, lambda row: row.latency_p99_s, lambda row: duration(row.latency_p99_s)),
+    Column("p99", "p99", 6, lambda row: row.latency_p99_s, _p99),
     Column("state", "state", 9, lambda row: row.state, lambda row: row.state if row.up else row.state + "!"),
     Column("blocked", "blkd", 4, lambda row: row.blocked, lambda row: share(row.blocked)),
     Column("cpu", "cpu", 5, lambda row: row.cpu, lambda row: cores(row.cpu)),

@@ -20,6 +20,7 @@ from heronpy.cli.look.full_screen.rows import (
     Column,
     cores,
     duration,
+    latency,
     number,
     rate,
     share,
@@ -114,7 +115,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         return [_line(f"{figures.topology}  waiting for its figures", BOLD), *_wrapped(figures.trouble, WARN, width, 2)]
     tasks, up = sum(one.tasks for one in load.components), sum(one.up for one in load.components)
     state = f"{load.state}: {load.cause}" if load.cause else load.state
-    p99 = f"  p99 {duration(load.latency_p99_s)}" if load.latency_p99_s is not None else ""
+    p99 = f"  p99 {latency(load.latency_p99_s, load.latency_at_least)}" if load.latency_p99_s is not None else ""
     facts = f"  {up}/{tasks} tasks up  {format_duration(figures.uptime_s)}  physical plan {load.plan_version}{p99}"
     lines = [
         Line(
@@ -360,7 +361,7 @@ def _facts(task: TaskLoad) -> list[tuple[str, str]]:
         ("fail/s", rate(task.failed_per_s)),
         ("pending", short(task.pending)),
         ("p50", duration(task.latency_p50_s)),
-        ("p99", duration(task.latency_p99_s)),
+        ("p99", latency(task.latency_p99_s, task.latency_at_least)),
         ("queue", f"{size(task.queue_bytes)}, {short(task.queue_tuples)}"),
         ("silent", duration(task.silent_s)),
         ("cpu", cores(task.cpu)),

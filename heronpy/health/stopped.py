@@ -1,0 +1,86 @@
+"""Spouts that have emitted and emit nothing any more, and what holds them (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from statistics import median
+
+from heronpy.health.findings import Finding, Verdict
+from heronpy.health.signals import Signals, TaskSignals
+from heronpy.proto import control_pb2
+
+#: A spout that is held has stopped after this time, and if it would have emitted so many tuples in it.
+STILL_S, MISSED = 15.0, 30.0
+#: One that is free to emit has stopped after this time, if it had emitted in each of so many minutes, at least, before.
+QUIET_S, USUAL_MIN = 90.0, 10
+#: Of topology.max.spout.pending, and of the last seconds.
+FULL, HELD_NOW = 0.9, 0.9
+HUNG_S = 10.0
+#: What may be the cause of a stop: said before it.
+STOPPED_BY = frozenset(
+    {Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK, Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED,
+     Verdict.BAD_UPDATE, Verdict.SPARK, Verdict.CHECKPOINTS}
+)  # fmt: skip
+
+
+def stopped(signals: Signals) -> Iterator[Finding]:
+    """A finding for each spout that has stopped, though its input has not ended and nobody has paused it."""
+    if signals.lifecycle not in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED):
+        return
+    for component, still_s in signals.still_s.items():
+        tasks = [task for task in signals.of(component) if task.up and not task.ended]
+        # What a change has interrupted counts from then on.
+        since_s = still_s if signals.changed_s is None else min(still_s, signals.changed_s)
+        if not tasks or since_s < STILL_S:
+            continue
+        before = _before(signals, component, still_s)
+        figures = {"still_s": still_s}
+        if before is not None:
+            figures["before"] = before
+        held = _held(signals, tasks)
+        if held is not None:
+            enough = before is None or before * still_s >= MISSED
+        else:
+            enough, held = _is_unusual(signals, component, still_s), ({}, ())
+        if enough:
+            task = tasks[0].name if len(tasks) == 1 else ""
+            yield Finding(Verdict.STOPPED, component, task, figures | held[0], names=held[1])
+
+
+def _held(signals: Signals, tasks: list[TaskSignals]) -> tuple[dict[str, float], tuple[str, ...]] | None:
+    """What keeps a spout from emitting: figures that tell which it is, and names; None: nothing that is known."""
+    if all(task.silent_s > HUNG_S for task in tasks):
+        return {"hung": 1}, ()
+    if signals.culprits or (signals.held_now or 0.0) >= HELD_NOW:
+        return {"held": signals.held_now if signals.held_now is not None else 1.0}, tuple(signals.culprits)
+    most = signals.max_pending
+    if most and signals.acking and all(task.pending >= FULL * most for task in tasks):
+        figures = {"pending": float(sum(task.pending for task in tasks)), "limit": float(most)}
+        return figures | ({"spark": signals.spark_waiting} if signals.spark_waiting else {}), ()
+    if signals.checkpoint_waits:
+        return {"checkpoint": 1}, tuple(signals.checkpoint_waits)
+    return None
+
+
+def _minutes_before(signals: Signals, component: str, still_s: float) -> list[float]:
+    """Tuples per second of the known minutes in which it had not stopped yet."""
+    minutes = signals.minutes(component, "emitted")
+    since = max(0, ceil((still_s - signals.history_age_s) / 60))
+    return [value for value in minutes[: len(minutes) - since] if value is not None]
+
+
+def _before(signals: Signals, component: str, still_s: float) -> float | None:
+    """Tuples per second while it emitted, in the window or before; None: not known."""
+    flowed_s = signals.window_s - still_s
+    emitted = sum(task.emitted for task in signals.of(component)) * signals.window_s
+    if flowed_s >= STILL_S and emitted:
+        return emitted / flowed_s
+    known = [value for value in _minutes_before(signals, component, still_s)[-USUAL_MIN:] if value]
+    return median(known) if known else None
+
+
+def _is_unusual(signals: Signals, component: str, still_s: float) -> bool:
+    """Whether it had emitted all the time: what is read now and then rests as often."""
+    known = _minutes_before(signals, component, still_s)
+    return still_s >= QUIET_S and len(known) >= USUAL_MIN and all(known)

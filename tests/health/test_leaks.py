@@ -1,0 +1,132 @@
+"""A leak is told by half a minute of steady growth, well before its first end; what settles is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.health.diagnose import diagnose
+from heronpy.health.findings import Verdict
+from heronpy.health.recording import from_json, to_json
+from heronpy.health.signals import LookSignals, Signals
+from heronpy.health.texts import sentence
+from heronpy.health.trends import steady_growth
+from heronpy.proto import control_pb2
+from heronpy.tmaster.memories import POINTS_MAX, MemoryStore
+from tests.health.test_diagnose import bolt, signals
+
+MB = 1 << 20
+
+
+def report(grows: Callable[[float], float], at: float, epoch: int = 1) -> control_pb2.MetricsReport:
+    found = control_pb2.MetricsReport(process="count-2", task_id=2, component="count", epoch=epoch)
+    found.samples.add(name="__py-physical-memory-byte", value=grows(at) * MB)
+    return found
+
+
+def store_of(grows: Callable[[float], float], until_s: int) -> MemoryStore:
+    """What a topology master keeps of a task that reports its memory, in MB, each second."""
+    store = MemoryStore()
+    for second in range(until_s + 1):
+        store.take(report(grows, second), float(second))
+    return store
+
+
+def look(store: MemoryStore, now: float, used_mb: float, limit_mb: float, ended: bool = False) -> Signals:
+    reply = control_pb2.LooksReply()
+    store.add_to(reply, {"count-2": ("count", 2)}, now)
+    looks = {}
+    for one in reply.tasks:
+        trails = [
+            list(zip(map(float, t.age_s), map(float, t.bytes), strict=True)) for t in (one.memory, one.memory_before)
+        ]
+        looks[one.process] = LookSignals(memory=trails[0], memory_before=trails[1])
+    return signals(
+        bolt(2, memory_bytes=int(used_mb * MB)), bolt(3, memory_bytes=45 * MB), looks=looks,
+        memory_limits={"count": int(limit_mb * MB)}, out_of_memory={"count-2": (1, "peak 121MB")} if ended else {},
+    )  # fmt: skip
+
+
+def said(grows: Callable[[float], float], limit_mb: float, until_s: int) -> Iterator[tuple[int, str]]:
+    """The seconds at which it is told, with the sentence."""
+    store = MemoryStore()
+    for second in range(until_s + 1):
+        store.take(report(grows, second), float(second))
+        for one in diagnose(look(store, float(second), grows(second), limit_mb)):
+            if one.verdict is Verdict.MEMORY:
+                yield second, sentence(one, "wc")
+
+
+def test_a_leak_is_told_before_its_first_end() -> None:
+    """1.6 MB a second from 45 MB to a limit of 120 MB: it ended after 47 s, and was told as a leak after 96 s."""
+    told = list(said(lambda s: 45 + 1.6 * s, 120, 46))
+    assert 34 <= told[0][0] <= 38 and told[-1][0] == 46, "and from then on, until it ends"
+    assert [second for second, _ in told] == list(range(told[0][0], 47))
+    assert told[0][1].startswith("memory of count-2 grows by 5.6GB per hour: ")
+    assert told[0][1].endswith(", its siblings have 45MB, its limit of 120MB in 11s")
+
+
+def test_a_slower_leak_is_told_when_it_is_half_way_to_its_limit() -> None:
+    """A megabyte in three seconds: 225 s to the limit, and minutes tell after five of them."""
+    told = list(said(lambda s: 45 + s / 3, 120, 224))
+    assert told and 100 <= told[0][0] <= 130
+
+
+def test_of_a_leak_that_ended_once_it_is_said_how_fast_it_grew() -> None:
+    store = store_of(lambda s: 45 + 1.6 * s, 46)
+    store.take(report(lambda s: 45.0, 50, epoch=2), 50.0)
+    [found] = diagnose(look(store, 50.0, 45, 120, ended=True))
+    assert sentence(found, "wc") == "count-2 ran out of memory once: it grows by 5.6GB per hour: peak 121MB"
+    assert not look(store, 400.0, 45, 120).looks, "that is long ago"
+
+
+@pytest.mark.parametrize(
+    "grows",
+    [
+        lambda s: 45 + 60 * (1 - math.exp(-s / 15)),
+        lambda s: 45 + 70 * (1 - math.exp(-s / 60)),
+        lambda s: 45 + min(s * 4.0, 65.0),
+        lambda s: 45 + min(s * 0.5, 30.0),
+        lambda s: 60 + (s % 25) * 2.0,
+        lambda s: 45 + (s % 60) * 0.5,
+        lambda s: 45.0 if s < 50 else 110.0,
+        lambda s: 100 + 5 * math.sin(s / 3),
+        lambda s: 110 - s / 10,
+        lambda s: 45 + s * 0.05,
+    ],
+    ids=["warms up", "warms up slowly", "a cache that fills at once", "a cache that fills to a third", "saw-tooth",
+         "a slow saw-tooth", "a jump", "waves", "falls", "has time"],
+)  # fmt: skip
+def test_what_settles_is_never_told(grows: Callable[[float], float]) -> None:
+    assert list(said(grows, 120, 200)) == []
+
+
+@given(st.lists(st.tuples(st.floats(0, 200), st.floats(0, 1e12)), max_size=40))
+def test_any_trail_is_read(trail: list[tuple[float, float]]) -> None:
+    trail.sort(reverse=True)
+    growth = steady_growth(trail)
+    assert growth is None or (growth.per_s > 0 and growth.seen_s >= 30.0)
+
+
+def test_a_trail_is_bounded_and_of_one_process() -> None:
+    store = store_of(lambda s: 45 + s, 1000)
+    store.take(report(lambda s: 9.0, 1001, epoch=0), 1001.0)
+    reply = control_pb2.LooksReply()
+    store.add_to(reply, {"count-2": ("count", 2), "count-3": ("count", 3)}, 1001.0)
+    [found] = reply.tasks
+    assert len(found.memory.bytes) == len(found.memory.age_s) == POINTS_MAX and not found.memory_before.bytes
+    assert (found.process, found.component, found.task_id) == ("count-2", "count", 2)
+    store.forget("count-2")
+    again = control_pb2.LooksReply()
+    store.add_to(again, {"count-2": ("count", 2)}, 1001.0)
+    assert not again.tasks
+
+
+def test_a_trail_is_part_of_a_recorded_history() -> None:
+    found = look(store_of(lambda s: 45 + 1.6 * s, 46), 46.0, 118, 120)
+    again = from_json(to_json(found))
+    assert diagnose(again)[0].verdict is Verdict.MEMORY
