@@ -1,6 +1,6 @@
 /** Columns of the tables that several pages show. */
 
-import { bytes, count, duration, grouping, latency, of, rate, share, taskName, text } from './format.js';
+import { LONGEST_S, bytes, count, duration, grouping, latency, of, rate, share, taskName, text } from './format.js';
 import { State, When } from './parts.js';
 import { to } from './route.js';
 import { html } from './ui.js';
@@ -14,6 +14,9 @@ export const figure = (title, field, shown, help) => ({ title, num: true, help, 
 
 /** The same for words. @param {string} title @param {string} field @param {(value: any) => any} shown */
 export const plain = (title, field, shown) => ({ ...figure(title, field, shown), num: false });
+
+/** Those that tasks have counted, as in the columns of components, and what nobody has. @param {any} totals */
+export const lost = ({ lost, lost_text }) => (/unknown/.test(lost_text) ? `${count(lost)} and ${lost_text}` : lost_text);
 
 /** @param {number|null} at */
 export const when = (at) => html`<${When} at=${at} />`;
@@ -55,7 +58,7 @@ export const componentColumns = (place) => [
   figure('failed', 'failed_per_s', rate),
   ...FRAMES,
   figure('given up', 'dead_letters', some, 'dead letters since submit'),
-  figure('lost', 'lost', some),
+  figure('lost', 'lost', some, 'counted by its tasks'),
 ];
 
 /** Of edges with their rates. @param {any} place */
@@ -64,8 +67,12 @@ export const edgeColumns = (place) => [
   componentColumn(place, 'to', 'target'),
   plain('stream', 'stream', text),
   { title: 'grouping', of: ['grouping', 'fields'], by: grouping, cell: grouping },
-  figure('rate', 'rate', rate),
+  figure('processed', 'rate', rate, 'what the receiving component processes: less than is emitted while its queues grow'),
 ];
+
+/** Of a task the end of a bucket is known, of a component more. */
+const atMost = (value) => (value === null || value >= LONGEST_S ? '' : '≤ ') + latency(value);
+const AT_MOST = 'time in user code for one tuple: at most so much, at 1, 2 or 5 of each power of ten';
 
 const STATE = { title: 'state', of: ['state', 'error'], by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.error && html` <span class="quiet">${row.error}</span>`}` };
 const PLACE = { title: 'container', num: true, of: ['container', 'host'], by: (row) => row.container, cell: (row) => `c${row.container}${row.host ? ` ${row.host}` : ''}` };
@@ -81,8 +88,8 @@ export const taskColumns = (place) => [
   figure('blocked', 'blocked', share),
   figure('idle', 'idle', share),
   figure('queue', 'queue_bytes', bytes),
-  figure('p50', 'latency_p50_s', latency),
-  figure('p99', 'latency_p99_s', latency),
+  figure('p50', 'latency_p50_s', atMost, AT_MOST),
+  { ...figure('p99', 'latency_p99_s', atMost, AT_MOST), of: undefined, cell: (row) => (row.latency_p99_s === null && row.silent_s >= 10 ? `> ${duration(row.silent_s)}` : atMost(row.latency_p99_s)) },
   figure('CPU', 'cpu', count),
   ...FRAMES,
   figure('memory', 'memory_bytes', bytes),

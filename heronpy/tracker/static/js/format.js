@@ -56,7 +56,7 @@ export function duration(value) {
 }
 
 /** The last bucket of a distribution of latencies ends here, seconds: what is beyond is not known any closer. */
-const LONGEST_S = 100;
+export const LONGEST_S = 100;
 
 /** A quantile of latencies. @param {number|null|undefined} value seconds */
 export const latency = (value) => (value >= LONGEST_S ? '≥ ' : '') + duration(value);

@@ -1,10 +1,10 @@
 /** How bad a figure is: by the worst task, never by the mean. Each level has a colour, a word and a bar of its length. */
 
-import { bytes, count, share } from './format.js';
+import { UNKNOWN, bytes, count, duration, latency, share } from './format.js';
 
 /** @typedef {{level: 0|1|2|3|4, part: number|null, word: string, shown: string}} Level  level 0: not known */
 
-const UNKNOWN_LEVEL = { level: 0, part: null, word: 'unknown', shown: '-' };
+const UNKNOWN_LEVEL = { level: 0, part: null, word: 'unknown', shown: UNKNOWN };
 const WORDS = ['unknown', 'low', 'medium', 'high', 'full'];
 
 /** @param {number|null|undefined} part 0 to 1 @param {string} shown @returns {Level} */
@@ -56,6 +56,23 @@ export const MEASURES = {
     task: (row) => ofCount(row.restarts, 'restarts'),
   },
 };
+
+/** What the spouts emitted at most in the last minutes, if they emit nothing now; 0: they go on, or nothing is known. @param {any} topology */
+export const stopped = ({ emitted_per_s, recent_per_s, state }) => (emitted_per_s === 0 && state === 'RUNNING' ? Math.max(0, ...recent_per_s) : 0);
+
+/**
+ * The p99 from emit to end. Of tuples so slow that no traced one has ended lately, what those tell that wait: all of them are
+ * older than the window if nothing was emitted in it; else a new one waits as long as the queues take at the present rates.
+ * @param {any} topology @param {any} [load]
+ */
+export function endToEnd(topology, load) {
+  if (topology.latency_p99_s !== null || topology.ended_at) return latency(topology.latency_p99_s);
+  const queued = load?.components.filter((row) => row.queue_tuples > 0) ?? [];
+  const takes = queued.reduce((sum, row) => sum + row.queue_tuples / row.executed_per_s, 0);
+  if (queued.length && topology.emitted_per_s === 0 && load.window_s) return `> ${duration(load.window_s)}`;
+  if (takes >= 1 && takes < Infinity) return `≈ ${duration(takes)}`;
+  return takes >= 1 || topology.held > 0.05 ? 'none ended' : UNKNOWN;
+}
 
 /** @param {string} name @returns {typeof MEASURES.busy & {name: string}} */
 export function measure(name) {
