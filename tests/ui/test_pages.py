@@ -452,6 +452,40 @@ def test_the_sentence_is_seen_whole_in_a_narrow_list(site: Site, browser: Any) -
         context.close()
 
 
+#: What is beyond the edges of the window and in no box that scrolls there: nobody can see it.
+LOST = """() => [...document.querySelectorAll('main *')].filter((one) => {
+  const { left, right, width } = one.getBoundingClientRect();
+  if (!width || (left >= -1 && right <= innerWidth + 1) || one.closest('.unseen')) return false;
+  for (let box = one.parentElement; box; box = box.parentElement) if (/auto|scroll/.test(getComputedStyle(box).overflowX)) return false;
+  return true;
+}).map((one) => one.outerHTML.slice(0, 200))"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_cut_off_in_a_narrow_window(site: Site, browser: Any, width: int) -> None:
+    """Each wide table scrolls in its own box, also by the keys of a keyboard, and the page does not scroll sideways."""
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    page = lasting_page(context)
+    try:
+        pages = {site.page(*part.split("/")) if part else site.page(): seen for part, seen in AXE_PAGES.items()}
+        for address, seen in {site.address: "a[href*=marked]", **pages}.items():
+            page.goto(address)
+            page.locator(seen).first.wait_for()
+            assert page.evaluate(LOST) == [], address
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+        page.goto(site.page("tasks"))
+        box = page.locator(".scroll").first
+        box.focus()
+        for _ in range(60):
+            page.keyboard.press("ArrowRight")
+        page.wait_for_function(
+            "box => box.scrollLeft + box.clientWidth > box.scrollWidth - 2", arg=box.element_handle()
+        )
+    finally:
+        context.close()
+
+
 @pytest.mark.heavy
 def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site, tab: Tab) -> None:
     page, heron = tab.page, site.heron

@@ -135,7 +135,7 @@ const Chart = rarely(({ chart, timeline, events, nodes, dark }) => {
       </tr>`)}</tbody>
     </table>
   </figure>`;
-}, ['chart', 'nodes', 'dark'], ['timeline', 'events'], Infinity);
+}, ['chart', 'nodes', 'dark'], ['timeline', 'events']);
 
 const known = (values) => values.filter((value) => value !== null);
 const least = (values) => Math.min(...known(values));

@@ -47,9 +47,8 @@ export function Leads({ place, finding: { verdict, task, component, host } }) {
 
 /** The rate of what the spouts emit; that they, or one of them, have come to a stop is said plainly. @param {any} topology @param {any} load */
 function emitted(topology, load) {
-  const before = stopped(topology);
   const which = topology.state === 'RUNNING' ? stoppedSpouts(load) : [];
-  const said = before ? `stopped: 0/s, it was up to ${rate(before)}` : which.length > 0 && `${rate(topology.emitted_per_s)}, ${which.join(', ')} stopped`;
+  const said = stopped(topology) || (which.length > 0 && `${rate(topology.emitted_per_s)}, ${which.join(', ')} stopped`);
   return said ? html`<b class=${topology.calm ? '' : 'alarm'}>${said}</b>` : rate(topology.emitted_per_s);
 }
 

@@ -72,14 +72,14 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
   <//>`;
 }
 
-/** What was asked for and what this page has seen since. While it is out of sight nothing is put together. */
+/** What was asked for and what this page has seen since. While it is out of sight that is seldom put together. */
 const Drawn = rarely(({ data, problem, at, seconds, component, spark, own, events, nodes }) => {
   const timeline = useMemo(() => joined(data, own, seconds, component), [data, at, own, seconds, component]);
   return html`<div>
     ${!timeline.times.length && html`<${Trouble} problem=${problem} />`}
     <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} nodes=${nodes} />
   </div>`;
-}, ['problem', 'seconds', 'component', 'spark', 'own', 'nodes'], ['data', 'at', 'events'], Infinity);
+}, ['problem', 'seconds', 'component', 'spark', 'own', 'nodes'], ['data', 'at', 'events']);
 
 /** What happened, the newest first. @param {{events: any[]}} props */
 export const Events = rarely(({ events }) => {

@@ -61,7 +61,7 @@ export class Recorder {
 
   /** @param {string} id of the topology @param {any} load */
   see(id, load) {
-    if (load?.at > this.of(id)) this.add(load.at, [[`/${WHOLE}`, load.held], ...load.components.flatMap((row) => COLUMNS.map((column) => [`${row.name}/${column}`, row[column]]))]);
+    if (load?.at > this.of(id)) this.add(load.at, [[`/${WHOLE}`, load.held], ...load.components.flatMap((row) => COLUMNS.map((column) => [`${row.name}/${column}`, row[column] ?? (column === 'queue_bytes_max' && row.queue_bytes === 0 ? 0 : null)]))]);
   }
 }
 
@@ -120,7 +120,12 @@ export function joined(timeline, recorder, spanS, component) {
   const stepsBetween = (after, until) => {
     for (; kept.times[step] < until; step++) {
       const [first, last] = [Math.max(kept.times[step], after), Math.min(kept.times[step] + kept.step_s, until)];
-      if (kept.times[step] > from && last - first > PART_S) {
+      if (kept.times[step] <= from) continue;
+      if (kept.step_s < GAP_S) {
+        // Samples of a topology that was short.
+        begin(first);
+        put(first, step, -1);
+      } else if (last - first > PART_S) {
         begin(first);
         put(first + TINY_S, step, -1);
         put(last - TINY_S, step, -1);

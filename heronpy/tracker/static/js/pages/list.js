@@ -24,7 +24,7 @@ const COLUMNS = [
   plain('state', 'state', (state) => html`<${State} state=${state} />`),
   { title: 'doctor', by: (row) => row.rank, num: false, cell: (row) => html`<a href=${to(row, 'doctor')}>${row.sentence ?? (row.cause || row.state)}</a>` },
   { title: 'last minutes', cell: (row) => html`<${Spark} values=${row.recent_per_s} label=${`rate of ${row.name} over the last minutes`} />` },
-  { ...figure('emitted', 'emitted_per_s', rate), of: undefined, cell: (row) => (stopped(row) ? html`<b class=${row.calm ? '' : 'alarm'} title=${`it was up to ${rate(stopped(row))}`}>stopped</b>` : rate(row.emitted_per_s)) },
+  { ...figure('emitted', 'emitted_per_s', rate), of: undefined, cell: (row) => (stopped(row) ? html`<b class=${row.calm ? '' : 'alarm'} title=${stopped(row)}>stopped</b>` : rate(row.emitted_per_s)) },
   { ...figure('p99', 'latency_p99_s', latency, 'from the emit of a traced tuple to the end of its processing'), of: undefined, cell: (row) => endToEnd(row) },
   figure('held', 'held', share, 'share of the time in which the spouts were held back'),
   { title: 'tasks up', num: true, by: (row) => row.tasks_up, cell: (row) => of(row.tasks_up, row.tasks) },
