@@ -113,19 +113,26 @@ def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: 
     page.get_by_role("heading", name="marked / lines").wait_for()
     taken = page.get_by_role("region", name="what it does now")
 
-    def is_shown(what: str) -> None:
+    tab.broken = True  # a process that is busy may not print its stacks in time; the page says to ask again
+
+    def shows(key: str, what: str) -> None:
         """By its heading, and it has the focus, so that keys scroll it."""
-        taken.get_by_role("heading", name=what).wait_for()
+        title = taken.get_by_role("heading", name=what)
+
+        def is_shown() -> bool:
+            page.keyboard.press(key)
+            title.or_(page.locator(".trouble")).first.wait_for()
+            return bool(title.count())
+
+        wait_for(is_shown, PATIENCE_MS / 1000, what)
         page.wait_for_function("document.activeElement.closest(\"section[aria-label='what it does now']\")")
 
     # Of the task of the first row.
     page.locator("section[aria-label=tasks] tbody a").first.wait_for()
-    page.keyboard.press("s")
-    page.wait_for_function("location.hash.endsWith('/task/container_1_lines_1')")
-    is_shown("stacks of lines-1")
+    shows("s", "stacks of lines-1")
+    assert page.evaluate("location.hash").endswith("/task/container_1_lines_1")
     for key, kind in (("p", "profile"), ("h", "heap"), ("s", "stacks")):
-        page.keyboard.press(key)
-        is_shown(f"{kind} of lines-1")
+        shows(key, f"{kind} of lines-1")
     page.keyboard.press("l")
     assert page.evaluate("document.activeElement.closest('.log') !== null")
     # Of the marked row; the log needs no button.
@@ -328,6 +335,7 @@ def test_a_full_stop_is_said_plainly(site: Site, tab: Tab) -> None:
     page, seen = tab.page, snapshot(site)
     spout = next(row for row in seen["load"]["components"] if row["name"] == "lines")
     spout["emitted_per_s"], seen["load"]["held"] = 0, 0.9
+    seen["load"]["window_s"] = 10.0
     stopped = seen["topology"] | {
         "emitted_per_s": 0, "recent_per_s": [None, 41_200.0, 38_000.0, 0.0], "state": "RUNNING", "held": 0.9,
         "verdict": None, "sentence": None, "calm": None, "latency_p99_s": None,
@@ -337,7 +345,7 @@ def test_a_full_stop_is_said_plainly(site: Site, tab: Tab) -> None:
     serve(page, seen | {"topology": stopped})
     page.goto(site.page())
     page.locator(".head .alarm", has_text="stopped: 0/s, it was up to 41.2 k/s").wait_for()
-    assert page.locator(".head").get_by_text(f"p99 > {seen['load']['window_s']:.0f} s").count() == 1
+    assert page.locator(".head").get_by_text("p99 > 10 s").count() == 1
     page.locator("[data-node=lines]", has_text="stopped, held").wait_for()
     page.goto(site.page("logs"))
     page.locator(".head .alarm", has_text="stopped").wait_for()
