@@ -158,5 +158,6 @@ def test_the_cause_is_found_by_mouse_and_by_keyboard_alone(site: Sick, tab: Tab)
     page.keyboard.press(key)
     page.get_by_role("heading", name=cause.heading).wait_for()
     page.wait_for_function(
-        "document.activeElement.closest(\"section[aria-label='what it does now'], .log\")", timeout=2 * PATIENCE_MS
+        "() => document.activeElement.closest(\"section[aria-label='what it does now'], .log\")",
+        timeout=2 * PATIENCE_MS,
     )

@@ -98,7 +98,7 @@ def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: 
     page.get_by_role("link", name="marked", exact=True).wait_for()
     page.keyboard.press("g")
     page.keyboard.press("d")
-    page.wait_for_function("location.hash.endsWith('/marked/doctor')")
+    page.wait_for_function("() => location.hash.endsWith('/marked/doctor')")
     page.keyboard.press("g")
     page.keyboard.press("g")
     page.locator("[data-node=lines]").wait_for()
@@ -125,7 +125,7 @@ def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: 
             return bool(title.count())
 
         wait_for(is_shown, PATIENCE_MS / 1000, what)
-        page.wait_for_function("document.activeElement.closest(\"section[aria-label='what it does now']\")")
+        page.wait_for_function("() => document.activeElement.closest(\"section[aria-label='what it does now']\")")
 
     # Of the task of the first row.
     page.locator("section[aria-label=tasks] tbody a").first.wait_for()
@@ -143,7 +143,7 @@ def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: 
     goal = last.get_attribute("href")
     page.keyboard.press("l")
     page.wait_for_function("(goal) => location.hash === goal", arg=goal)
-    page.wait_for_function("document.activeElement.closest('.log')")
+    page.wait_for_function("() => document.activeElement.closest('.log')")
 
 
 #: Notes how letters of marks are drawn.
@@ -178,7 +178,7 @@ def test_marks_of_charts_name_who_it_was(site: Site, tab: Tab) -> None:
     page.goto(site.page())
     page.locator(".chart canvas").first.wait_for()
     page.get_by_label("events, the newest first").get_by_text(said_text).wait_for()
-    page.wait_for_function("aligned.length")
+    page.wait_for_function("() => aligned.length")
     assert set(page.evaluate("aligned")) == {"left"}, "a letter stands within its band"
     chart = page.locator(".chart").filter(has_text="rates").first
     over = chart.locator(".u-over").bounding_box()
