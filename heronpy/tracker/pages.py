@@ -1,6 +1,6 @@
 """The files of the pages, by their names in one folder: read once, served with an ETag.
 
-Comments and indents of our own modules, and the spaces of our style sheet, stay here: they are a fifth of what a
+Comments and spaces of our own modules, and the spaces of our style sheet, stay here: they are a fifth of what a
 browser would load of them.
 """
 
@@ -17,17 +17,22 @@ FILE_MAX_BYTES = 4 << 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*(/[A-Za-z0-9_][A-Za-z0-9_.@-]*){0,4}")
 #: Libraries, served as published.
 VENDOR = "vendor/"
-#: Lines that are nothing but a comment, in the two forms that our modules have.
-_COMMENT = re.compile(r"^ *(/\*\*(?:(?!\*/).)*\*/|//[^\n]*)$", re.MULTILINE | re.DOTALL)
-#: The type of an expression within a line.
-_CAST = re.compile(r"/\*\* @type \{[^}\n]*\} \*/ ")
 #: No text of a page depends on it: a browser takes all of it for one space.
 _INDENT = re.compile(r"^ +", re.MULTILINE)
-#: An import, and space in it that it does not need; no line break, so that errors name the lines of the file.
-_IMPORT = re.compile(r"^import \{[^}]*\} from", re.MULTILINE)
-_IMPORT_SPACE = re.compile(r" *([{},]) *")
-#: Space beside operators that no text of a page has.
-_OPERATOR = re.compile(r" (===|!==|\?\?|&&|\|\||=>) ")
+#: Parts of a module that are no code.
+_NO_CODE = re.compile(
+    r"(?P<comment>//[^\n]*|/\*(?:(?!\*/).)*\*/)"
+    r"|'(?:\\.|[^'\\\n])*'"
+    r'|"(?:\\.|[^"\\\n])*"',
+    re.DOTALL,
+)
+#: A regular expression, and what stands before one: where a slash divides, it is an operand.
+_REGULAR = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/")
+_BEFORE_REGULAR = frozenset("(,=:[!&|?{};\n")
+#: The text of a template up to its end or to an expression in it.
+_TEMPLATE = re.compile(r"[`}](?:\\.|\$(?!\{)|[^`\\$])*(?P<end>`|\$\{)", re.DOTALL)
+#: Code up to what may begin another part, or end the expression.
+_CODE = re.compile(r"[^'\"`/{} ]+| +|.", re.DOTALL)
 #: Space in a style sheet that no rule depends on; that before a colon may begin a selector.
 _STYLE_SPACE = re.compile(r"\s*([{};,])\s*|(?<=:)\s+")
 _MEDIA = {
@@ -69,7 +74,7 @@ def _load(folder: Traversable, prefix: str, found: dict[str, Page]) -> None:
         elif _NAME.fullmatch(path) and suffix in _MEDIA:
             content = entry.read_bytes()
             if suffix == ".js" and not path.startswith(VENDOR):
-                content = _without_space(without_comments(content.decode())).encode()
+                content = compact(content.decode()).encode()
             elif suffix == ".css" and not path.startswith(VENDOR):
                 content = _STYLE_SPACE.sub(r"\1", content.decode()).replace(";}", "}").encode()
             if len(content) <= FILE_MAX_BYTES:
@@ -77,11 +82,57 @@ def _load(folder: Traversable, prefix: str, found: dict[str, Page]) -> None:
                 found[path] = Page(content, _MEDIA[suffix], etag)
 
 
-def without_comments(text: str) -> str:
-    """A module whose lines of comments are empty, so that errors name the lines of the file, and without types."""
-    return _CAST.sub("", _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text))
+def compact(text: str) -> str:
+    """A module without comments, and without spaces that nothing depends on; its lines keep their numbers.
+
+    ValueError: a template has no end, or one over several lines is no `html`, so that its indents may mean something.
+    """
+    text = _INDENT.sub("", text)
+    kept: list[str] = []
+    #: Of each template that is open, the braces that are open in its present expression, and whether it is `html`.
+    open_in: list[tuple[int, bool]] = []
+    place = 0
+    last, spaced = "", False
+
+    def keep(part: str) -> None:
+        nonlocal last, spaced
+        if spaced and ((_is_word(last) and _is_word(part[0])) or (last == part[0] and last in "+-")):
+            kept.append(" ")
+        kept.append(part)
+        last, spaced = part[-1], False
+
+    while place < len(text):
+        goes_on = text[place] == "}" and bool(open_in) and not open_in[-1][0]
+        if text[place] == "`" or goes_on:
+            found = _TEMPLATE.match(text, place)
+            if found is None:
+                raise ValueError("a template has no end")
+            _, is_html = open_in.pop() if goes_on else (0, bool(kept) and kept[-1].endswith("html"))
+            if "\n" in found[0] and not is_html:
+                raise ValueError(f"a text has several lines: {found[0][:80]}")
+            if found["end"] == "${":
+                open_in.append((0, is_html))
+            keep(found[0])
+        elif found := _NO_CODE.match(text, place):
+            if found["comment"] is None:
+                keep(found[0])
+            elif lines := found[0].count("\n"):
+                keep("\n" * lines)
+        elif last in _BEFORE_REGULAR and (found := _REGULAR.match(text, place)):
+            keep(found[0])
+        else:
+            found = _CODE.match(text, place)
+            assert found is not None
+            if found[0][0] == " ":
+                spaced = True
+            else:
+                if open_in and found[0] in "{}":
+                    braces, is_html = open_in[-1]
+                    open_in[-1] = braces + (1 if found[0] == "{" else -1), is_html
+                keep(found[0])
+        place = found.end()
+    return "".join(kept)
 
 
-def _without_space(text: str) -> str:
-    text = _OPERATOR.sub(r"\1", _INDENT.sub("", text))
-    return _IMPORT.sub(lambda found: _IMPORT_SPACE.sub(r"\1", found[0]), text)
+def _is_word(letter: str) -> bool:
+    return letter.isalnum() or letter in "_$#"

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heronpy.tracker import live
+from heronpy.tracker.pages import load
 from heronpy.views.live import Snapshot
 from heronpy.views.load import ComponentLoad, EdgeLoad, Load, TaskLoad, Tasks
 from heronpy.views.overview import Topology
 from tests.ui.conftest import chromium, lasting_page
-from tests.ui.test_static import STATIC
 
 figures = st.none() | st.floats(0, 1e8) | st.integers(0, 1000).map(float)
 
@@ -83,13 +83,12 @@ def empty(started: Any) -> Any:
     """An empty page that can import the modules."""
     opened = lasting_page(started)
 
+    served = load()
+
     def serve(route: Any) -> None:
         path = urlsplit(route.request.url).path.lstrip("/")
-        module = STATIC / (path if path.startswith("vendor/") else f"js/{path}")
-        script = module.suffix == ".js"
-        route.fulfill(
-            body=module.read_text() if script else "", content_type="text/javascript" if script else "text/html"
-        )
+        found = served.get(path if path.startswith("vendor/") else f"js/{path}")
+        route.fulfill(body=found.content if found else b"", content_type=found.media if found else "text/html")
 
     opened.route("**/*", serve)
     return opened
@@ -154,6 +153,64 @@ def test_a_figure_as_text(page: Any, function: str, value: Any, text: str) -> No
     assert page.evaluate("([name, value]) => format[name](value)", [function, value]) == text
 
 
+WAITING = {"emitted_per_s": 0.0, "latency_p99_s": None, "held": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("topology", "queued", "text"),
+    [
+        pytest.param({"latency_p99_s": 0.25}, [(9, 1.0)], "250 ms", id="known"),
+        pytest.param({"latency_p99_s": 100.0}, [], "≥ 1 min 40 s", id="beyond the last bucket"),
+        pytest.param({}, [(5, 0.0), (0, 0.0)], "> 10 s", id="nothing moves"),
+        pytest.param({"emitted_per_s": 20.0}, [(400, 20.0), (300, 10.0)], "≈ 50 s", id="long queues"),
+        pytest.param({"emitted_per_s": 20.0}, [(400, 0.0)], "none ended", id="a bolt stands"),
+        pytest.param({"emitted_per_s": 20.0}, None, "none ended", id="in the list"),
+        pytest.param({"emitted_per_s": 20.0, "held": 0.0}, [(1, 900.0)], "-", id="not slow"),
+        pytest.param({"ended_at": 1.0}, [(5, 0.0)], "-", id="ended"),
+    ],
+)
+def test_the_latency_of_what_is_too_slow_to_be_measured(page: Any, topology: Any, queued: Any, text: str) -> None:
+    rows = [{"queue_tuples": tuples, "executed_per_s": rate} for tuples, rate in queued or []]
+    load = None if queued is None else {"window_s": 10.0, "components": rows}
+    found = page.evaluate(
+        "async ([topology, load]) => (await import('http://page.test/levels.js')).endToEnd(topology, load)",
+        [WAITING | topology, load],
+    )
+    assert found == text
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ((0.05, False, 0), "50 ms"),
+        ((12.0, True, 0), "> 12 s"),
+        ((100.0, False, 0), "≥ 1 min 40 s"),
+        ((100.0, True, 0), "> 1 min 40 s"),
+        ((None, False, 42), "> 42 s"),
+        ((None, False, 1), "-"),
+    ],
+)
+@pytest.mark.parametrize("of", ["taskColumns", "componentColumns"])
+def test_a_latency_of_which_a_bound_is_known_is_said_as_one(
+    page: Any, of: str, row: tuple[float | None, bool, int], text: str
+) -> None:
+    found = page.evaluate(
+        """async ([of, latency_p99_s, latency_at_least, silent_s]) => (await import('http://page.test/columns.js'))[of]({}).find((one) => one.title === 'p99').cell({ latency_p99_s, latency_at_least, silent_s })""",
+        [of, *row],
+    )
+    assert found == text
+
+
+@pytest.mark.parametrize(
+    ("count", "said", "text"),
+    [(0, "0", "0"), (3, "about 3", "about 3"), (0, "an unknown number", "0 and an unknown number")],
+)
+def test_what_is_lost_agrees_with_what_tasks_have_counted(page: Any, count: int, said: str, text: str) -> None:
+    given = {"lost": count, "lost_text": said}
+    lost = "async (given) => (await import('http://page.test/columns.js')).lost(given)"
+    assert page.evaluate(lost, given) == text
+
+
 def test_a_repeated_event_is_shown_once(page: Any) -> None:
     def event(number: int, first_at: float) -> dict[str, Any]:
         return {"number": number, "kind": "backpressure", "subject": "a", "reason": "", "first_at": first_at}
@@ -181,7 +238,7 @@ def test_the_lines_of_a_chart_change_only_for_one_that_is_clearly_higher(page: A
           const charts = await import('http://page.test/charts.js');
           const chart = charts.OF_TOPOLOGY.find((one) => 'cpu' in one.lines);
           let before = [];
-          return looks.map((look) => (before = charts.linesOf(chart, look, new Set(), new Set(before)).lines.map((line) => line.name)));
+          return looks.map((look) => (before = charts.linesOf(chart, look, [], new Set(before)).lines.map((line) => line.name)));
         }""",
         looks,
     )
@@ -226,27 +283,101 @@ JOINED = """async ([minutes, looks]) => {
   const recorder = new series.Recorder();
   const load = (at, held) => ({ at, held, components: [] });
   looks.forEach(([at, held]) => recorder.see('one', load(at, held)));
-  const timeline = { kept_from: 0, times: minutes.map(([at]) => at), series: [{ component: '', metric: 'held', values: minutes.map(([, held]) => held) }] };
+  const timeline = { kept_from: 0, step_s: 60, times: minutes.map(([at]) => at), series: [{ component: '', metric: 'held', values: minutes.map(([, held]) => held) }] };
   const found = series.joined(timeline, recorder, 600, '');
   return found.times.map((at, number) => [at, found.series.find((one) => one.metric === 'held').values[number]]);
 }"""
 
 
+def level(begin: float, end: float) -> list[tuple[float, float]]:
+    """A part of a minute: its mean, from its beginning to its end."""
+    return [(begin, 0.5), (end, 0.5)]
+
+
+def minutes(*begins: float) -> list[tuple[float, float]]:
+    return [point for begin in begins for point in level(begin, begin + 60)]
+
+
+def samples(*times: float) -> list[tuple[float, float]]:
+    return [(at, 0.25) for at in times]
+
+
 @pytest.mark.parametrize(
     ("looks", "found"),
     [
-        pytest.param([], [940, 1000, 1060, 1120, 1180, 1240], id="nothing seen"),
-        pytest.param([1100, 1102, 1104], [940, 1000, 1060, 1100, 1102, 1104, 1180, 1240], id="minutes around"),
-        pytest.param([1002, 1242, 1244], [940, 1000, 1002, 1060, 1120, 1180, 1242, 1244], id="a hidden tab"),
-        pytest.param([1000, 1055, 1110], [940, 1000, 1055, 1110, 1180, 1240], id="no minute in a short gap"),
-        pytest.param([1002, 87400, 87402], [87400, 87402], id="a browser that slept for a day"),
+        pytest.param([], minutes(940, 1000, 1060, 1120, 1180, 1240), id="nothing seen"),
+        pytest.param(
+            [1100, 1102, 1104],
+            [*minutes(940, 1000), *level(1060, 1100), *samples(1100, 1102, 1104), *level(1104, 1120),
+             *minutes(1120, 1180, 1240)],
+            id="minutes around",
+        ),
+        pytest.param(
+            [1002, 1242, 1244],
+            [*minutes(940), *samples(1002), *level(1002, 1060), *minutes(1060, 1120, 1180), *samples(1242, 1244),
+             *level(1244, 1300)],
+            id="a hidden tab",
+        ),
+        pytest.param(
+            [1000, 1020, 1040],
+            [*minutes(940), *samples(1000, 1020, 1040), *level(1040, 1060), *minutes(1060, 1120, 1180, 1240)],
+            id="no minute in a short gap",
+        ),
+        pytest.param(
+            [1298, 1400, 1402],
+            [*minutes(940, 1000, 1060, 1120, 1180), *level(1240, 1298), *samples(1298), (1298, None),
+             *samples(1400, 1402)],
+            id="nobody knows",
+        ),
+        pytest.param([1002, 87400, 87402], samples(87400, 87402), id="a browser that slept for a day"),
     ],
-)
-def test_minutes_fill_what_a_page_has_not_seen(page: Any, looks: list[float], found: list[float]) -> None:
-    """Where nobody looked the timeline tells, so that no line is drawn straight across."""
-    minutes = [[at, 0.5] for at in range(940, 1241, 60)]
-    values = page.evaluate(JOINED, [minutes, [[at, 0.25] for at in looks]])
-    assert values == [[at, 0.25 if at in looks else 0.5] for at in found]
+)  # fmt: skip
+def test_minutes_fill_what_a_page_has_not_seen(page: Any, looks: list[float], found: list[Any]) -> None:
+    """As levels: no line goes from one minute, or from the last one, to where the page has begun to look."""
+    kept = [[at, 0.5] for at in range(940, 1241, 60)]
+    points = page.evaluate(JOINED, [kept, [[at, 0.25] for at in looks]])
+    times = [at for at, _ in points]
+    assert times == sorted(times)
+    assert [(round(at, 2), value) for at, value in points] == found
+
+
+def test_samples_of_a_short_topology_are_a_line(page: Any) -> None:
+    """That are kept of one that ended before a minute was over."""
+    found = page.evaluate(
+        """async (times) => {
+          const series = await import('http://page.test/series.js');
+          const timeline = { kept_from: 0, step_s: 2, times, series: [{ component: '', metric: 'held', values: times.map(() => 0.5) }] };
+          const { times: at, series: [held] } = series.joined(timeline, new series.Recorder(), 600, '');
+          return at.map((one, number) => [one, held.values[number]]);
+        }""",
+        [1000, 1002, 1004.5, 1040, 1042],
+    )
+    assert [(round(at, 2), value) for at, value in found] == [
+        (1000, 0.5), (1002, 0.5), (1004.5, 0.5), (1004.5, None), (1040, 0.5), (1042, 0.5),
+    ]  # fmt: skip
+
+
+def test_a_component_has_one_colour_in_all_charts(page: Any) -> None:
+    """Also in those that have no line of some components, and the lines of one component differ by their dashes."""
+    names = [f"c{number}" for number in range(10)]
+    found = page.evaluate(
+        """async (names) => {
+          const { OF_TOPOLOGY, linesOf } = await import('http://page.test/charts.js');
+          const nodes = names.map((name, place) => ({ name, kind: place ? 'bolt' : 'spout' }));
+          return OF_TOPOLOGY.map((chart) => {
+            const series = Object.keys(chart.lines).flatMap((metric) => metric === 'held' ? [] : names.slice(chart.lines.cpu ? 3 : 0, chart.lines.cpu ? 6 : 10).map((component) => ({ component, metric, values: [1] })));
+            return linesOf(chart, { series }, nodes, new Set()).lines.map((line) => [line.name, line.colour, line.dash.join()]);
+          });
+        }""",
+        names,
+    )
+    colours: dict[str, set[str]] = {}
+    for lines in found:
+        assert lines and len({(colour, dash) for _, colour, dash in lines}) == len(lines), lines
+        for name, colour, _ in lines:
+            colours.setdefault(name.split()[0], set()).add(colour)
+    assert all(len(found) == 1 for found in colours.values()), colours
+    assert len({min(found) for name, found in colours.items() if name < "c8"}) == 8
 
 
 LIVE = """async () => {

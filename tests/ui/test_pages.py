@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -89,6 +91,61 @@ def test_every_page_has_its_keys_and_the_help_names_them(site: Site, tab: Tab) -
     assert {f"g {key}" for key in LEADS} <= set(told) and "g l" in told
 
 
+def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: Tab) -> None:
+    page = tab.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(site.address)
+    page.get_by_role("link", name="marked", exact=True).wait_for()
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    page.wait_for_function("() => location.hash.endsWith('/marked/doctor')")
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    page.locator("[data-node=lines]").wait_for()
+    page.locator("section[aria-label=components] tbody tr").first.wait_for()
+    # On the overview the doctor's finding comes first, then the graph, and only then the tables below the charts.
+    page.locator(".sentence a").first.wait_for()
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.closest('.sentence') !== null")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.dataset.node") == "lines"
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="marked / lines").wait_for()
+    taken = page.get_by_role("region", name="what it does now")
+
+    tab.broken = True  # a process that is busy may not print its stacks in time; the page says to ask again
+
+    def shows(key: str, what: str) -> None:
+        """By its heading, and it has the focus, so that keys scroll it."""
+        title = taken.get_by_role("heading", name=what)
+
+        def is_shown() -> bool:
+            page.keyboard.press(key)
+            title.or_(page.locator(".trouble")).first.wait_for()
+            return bool(title.count())
+
+        wait_for(is_shown, PATIENCE_MS / 1000, what)
+        page.wait_for_function("() => document.activeElement.closest(\"section[aria-label='what it does now']\")")
+
+    # Of the task of the first row.
+    page.locator("section[aria-label=tasks] tbody a").first.wait_for()
+    shows("s", "stacks of lines-1")
+    assert page.evaluate("location.hash").endswith("/task/container_1_lines_1")
+    for key, kind in (("p", "profile"), ("h", "heap"), ("s", "stacks")):
+        shows(key, f"{kind} of lines-1")
+    page.keyboard.press("l")
+    assert page.evaluate("document.activeElement.closest('.log') !== null")
+    # Of the marked row; the log needs no button.
+    page.goto(site.page("component", "count"))
+    last = page.locator("section[aria-label=tasks] tbody tr a").last
+    last.wait_for()
+    last.focus()
+    goal = last.get_attribute("href")
+    page.keyboard.press("l")
+    page.wait_for_function("(goal) => location.hash === goal", arg=goal)
+    page.wait_for_function("() => document.activeElement.closest('.log')")
+
+
 #: Notes how letters of marks are drawn.
 ALIGNED = """
 const draw = CanvasRenderingContext2D.prototype.fillText;
@@ -121,7 +178,7 @@ def test_marks_of_charts_name_who_it_was(site: Site, tab: Tab) -> None:
     page.goto(site.page())
     page.locator(".chart canvas").first.wait_for()
     page.get_by_label("events, the newest first").get_by_text(said_text).wait_for()
-    page.wait_for_function("aligned.length")
+    page.wait_for_function("() => aligned.length")
     assert set(page.evaluate("aligned")) == {"left"}, "a letter stands within its band"
     chart = page.locator(".chart").filter(has_text="rates").first
     over = chart.locator(".u-over").bounding_box()
@@ -184,8 +241,10 @@ def test_what_looks_like_html_stays_text(site: Site, tab: Tab) -> None:
     page.get_by_text(SHOWN).first.wait_for()
     assert 'raise ValueError(f"cannot parse' in page.locator(".exception pre").first.text_content()
     page.goto(site.page("letters"))
+    # The values are seen without opening it.
+    page.locator(".exception summary code", has_text="<script>").first.wait_for()
     page.locator(".exception summary").first.click()
-    page.get_by_text(SHOWN).first.wait_for()
+    page.locator(".exception pre", has_text="<script>").first.wait_for()
     page.goto(site.page("config"))
     page.get_by_role("searchbox").fill("own.setting")
     page.get_by_text(SHOWN).wait_for()
@@ -253,6 +312,71 @@ def test_frozen_and_going_on(site: Site, tab: Tab) -> None:
     assert acked.text_content() == shown
     page.keyboard.press(" ")
     wait_for(lambda: acked.text_content() != shown, 20.0, "a page that goes on")
+
+
+def snapshot(site: Site) -> Any:
+    """The first message of the live stream of the topology."""
+    place = site.page().partition("/#/t/")[2]
+    with urlopen(f"{site.address}/api/v1/live?topology={place}&level=fitting", timeout=30) as answer:
+        for line in answer:
+            if line.startswith(b"data: "):
+                return json.loads(line.removeprefix(b"data: "))
+    raise AssertionError("no snapshot")
+
+
+def serve(page: Any, seen: Any) -> None:
+    """Let the live stream of the page say this and nothing else."""
+    body = f"event: snapshot\ndata: {json.dumps(seen)}\n\n"
+    page.route("**/live?*", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+
+
+def test_a_full_stop_is_said_plainly(site: Site, tab: Tab) -> None:
+    """In the head of every page, in the list, and at the spout; also while nothing is found yet."""
+    page, seen = tab.page, snapshot(site)
+    spout = next(row for row in seen["load"]["components"] if row["name"] == "lines")
+    spout["emitted_per_s"], seen["load"]["held"] = 0, 0.9
+    seen["load"]["window_s"] = 10.0
+    stopped = seen["topology"] | {
+        "emitted_per_s": 0, "recent_per_s": [None, 41_200.0, 38_000.0, 0.0], "state": "RUNNING", "held": 0.9,
+        "verdict": None, "sentence": None, "calm": None, "latency_p99_s": None,
+    }  # fmt: skip
+    for row in seen["load"]["components"]:
+        row["queue_tuples"] = 7
+    serve(page, seen | {"topology": stopped})
+    page.goto(site.page())
+    page.locator(".head .alarm", has_text="stopped: 0/s, it was up to 41.2 k/s").wait_for()
+    assert page.locator(".head").get_by_text("p99 > 10 s").count() == 1
+    page.locator("[data-node=lines]", has_text="stopped, held").wait_for()
+    page.goto(site.page("logs"))
+    page.locator(".head .alarm", has_text="stopped").wait_for()
+    page.unroute("**/live?*")
+    every = {"level": "list", "topology": None, "topologies": [stopped], "plan": None, "load": None, "tasks": None}
+    serve(page, every | {"silent_s": None})
+    page.route("**/live", lambda route: route.fulfill(body=f"event: snapshot\ndata: {json.dumps(every)}\n\n"))
+    page.goto(site.address)
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="marked", exact=True))
+    row.locator(".alarm", has_text="stopped").wait_for()
+    row.get_by_role("cell", name="none ended").wait_for()
+
+
+def test_the_cause_stands_out_and_what_is_so_for_the_machine_does_not(site: Site, tab: Tab) -> None:
+    page = tab.page
+    finding = {"calm": False, "next": "", "component": "count", "task": "", "figures": {}, "names": [], "host": ""}
+    findings = [
+        finding | {"verdict": "skew", "sentence": "a key is too frequent"},
+        finding | {"verdict": "machine", "sentence": "the machine is busy"},
+        finding | {"verdict": "healthy", "calm": True, "sentence": "all is well"},
+    ]
+    said = {
+        "topology": "marked", "healthy": False, "window_s": 300.0, "findings": findings, "emitted_per_s": 1.0,
+        "held": 0.0, "tasks": [], "events_known": True, "ended_at": None, "not_known": "",
+    }  # fmt: skip
+    page.route("**/marked/doctor", lambda route: route.fulfill(json=said))
+    page.goto(site.page("doctor"))
+    articles = page.locator("article")
+    articles.nth(2).wait_for()
+    for place, style in enumerate(("bad", "info", "ok")):
+        assert style in articles.nth(place).locator(".rank").get_attribute("class").split()
 
 
 def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> None:
@@ -336,6 +460,40 @@ def test_the_sentence_is_seen_whole_in_a_narrow_list(site: Site, browser: Any) -
         context.close()
 
 
+#: What is beyond the edges of the window and in no box that scrolls there: nobody can see it.
+LOST = """() => [...document.querySelectorAll('main *')].filter((one) => {
+  const { left, right, width } = one.getBoundingClientRect();
+  if (!width || (left >= -1 && right <= innerWidth + 1) || one.closest('.unseen')) return false;
+  for (let box = one.parentElement; box; box = box.parentElement) if (/auto|scroll/.test(getComputedStyle(box).overflowX)) return false;
+  return true;
+}).map((one) => one.outerHTML.slice(0, 200))"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_cut_off_in_a_narrow_window(site: Site, browser: Any, width: int) -> None:
+    """Each wide table scrolls in its own box, also by the keys of a keyboard, and the page does not scroll sideways."""
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    page = lasting_page(context)
+    try:
+        pages = {site.page(*part.split("/")) if part else site.page(): seen for part, seen in AXE_PAGES.items()}
+        for address, seen in {site.address: "a[href*=marked]", **pages}.items():
+            page.goto(address)
+            page.locator(seen).first.wait_for()
+            assert page.evaluate(LOST) == [], address
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+        page.goto(site.page("tasks"))
+        box = page.locator(".scroll").first
+        box.focus()
+        for _ in range(60):
+            page.keyboard.press("ArrowRight")
+        page.wait_for_function(
+            "box => box.scrollLeft + box.clientWidth > box.scrollWidth - 2", arg=box.element_handle()
+        )
+    finally:
+        context.close()
+
+
 @pytest.mark.heavy
 def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site, tab: Tab) -> None:
     page, heron = tab.page, site.heron
@@ -365,6 +523,9 @@ def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:
     assert f"page:   {site.page()}" in launched
     page.goto(site.address)
     ended = page.locator("section[aria-label=ended]")
+    assert (
+        ended.get_by_role("link", name="topology 'marked' was killed").first.get_attribute("href").endswith("/doctor")
+    )
     ended.get_by_role("link", name="marked").first.click()
     page.get_by_role("heading", name="marked", exact=True).wait_for()
     page.get_by_text("topology 'marked' was killed").wait_for()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.tracker.pages import load, without_comments
+from heronpy.tracker.pages import compact, load
 from tests.support.command import REPO
 
 STATIC = REPO / "heronpy" / "tracker" / "static"
@@ -37,18 +37,37 @@ def test_the_whole_app_is_at_most_100_kilobytes() -> None:
     assert sum(sizes.values()) <= 100_000, sorted(sizes.items(), key=lambda item: -item[1])
 
 
-def test_comments_are_not_served_and_lines_keep_their_numbers() -> None:
-    text = "/** 0 */ let z;\n/** a\n * b */\nconst a = '/** c */'; // d\n  // e\n  /** f */\nb `//`;\n/** g */ const h = 1;\n"
-    assert (
-        without_comments(text)
-        == "/** 0 */ let z;\n\n\nconst a = '/** c */'; // d\n\n\nb `//`;\n/** g */ const h = 1;\n"
-    )
-    assert without_comments("f(/** @type {A|null} */ (null));\n") == "f((null));\n"
+@pytest.mark.parametrize(
+    ("text", "served"),
+    [
+        ("/** a\n * b */\nlet a = 1; // c\n  /* d */ let b = a + +a - -a;\n", "\n\nlet a=1;\nlet b=a+ +a- -a;\n"),
+        ("a = '/* no // comment */  \\\\'  +  \"it's  one\" ;", "a='/* no // comment */  \\\\'+\"it's  one\";"),
+        ("b = a / c / d; e = /[/ ']  \\/ x/g.test( f )", "b=a/c/d;e=/[/ ']  \\/ x/g.test(f)"),
+        ("static #a = async () => await new B(c);", "static #a=async()=>await new B(c);"),
+        ("return `a  ${ { b : `${ c } }` }[ d ] }  e` + f", "return`a  ${{b:`${c} }`}[d]}  e`+f"),
+        (
+            "html`<p  class=${ a }>\n    it's  ${ b } // no comment\n  </p>`",
+            "html`<p  class=${a}>\nit's  ${b} // no comment\n</p>`",
+        ),
+    ],
+    ids=["comments", "strings", "regular expressions", "words", "templates", "html"],
+)
+def test_spaces_that_nothing_depends_on_are_not_served(text: str, served: str) -> None:
+    assert compact(text) == served
+
+
+@pytest.mark.parametrize("text", ["say(`a\n  b`)", "say(`${a}\n  b`)", "html`${say(`\n  b`)}`", "say(`a"])
+def test_a_text_whose_indents_may_mean_something_is_not_served(text: str) -> None:
+    with pytest.raises(ValueError, match=r"several lines|no end"):
+        compact(text)
+
+
+def test_lines_keep_their_numbers() -> None:
     for name, page in load().items():
         written = (STATIC / name).read_bytes()
         if name.startswith("js/"):
-            assert page.content.count(b"\n") == written.count(b"\n") and b"\n/**" not in page.content, name
-        elif name.endswith(".css") and not name.startswith("vendor/"):
+            assert page.content.count(b"\n") == written.count(b"\n") and b"/**" not in page.content, name
+        elif name.endswith(".css"):
             assert words_of(page.content) == words_of(written) and len(page.content) < len(written), name
         else:
             assert page.content == written, name

@@ -19,26 +19,26 @@ const HEIGHT = 150;
  */
 const END_TO_END = { title: 'end to end', shown: latency, lines: { end_to_end_p50_s: '% p50', end_to_end_p99_s: '% p99', complete_p50_s: '% acked p50', complete_p99_s: '% acked p99' } };
 
-/** Of all components together. @type {Kind[]} */
+/** Of all components together; a title says what is made of the tasks of each. @type {Kind[]} */
 export const OF_TOPOLOGY = [
-  { title: 'rates', shown: rate, lines: { emitted_per_s: '% out', executed_per_s: '% in' } },
+  { title: 'rates, all tasks', shown: rate, lines: { emitted_per_s: '% out', executed_per_s: '% in' } },
   END_TO_END,
   { title: 'busy, the busiest task', shown: share, lines: { busy_max: '%' }, top: 1 },
-  { title: 'blocked, and spouts held', shown: share, lines: { blocked: '%', held: 'spouts held' }, top: 1 },
-  { title: 'queues', shown: bytes, lines: { queue_bytes: '%' } },
-  { title: 'memory', shown: bytes, lines: { memory_bytes: '%' } },
-  { title: 'time per tuple, p99', shown: latency, lines: { latency_p99_s: '%' } },
-  { title: 'CPU, cores', shown: count, lines: { cpu: '%' } },
+  { title: 'blocked, the mean task, and spouts held', shown: share, lines: { blocked: '%', held: 'spouts held' }, top: 1 },
+  { title: 'queue, the longest one', shown: bytes, lines: { queue_bytes_max: '%' } },
+  { title: 'memory, the largest task', shown: bytes, lines: { memory_bytes_max: '%' } },
+  { title: 'time per tuple, p99 of all tasks', shown: latency, lines: { latency_p99_s: '%' } },
+  { title: 'CPU, cores, all tasks', shown: count, lines: { cpu: '%' } },
 ];
 /** Of one component. @type {Kind[]} */
 export const OF_COMPONENT = [
-  { title: 'rates', shown: rate, lines: { emitted_per_s: 'out', executed_per_s: 'in', failed_per_s: 'failed' } },
-  { title: 'busy, blocked, idle', shown: share, lines: { busy: 'busy', blocked: 'blocked', idle: 'idle', busy_max: 'busiest task' }, top: 1 },
-  { title: 'time per tuple', shown: latency, lines: { latency_p50_s: 'p50', latency_p99_s: 'p99' } },
+  { title: 'rates, all tasks', shown: rate, lines: { emitted_per_s: 'out', executed_per_s: 'in', failed_per_s: 'failed' } },
+  { title: 'busy, blocked, idle: the mean task', shown: share, lines: { busy: 'busy', blocked: 'blocked', idle: 'idle', busy_max: 'busiest task' }, top: 1 },
+  { title: 'time per tuple, all tasks', shown: latency, lines: { latency_p50_s: 'p50', latency_p99_s: 'p99' } },
   { ...END_TO_END, lines: { end_to_end_p50_s: 'p50', end_to_end_p99_s: 'p99', complete_p50_s: 'acked p50', complete_p99_s: 'acked p99' } },
-  { title: 'queue', shown: bytes, lines: { queue_bytes: 'queue' } },
-  { title: 'memory', shown: bytes, lines: { memory_bytes: 'memory' } },
-  { title: 'CPU, cores', shown: count, lines: { cpu: 'CPU' } },
+  { title: 'queue', shown: bytes, lines: { queue_bytes: 'all tasks', queue_bytes_max: 'the longest one' } },
+  { title: 'memory', shown: bytes, lines: { memory_bytes: 'all tasks', memory_bytes_max: 'the largest task' } },
+  { title: 'CPU, cores, all tasks', shown: count, lines: { cpu: 'CPU' } },
 ];
 
 /** Of the Spark sinks together. @type {Kind[]} */
@@ -53,19 +53,30 @@ export const OF_SPARK = [
 const CLEARLY = 1.5;
 
 /**
- * @param {Kind} chart @param {any} timeline @param {Set<string>} spouts of which only what goes out is of interest
+ * @param {Kind} chart @param {any} timeline
+ * @param {any[]} nodes of the plan: a component has the colour of its place in all charts; of spouts only what goes out is of interest
  * @param {Set<string>} before names of the lines that were shown: noise does not change them
  */
-export function linesOf(chart, timeline, spouts, before) {
-  const both = 'emitted_per_s' in chart.lines && chart.lines.emitted_per_s.includes('%');
+export function linesOf(chart, timeline, nodes, before) {
+  const places = new Map(nodes.map((node, place) => [node.name, place]));
+  const metrics = Object.keys(chart.lines);
+  const both = chart.lines.emitted_per_s?.includes('%');
   const found = timeline.series
     .filter((series) => series.metric in chart.lines && series.values.some((value) => value !== null))
-    .filter((series) => !both || spouts.has(series.component) === (series.metric === 'emitted_per_s'))
-    .map((series) => ({
-      name: chart.lines[series.metric].replace('%', series.component),
-      values: series.values,
-      top: most(series.values),
-    }));
+    .filter((series) => !both || (nodes[places.get(series.component)]?.kind === 'spout') === (series.metric === 'emitted_per_s'))
+    .map((series) => {
+      const title = chart.lines[series.metric];
+      const number = metrics.indexOf(series.metric);
+      const place = places.get(series.component) ?? nodes.length;
+      const look = title.includes('%') || !series.component ? [place, (place >> 1) + (place >> 3) + number] : [number, number >> 1];
+      return {
+        name: title.replace('%', series.component),
+        colour: `s${look[0] % 8}`,
+        dash: DASHES[look[1] % 4],
+        values: series.values,
+        top: most(series.values),
+      };
+    });
   return { lines: found.length > LINES_MAX ? highest(found, before) : found, all: found.length };
 }
 
@@ -80,12 +91,12 @@ function highest(found, before) {
 
 /**
  * One chart, or nothing when there are no figures for it.
- * @param {{chart: Kind, timeline: any, events: any[], spouts: Set<string>, dark: boolean}} props
+ * @param {{chart: Kind, timeline: any, events: any[], nodes: any[], dark: boolean}} props
  */
-const Chart = rarely(({ chart, timeline, events, spouts, dark }) => {
+const Chart = rarely(({ chart, timeline, events, nodes, dark }) => {
   const before = useRef(new Set());
-  const { lines, all } = useMemo(() => linesOf(chart, timeline, spouts, before.current), [timeline, spouts]);
-  const names = lines.map((line) => line.name).join('\n');
+  const { lines, all } = useMemo(() => linesOf(chart, timeline, nodes, before.current), [timeline, nodes]);
+  const names = lines.map((line) => line.name + line.colour).join('\n');
   before.current = new Set(lines.map((line) => line.name));
   const box = useRef(null);
   const plot = useRef(null);
@@ -117,14 +128,14 @@ const Chart = rarely(({ chart, timeline, events, spouts, dark }) => {
     <table class="legend">
       <caption class="unseen">${chart.title}, least, most and value at ${time(timeline.times[position])}</caption>
       <thead><tr><th scope="col"><span class="unseen">line</span></th><th scope="col" class="num">${at === null ? 'last' : time(timeline.times[position])}</th><th scope="col" class="num">least</th><th scope="col" class="num">most</th></tr></thead>
-      <tbody>${lines.map((line, number) => html`<tr key=${line.name}>
-        <th scope="row"><svg width="26" height="8" aria-hidden="true" class=${`line s${number % 8}`}><path d="M0 4H26" stroke-dasharray=${DASHES[Math.floor(number / 2) % 4].join(' ')} /></svg>${line.name}</th>
+      <tbody>${lines.map((line) => html`<tr key=${line.name}>
+        <th scope="row"><svg width="26" height="8" aria-hidden="true" class=${`line ${line.colour}`}><path d="M0 4H26" stroke-dasharray=${line.dash.join(' ')} /></svg>${line.name}</th>
         <td class="num"><b>${chart.shown(line.values[position])}</b></td>
         <td class="num quiet">${chart.shown(least(line.values))}</td><td class="num quiet">${chart.shown(most(line.values))}</td>
       </tr>`)}</tbody>
     </table>
   </figure>`;
-}, ['chart', 'spouts', 'dark'], ['timeline', 'events'], Infinity);
+}, ['chart', 'nodes', 'dark'], ['timeline', 'events']);
 
 const known = (values) => values.filter((value) => value !== null);
 const least = (values) => Math.min(...known(values));
@@ -153,11 +164,11 @@ function options(chart, lines, box, marks, setAt) {
     ],
     series: [
       {},
-      ...lines.map((line, number) => ({
+      ...lines.map((line) => ({
         label: line.name,
-        stroke: colour(`--s${number % 8}`),
+        stroke: colour(`--${line.colour}`),
         width: 1.5,
-        dash: DASHES[Math.floor(number / 2) % 4],
+        dash: line.dash,
         // Asked at each drawing: a chart that began with two points soon has many.
         points: { show: (plot, series) => known(plot.data[series]).length < 3 },
       })),
@@ -223,13 +234,13 @@ function drawMarks(plot, events, colour) {
 }
 
 /**
- * @param {{charts: Kind[], timeline: any, events: any[], spouts: Set<string>}} props
+ * @param {{charts: Kind[], timeline: any, events: any[], nodes: any[]}} props
  */
-export function Charts({ charts, timeline, events, spouts }) {
+export function Charts({ charts, timeline, events, nodes }) {
   const dark = useDark();
   if (!useCell(drawer)) return null;
   if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded of this time yet.</p>`;
-  return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} spouts=${spouts} dark=${dark} />`)}</div>
+  return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} nodes=${nodes} dark=${dark} />`)}</div>
     <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;
 }
 

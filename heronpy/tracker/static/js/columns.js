@@ -15,6 +15,9 @@ export const figure = (title, field, shown, help) => ({ title, num: true, help, 
 /** The same for words. @param {string} title @param {string} field @param {(value: any) => any} shown */
 export const plain = (title, field, shown) => ({ ...figure(title, field, shown), num: false });
 
+/** Those that tasks have counted, as in the columns of components, and what nobody has. @param {any} totals */
+export const lost = ({ lost, lost_text }) => (/unknown/.test(lost_text) ? `${count(lost)} and ${lost_text}` : lost_text);
+
 /** @param {number|null} at */
 export const when = (at) => html`<${When} at=${at} />`;
 
@@ -33,6 +36,17 @@ const worst = (place, title, field, instance, shown) => ({
 /** Of a spout those that it sends, of a bolt those that it takes. */
 const FRAMES = [figure('frames', 'frames_per_s', rate), figure('per frame', 'tuples_per_frame', count)];
 
+/** Of 99 % more may be all that is known: of what is beyond the longest that is counted, or has not ended. */
+const IN_CODE = 'time in user code for one tuple';
+const TIMES = [
+  figure('p50', 'latency_p50_s', latency, IN_CODE),
+  {
+    ...figure('p99', 'latency_p99_s', latency, IN_CODE), of: undefined,
+    cell: ({ latency_p99_s, latency_at_least, silent_s }) =>
+      latency_p99_s === null && silent_s >= 10 ? `> ${duration(silent_s)}` : (latency_at_least ? '> ' : '') + (latency_at_least ? duration : latency)(latency_p99_s),
+  },
+];
+
 /** @param {any} place */
 export const componentColumns = (place) => [
   componentColumn(place, 'component', 'name'),
@@ -47,15 +61,14 @@ export const componentColumns = (place) => [
   figure('queue', 'queue_bytes', bytes),
   worst(place, 'longest queue', 'queue_bytes_max', 'fullest', bytes),
   figure('pending', 'pending', count, 'emitted and neither acked nor failed'),
-  figure('p50', 'latency_p50_s', latency, 'time in user code for one tuple'),
-  figure('p99', 'latency_p99_s', latency, 'time in user code for one tuple'),
+  ...TIMES,
   figure('CPU', 'cpu', count, 'cores, all tasks'),
   figure('memory', 'memory_bytes', bytes),
   figure('restarts', 'restarts', some),
   figure('failed', 'failed_per_s', rate),
   ...FRAMES,
   figure('given up', 'dead_letters', some, 'dead letters since submit'),
-  figure('lost', 'lost', some),
+  figure('lost', 'lost', some, 'counted by its tasks'),
 ];
 
 /** Of edges with their rates. @param {any} place */
@@ -64,7 +77,7 @@ export const edgeColumns = (place) => [
   componentColumn(place, 'to', 'target'),
   plain('stream', 'stream', text),
   { title: 'grouping', of: ['grouping', 'fields'], by: grouping, cell: grouping },
-  figure('rate', 'rate', rate),
+  figure('emitted', 'rate', rate, 'what the source emits, and the target has in its queues or processes'),
 ];
 
 const STATE = { title: 'state', of: ['state', 'error'], by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.error && html` <span class="quiet">${row.error}</span>`}` };
@@ -81,8 +94,7 @@ export const taskColumns = (place) => [
   figure('blocked', 'blocked', share),
   figure('idle', 'idle', share),
   figure('queue', 'queue_bytes', bytes),
-  figure('p50', 'latency_p50_s', latency),
-  figure('p99', 'latency_p99_s', latency),
+  ...TIMES,
   figure('CPU', 'cpu', count),
   ...FRAMES,
   figure('memory', 'memory_bytes', bytes),

@@ -3,9 +3,10 @@
 import { whoAmI } from './actions.js';
 import { get, pathOf, post } from './api.js';
 import { figure, plain } from './columns.js';
-import { bytes, count, duration, text } from './format.js';
+import { bytes, count, duration, taskName, text, time } from './format.js';
+import { onPage } from './keys.js';
 import { Section, Table, Trouble } from './parts.js';
-import { html, useEffect, useMemo, useState } from './ui.js';
+import { html, useEffect, useMemo, useRef, useState } from './ui.js';
 
 const WIDTH = 1200;
 const ROW = 17;
@@ -14,6 +15,7 @@ const ROW = 17;
 export function Evidence({ place, process }) {
   const [allowed, setAllowed] = useState(false);
   const [{ kind, found, problem }, set] = useState({});
+  const box = useRef(null);
   useEffect(() => {
     whoAmI().then((me) => setAllowed(me.scopes.includes('operate')), () => {});
   }, []);
@@ -33,12 +35,29 @@ export function Evidence({ place, process }) {
       set({ problem });
     }
   };
-  return allowed && html`<${Section} title="what it does now" aside=${html`<span class="spans">${['stacks', 'profile', 'heap'].map((one) => html`<button key=${one} disabled=${kind} onClick=${() => take(one)}>${one}</button>`)}</span>`}>
+  useEffect(() => {
+    if (!allowed) return undefined;
+    onPage.take = (asked) => kind || take(asked);
+    if (onPage.wanted && !kind) {
+      const { wanted } = onPage;
+      onPage.wanted = '';
+      take(wanted);
+    }
+    return () => {
+      onPage.take = null;
+    };
+  });
+  // To where it can be scrolled by keys, too.
+  useEffect(() => box.current?.querySelector('[tabindex]')?.focus(), [found]);
+  return allowed && html`<${Section} title="what it does now" aside=${html`<span class="spans">${['stacks', 'profile', 'heap'].map((one) => html`<button key=${one} disabled=${kind} title=${`key ${one[0]}`} onClick=${() => take(one)}>${one}</button>`)}</span>`}>
     ${kind && html`<p role="status">taking: ${kind} …</p>`}
     <${Trouble} problem=${problem} />
-    ${found?.stacks && html`<div class="exception"><pre tabindex="0" aria-label="stacks">${found.stacks}</pre></div>`}
-    ${found?.profile && html`<${Flame} profile=${found.profile} />`}
-    ${found?.heap && html`<${Heap} heap=${found.heap} />`}
+    <div ref=${box}>
+      ${found && html`<h3>${found.kind} of ${taskName(process)} at ${time(found.at)}</h3>`}
+      ${found?.stacks && html`<div class="exception"><pre tabindex="0" aria-label="stacks">${found.stacks}</pre></div>`}
+      ${found?.profile && html`<${Flame} profile=${found.profile} />`}
+      ${found?.heap && html`<${Heap} heap=${found.heap} />`}
+    </div>
   <//>`;
 }
 

@@ -99,10 +99,10 @@ const NodeView = rarely(({ place, one, row, held, by, culprit, marked, onMark })
   const level = row ? by_.component(row) : { level: 0, part: null, word: 'unknown', shown: '-' };
   const down = row ? row.tasks - row.up : 0;
   const spout = node.kind === 'spout';
-  const state = down > 0 ? `${down} down` : culprit ? 'holds spouts' : spout && held > 0.05 ? `held ${held.toFixed(2)}` : '';
+  const state = down > 0 ? `${down} down` : culprit ? 'holds spouts' : spout && held > 0.05 ? (row?.emitted_per_s === 0 ? 'stopped, held' : `held ${held.toFixed(2)}`) : '';
   const second = spout ? rate(row?.emitted_per_s) : `${rate(row?.executed_per_s)}, ${bytes(row?.queue_bytes)}`;
   const label = `${node.kind} ${node.name}, ${row?.tasks ?? node.parallelism} tasks, ${by_.title} ${level.shown} ${level.word}, ${second}${state && `, ${state}`}`;
-  return html`<a href=${to(place, 'component', node.name)} data-node=${node.name} aria-label=${label}
+  return html`<a href=${to(place, 'component', node.name)} data-node=${node.name} data-row aria-label=${label}
     class=${`node level${level.level}${down > 0 ? ' down' : ''}${culprit ? ' culprit' : ''}${marked ? ' marked' : ''}`}
     onMouseEnter=${() => onMark(node.name)} onMouseLeave=${() => onMark('')} onFocus=${() => onMark(node.name)} onBlur=${() => onMark('')}>
     <title>${label}</title>

@@ -1,8 +1,10 @@
 /** The head of every page of a topology: what it is, what the doctor says, where else to go. */
 
-import { duration, latency, of, rate, share, taskName, text } from './format.js';
+import { duration, of, rate, share, taskName, text } from './format.js';
 import { Actions } from './actions.js';
 import { Flow, Sentence, State, Trouble } from './parts.js';
+import { endToEnd, stopped } from './levels.js';
+import { stoppedSpouts } from './past.js';
 import { to } from './route.js';
 import { html } from './ui.js';
 
@@ -43,6 +45,13 @@ export function Leads({ place, finding: { verdict, task, component, host } }) {
   return links.length > 0 && html`<span class="next"><b>see</b> ${links.map((link, number) => html`${number ? ' · ' : ''}${link}`)}</span>`;
 }
 
+/** The rate of what the spouts emit; that they, or one of them, have come to a stop is said plainly. @param {any} topology @param {any} load */
+function emitted(topology, load) {
+  const which = topology.state === 'RUNNING' ? stoppedSpouts(load) : [];
+  const said = stopped(topology) || (which.length > 0 && `${rate(topology.emitted_per_s)}, ${which.join(', ')} stopped`);
+  return said ? html`<b class=${topology.calm ? '' : 'alarm'}>${said}</b>` : rate(topology.emitted_per_s);
+}
+
 /**
  * @param {{route: import('./route.js').Route, state: any, children: any}} props
  */
@@ -56,12 +65,12 @@ export function TopologyFrame({ route, state, children }) {
       <h1>${topology?.name ?? place.name}</h1>
       ${topology && html`<${State} state=${topology.state} />
         <span>${topology.ended_at ? 'ran' : 'up'} ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>packing plan ${text(topology.plan_version)}</span>
-        ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${rate(topology.emitted_per_s)}</span><span>p99 ${latency(topology.latency_p99_s)}</span><span>held ${share(topology.held)}</span>`}
+        ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${emitted(topology, state.snapshot.load)}</span><span title="from emit to end of traced tuples; ≈ by what is queued">p99 ${endToEnd(topology, state.snapshot.load)}</span><span>held ${share(topology.held)}</span>`}
         <${Actions} place=${place} topology=${topology} plan=${state.snapshot.plan} ended=${state.status === 'gone' || topology.ended_at} />`}
     </header>
     <${Flow} state=${state} />
     ${state.status === 'refused' && html`<${Trouble} problem=${state.problem} />`}
-    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
+    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology} row=${route.page === ''} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
     <nav class="pages" aria-label="pages of the topology">${pages.map(([page, title]) => html`<a key=${page} href=${to(place, page)} aria-current=${route.page === page ? 'page' : undefined}>${title}</a>`)}</nav>
     ${children}
   </main>`;

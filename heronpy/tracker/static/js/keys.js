@@ -5,20 +5,26 @@ import { frozen } from './ui.js';
 /** For the help: keys and what they do. */
 export const KEYS = [
   ['/', 'go to the filter'],
-  ['j  k', 'next, previous row'],
+  ['j  k', 'next, previous row; first of all what the doctor has found'],
   ['Enter', 'open what is marked'],
   ['← →  ↑ ↓', 'in the graph: along the edges'],
   ['Esc', 'leave a field, or go one page up'],
   ['1 … 5', 'time span of the charts: 10 min to 14 days'],
   ['Space', 'freeze the page, and let it go on'],
-  ['g d  g g  g t  g l', 'doctor, graph, tasks, list'],
+  ['s  p  h  l', 'stacks, profile as a flame graph, heap, log: of the task of the page, of the marked row, or of the first row'],
+  ['g d  g g  g t  g l', 'doctor, graph, tasks, list; in the list, of the marked topology or of the first'],
   ['g c  g b  g e  g x', 'checkpoints, Spark batches, exceptions, dead letters'],
   ['g r  g o  g s', 'traces, logs, config'],
   ['?', 'this help'],
 ];
 
-/** Spans by the handler of the page. @type {{span: ((number: number) => void)|null}} */
-export const onPage = { span: null };
+/**
+ * By the page: how to change the span, how to take evidence of its task, and what was asked for where a link to the task
+ * was. @type {{span: ((number: number) => void)|null, take: ((kind: string) => void)|null, wanted: string}}
+ */
+export const onPage = { span: null, take: null, wanted: '' };
+
+const EVIDENCE = { s: 'stacks', p: 'profile', h: 'heap', l: 'log' };
 
 const TYPED = new Set(['INPUT', 'TEXTAREA', 'SELECT']);
 const PRESSED = new Set(['BUTTON', 'SUMMARY']);
@@ -52,10 +58,29 @@ function handled(event, target, up, help) {
   if (event.key === '?') help();
   else if (event.key === 'Escape') up();
   else if (event.key === ' ' && !PRESSED.has(target.tagName)) frozen.set(!frozen.value);
+  else if (event.key in EVIDENCE) return evidence(EVIDENCE[event.key]);
   else if (/^[1-5]$/.test(event.key) && onPage.span) onPage.span(Number(event.key) - 1);
   else return false;
   return true;
 }
+
+/** Of the task that the page is about, else on the page of the task in the marked row, else in the first one. @param {string} kind */
+function evidence(kind) {
+  if (kind === 'log' ? focused(document.querySelector('.log .lines')) : onPage.take) {
+    if (kind !== 'log') onPage.take(kind);
+    return true;
+  }
+  if (location.hash.includes('/task/')) return false;
+  const task = 'a[href*="/task/"]';
+  const link = document.activeElement.closest('[data-row]')?.querySelector(task) ?? document.querySelector(`[data-row] ${task}`) ?? document.querySelector(task);
+  if (!link) return false;
+  onPage.wanted = kind;
+  location.hash = link.getAttribute('href');
+  return true;
+}
+
+/** A link in the marked row, else in the first one. */
+export const linkHere = () => (document.activeElement.closest('[data-row]') ?? document.querySelector('[data-row]'))?.querySelector('a');
 
 /** @param {HTMLElement|null} element */
 function focused(element) {

@@ -1,10 +1,10 @@
 /** How bad a figure is: by the worst task, never by the mean. Each level has a colour, a word and a bar of its length. */
 
-import { bytes, count, share } from './format.js';
+import { UNKNOWN, bytes, count, duration, latency, rate, share } from './format.js';
 
 /** @typedef {{level: 0|1|2|3|4, part: number|null, word: string, shown: string}} Level  level 0: not known */
 
-const UNKNOWN_LEVEL = { level: 0, part: null, word: 'unknown', shown: '-' };
+const UNKNOWN_LEVEL = { level: 0, part: null, word: 'unknown', shown: UNKNOWN };
 const WORDS = ['unknown', 'low', 'medium', 'high', 'full'];
 
 /** @param {number|null|undefined} part 0 to 1 @param {string} shown @returns {Level} */
@@ -56,6 +56,27 @@ export const MEASURES = {
     task: (row) => ofCount(row.restarts, 'restarts'),
   },
 };
+
+/** Whether the spouts emit nothing although they have in the last minutes, or are held back; in words, else ''. @param {any} topology */
+export function stopped({ emitted_per_s, recent_per_s, state, held }) {
+  if (emitted_per_s !== 0 || state !== 'RUNNING') return '';
+  const before = Math.max(0, ...recent_per_s);
+  return before ? `stopped: 0/s, it was up to ${rate(before)}` : held > 0.5 ? 'stopped: 0/s' : '';
+}
+
+/**
+ * The p99 from emit to end. Of tuples so slow that no traced one has ended lately, what those tell that wait: a new one waits as
+ * long as the queues take at the present rates; where nothing moves, all are older than a window in which nothing was emitted.
+ * @param {any} topology @param {any} [load]
+ */
+export function endToEnd(topology, load) {
+  if (topology.latency_p99_s !== null || topology.ended_at) return latency(topology.latency_p99_s);
+  const queued = load?.components.filter((row) => row.queue_tuples > 0) ?? [];
+  const takes = queued.reduce((sum, row) => sum + row.queue_tuples / row.executed_per_s, 0);
+  if (takes >= 1 && takes < Infinity) return `≈ ${duration(takes)}`;
+  if (queued.length && topology.emitted_per_s === 0 && load.window_s) return `> ${duration(load.window_s)}`;
+  return takes >= 1 || topology.held > 0.05 ? 'none ended' : UNKNOWN;
+}
 
 /** @param {string} name @returns {typeof MEASURES.busy & {name: string}} */
 export function measure(name) {

@@ -2,6 +2,7 @@
 
 import { get, pathOf, problemOf } from './api.js';
 import { time } from './format.js';
+import { onPage } from './keys.js';
 import { Filter, Trouble, fits, long } from './parts.js';
 import { frozen, html, useCell, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
 
@@ -63,6 +64,11 @@ export function LogView({ place, process, follow }) {
   const atEnd = useRef(true);
   const last = useRef(0);
   const still = useCell(frozen);
+  useEffect(() => {
+    if (onPage.wanted !== 'log') return;
+    onPage.wanted = '';
+    box.current.focus();
+  }, []);
   useEffect(() => {
     const abort = new AbortController();
     let timer;

@@ -2,7 +2,7 @@
 
 import { token } from './api.js';
 import { whoAmI } from './actions.js';
-import { KEYS, install } from './keys.js';
+import { KEYS, install, linkHere } from './keys.js';
 import { BatchesPage } from './pages/batches.js';
 import { CheckpointsPage } from './pages/checkpoints.js';
 import { ComponentPage } from './pages/component.js';
@@ -50,7 +50,7 @@ addEventListener('hashchange', () => {
 /** @param {string} key @returns {boolean} whether the key leads anywhere */
 function go(key) {
   if (!(key in GO)) return false;
-  const { place } = route.value;
+  const place = route.value.place ?? parsed(linkHere()?.hash ?? '').place;
   if (GO[key] === null) location.hash = '#/';
   else if (place) location.hash = to(place, GO[key]);
   return true;

@@ -27,10 +27,10 @@ export function State({ state }) {
   return html`<span class=${`state ${style}`}>${state}</span>`;
 }
 
-/** The doctor's sentence; `below` is shown under what to do next. @param {{topology: any, below?: any, children?: any}} props */
-export function Sentence({ topology, below, children }) {
+/** The doctor's sentence; `below` is shown under what to do next. `row`: keys lead to it. @param {{topology: any, below?: any, row?: boolean, children?: any}} props */
+export function Sentence({ topology, below, row, children }) {
   const said = topology.sentence ?? (topology.cause || unsaid(topology));
-  return html`<div class="sentence">
+  return html`<div class="sentence" data-row=${row || undefined}>
     <${Rank} rank=${topology.rank} />
     <p><strong>${said}</strong>${topology.next && html`<span class="next"><b>next</b> ${topology.next}</span>`}${below}</p>
     ${children}

@@ -18,12 +18,16 @@ const DRAWN_S = 6;
 const recorder = new Recorder();
 const sparkRecorder = new SparkRecorder();
 const UNSEEN = new SparkRecorder();
+const NO_NODES = [];
 
 /** Remember what the live stream says. @param {any} state */
 export function useRecorder(state) {
   const snapshot = state.snapshot;
   if (snapshot?.load && snapshot.topology && !snapshot.topology.ended_at) recorder.see(snapshot.topology.id, snapshot.load);
 }
+
+/** The spouts that this page has seen emit, and that emit nothing now. @param {any} load */
+export const stoppedSpouts = (load) => load?.components.filter((row) => row.kind === 'spout' && row.emitted_per_s === 0 && recorder.series.get(`${row.name}/emitted_per_s`)?.some((value) => value > 0)).map((row) => row.name) ?? [];
 
 /** Remember what is asked of Spark's batches. @param {any} state @param {any} batches */
 export function useSparkRecorder(state, batches) {
@@ -63,21 +67,19 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
       onPage.span = null;
     };
   });
-  const nodes = state.snapshot?.plan?.nodes;
-  const spouts = useMemo(() => new Set((nodes ?? []).filter((node) => node.kind === 'spout').map((node) => node.name)), [nodes]);
   return html`<${Section} title="charts" aside=${html`<${Spans} span=${span} keptFrom=${keptFrom} onSpan=${choose} />`}>
-    <${Drawn} data=${asked.data} problem=${asked.problem} at=${load && Math.floor(load.at / DRAWN_S)} seconds=${seconds} component=${component} spark=${spark} own=${spark ? ownSpark(state) : recorder} events=${events} spouts=${spouts} />
+    <${Drawn} data=${asked.data} problem=${asked.problem} at=${load && Math.floor(load.at / DRAWN_S)} seconds=${seconds} component=${component} spark=${spark} own=${spark ? ownSpark(state) : recorder} events=${events} nodes=${state.snapshot?.plan?.nodes ?? NO_NODES} />
   <//>`;
 }
 
-/** What was asked for and what this page has seen since. While it is out of sight nothing is put together. */
-const Drawn = rarely(({ data, problem, at, seconds, component, spark, own, events, spouts }) => {
+/** What was asked for and what this page has seen since. While it is out of sight that is seldom put together. */
+const Drawn = rarely(({ data, problem, at, seconds, component, spark, own, events, nodes }) => {
   const timeline = useMemo(() => joined(data, own, seconds, component), [data, at, own, seconds, component]);
   return html`<div>
     ${!timeline.times.length && html`<${Trouble} problem=${problem} />`}
-    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} spouts=${spouts} />
+    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} nodes=${nodes} />
   </div>`;
-}, ['problem', 'seconds', 'component', 'spark', 'own', 'spouts'], ['data', 'at', 'events'], Infinity);
+}, ['problem', 'seconds', 'component', 'spark', 'own', 'nodes'], ['data', 'at', 'events']);
 
 /** What happened, the newest first. @param {{events: any[]}} props */
 export const Events = rarely(({ events }) => {

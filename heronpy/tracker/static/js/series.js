@@ -6,8 +6,9 @@ export const RECENT_S = 600;
 
 /** Columns of the live figures that the timeline keeps under the same names. */
 const COLUMNS = [
-  'emitted_per_s', 'executed_per_s', 'failed_per_s', 'busy', 'busy_max', 'blocked', 'idle', 'queue_bytes', 'latency_p50_s', 'latency_p99_s',
-  'end_to_end_p50_s', 'end_to_end_p99_s', 'complete_p50_s', 'complete_p99_s', 'memory_bytes', 'cpu',
+  'emitted_per_s', 'executed_per_s', 'failed_per_s', 'busy', 'busy_max', 'blocked', 'idle', 'queue_bytes', 'queue_bytes_max',
+  'latency_p50_s', 'latency_p99_s', 'end_to_end_p50_s', 'end_to_end_p99_s', 'complete_p50_s', 'complete_p99_s', 'memory_bytes',
+  'memory_bytes_max', 'cpu',
 ];
 /** The topology's own, under the component ''. */
 const WHOLE = 'held';
@@ -17,8 +18,12 @@ export const METRICS = [...COLUMNS, WHOLE];
 /** The same for the micro-batches of Spark. */
 export const SPARK_METRICS = ['spark_waiting', 'spark_lag_s', 'spark_done', 'spark_batch_s'];
 
-/** A minute within so many seconds of what the page has seen says the same. */
-const NEAR_S = 30;
+/** Samples that are further apart have no line between them: minutes tell of that time, or nothing does. */
+const GAP_S = 30;
+/** The least part of a minute that is drawn beside samples. */
+const PART_S = 5;
+/** Between two points that are at the same time: where one step ends and the next begins. */
+const TINY_S = 0.001;
 
 /** What the page has seen of one topology, a column of values for each key: `component/metric`. */
 export class Recorder {
@@ -56,7 +61,7 @@ export class Recorder {
 
   /** @param {string} id of the topology @param {any} load */
   see(id, load) {
-    if (load?.at > this.of(id)) this.add(load.at, [[`/${WHOLE}`, load.held], ...load.components.flatMap((row) => COLUMNS.map((column) => [`${row.name}/${column}`, row[column]]))]);
+    if (load?.at > this.of(id)) this.add(load.at, [[`/${WHOLE}`, load.held], ...load.components.flatMap((row) => COLUMNS.map((column) => [`${row.name}/${column}`, row[column] ?? (column === 'queue_bytes_max' && row.queue_bytes === 0 ? 0 : null)]))]);
   }
 }
 
@@ -88,46 +93,69 @@ export class SparkRecorder extends Recorder {
 
 /**
  * One timeline from both: what this page has seen, and minutes before and where it has not looked, as while its tab was
- * hidden. Longer spans have minutes only.
+ * hidden. Longer spans have minutes only. A minute, or a longer step, is a mean: it has the same value from its beginning
+ * to its end, so that no line runs from the middle of nowhere to the next sample. Where neither tells is a gap.
  * @param {any|null} timeline @param {Recorder} recorder @param {number} spanS @param {string} component '' is all
  */
 export function joined(timeline, recorder, spanS, component) {
-  const kept = timeline ?? { times: [], series: [], kept_from: null };
-  const seen = recorder.times;
+  const kept = timeline ?? { times: [], step_s: 0, series: [], kept_from: null };
+  const recent = spanS <= RECENT_S;
+  const seen = recent ? recorder.times : [];
   // Both tell the time of the tracker's machine; that of the browser may be another.
-  const now = Math.max(seen.at(-1) ?? 0, kept.times.at(-1) ?? 0);
-  const first = (times) => times.findIndex((at) => at > now - spanS);
-  const from = first(seen);
-  if (from < 0 || spanS > RECENT_S) return kept;
-  const minutes = new Map(kept.series.map((series) => [`${series.component}/${series.metric}`, series.values]));
-  const [nothing, unseen] = [kept.times, seen].map((times) => times.map(() => null));
-  const missed = (next) => kept.times.some((at) => at > seen[next - 1] + NEAR_S && at < seen[next] - NEAR_S);
-  // Slices by turns: which of the two, from, to.
-  const slices = [];
-  let minute = first(kept.times);
-  if (minute < 0) minute = kept.times.length;
-  const minutesUntil = (at) => {
-    const begin = minute;
-    while (kept.times[minute] < at) minute++;
-    slices.push([0, begin, minute]);
+  const from = recent ? Math.max(seen.at(-1) ?? 0, kept.times.at(-1) ?? 0) - spanS : -Infinity;
+  // Times, and where their values are: of a step, of a sample, or nowhere.
+  const times = [];
+  const steps = [];
+  const samples = [];
+  const put = (at, step, sample) => {
+    times.push(at);
+    steps.push(step);
+    samples.push(sample);
   };
-  for (let begin = from, next = from + 1; next <= seen.length; next++) {
-    if (next < seen.length && (seen[next] - seen[next - 1] < 2 * NEAR_S || !missed(next))) continue;
-    minutesUntil(begin === from ? seen[from] : seen[begin] - NEAR_S);
-    slices.push([1, begin, next]);
-    while (kept.times[minute] <= seen[next - 1] + NEAR_S) minute++;
-    begin = next;
-  }
-  minutesUntil(Infinity);
-  const whole = (both) => [].concat(...slices.map(([which, begin, end]) => both[which].slice(begin, end)));
+  const begin = (at) => {
+    const last = times.at(-1);
+    if (at - last > 2 * PART_S) put(last + TINY_S, -1, -1);
+  };
+  let step = 0;
+  const stepsBetween = (after, until) => {
+    for (; kept.times[step] < until; step++) {
+      const [first, last] = [Math.max(kept.times[step], after), Math.min(kept.times[step] + kept.step_s, until)];
+      if (kept.times[step] <= from) continue;
+      if (kept.step_s < GAP_S) {
+        // Samples of a topology that was short.
+        begin(first);
+        put(first, step, -1);
+      } else if (last - first > PART_S) {
+        begin(first);
+        put(first + TINY_S, step, -1);
+        put(last - TINY_S, step, -1);
+      }
+      if (last === until) return;
+    }
+  };
+  let told = -Infinity;
+  seen.forEach((at, sample) => {
+    if (at <= from) return;
+    if (at - told > GAP_S) {
+      stepsBetween(told, at);
+      begin(at);
+    }
+    put(at, -1, sample);
+    told = at;
+  });
+  stepsBetween(told, Infinity);
+  const minutes = new Map(kept.series.map((series) => [`${series.component}/${series.metric}`, series.values]));
   const wanted = (key) => component === '' || key === `/${WHOLE}` || key.startsWith(`${component}/`);
   return {
     kept_from: kept.kept_from,
-    times: whole([kept.times, seen]),
-    series: [...new Set([...minutes.keys(), ...recorder.series.keys()])].filter(wanted).map((key) => ({
-      component: key.slice(0, key.lastIndexOf('/')),
-      metric: key.slice(key.lastIndexOf('/') + 1),
-      values: whole([minutes.get(key) ?? nothing, recorder.series.get(key) ?? unseen]),
-    })),
+    times,
+    series: [...new Set([...minutes.keys(), ...(recent ? recorder.series.keys() : [])])].filter(wanted).map((key) => {
+      const [ofSteps, ofSamples] = [minutes.get(key), recorder.series.get(key)];
+      return {
+        component: key.slice(0, key.lastIndexOf('/')),
+        metric: key.slice(key.lastIndexOf('/') + 1),
+        values: times.map((_, number) => ofSteps?.[steps[number]] ?? ofSamples?.[samples[number]] ?? null),
+      };
+    }),
   };
 }

@@ -19,9 +19,8 @@ const sight = new IntersectionObserver((entries) => entries.forEach((one) => wat
  * A component that is rendered again only when one of these properties is another object. A change of what is `moving`
  * can wait while the component is out of sight.
  * @param {any} Inner @param {string[]} names @param {string[]} [moving]
- * @param {number} [unseenMs] for so long; Infinity: until it is seen
  */
-export function rarely(Inner, names, moving = [], unseenMs = UNSEEN_MS) {
+export function rarely(Inner, names, moving = []) {
   return class extends Component {
     near = true;
     stale = false;
@@ -54,7 +53,7 @@ export function rarely(Inner, names, moving = [], unseenMs = UNSEEN_MS) {
 
     #watch() {
       this.stale = false;
-      this.dueAt = performance.now() + unseenMs * (0.8 + 0.4 * Math.random());
+      this.dueAt = performance.now() + UNSEEN_MS * (0.8 + 0.4 * Math.random());
       const element = moving.length && this.base instanceof Element ? this.base : null;
       if (element === this.element) return;
       this.#forget();

@@ -24,7 +24,7 @@ const columns = (place) => [
 /** @param {{place: any, finding: any, leads: boolean}} props */
 function FindingView({ place, finding, leads }) {
   return html`<article class="exception" data-row tabindex="-1" aria-label=${finding.verdict}>
-    <p><span class=${`rank ${finding.calm ? 'ok' : 'bad'}`}>${finding.calm ? '✓' : '!'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
+    <p><span class=${`rank ${finding.calm ? 'ok' : leads ? 'bad' : finding.verdict === 'machine' ? 'info' : 'warn'}`}>${finding.calm ? '✓' : leads ? '!' : '·'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
     ${finding.next && html`<p class="next"><b>next</b> ${finding.next}</p>`}
     <${Leads} place=${place} finding=${finding} />
   </article>`;

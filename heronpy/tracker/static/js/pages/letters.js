@@ -10,6 +10,10 @@ import { Unreachable } from './logs.js';
 import { useTopology } from './topology.js';
 
 const SHOWN = 100;
+/** Letters of its values that are seen without opening it. */
+const SHORT = 200;
+
+const valuesOf = ({ payload }, indent) => (typeof payload === 'string' ? payload : JSON.stringify(payload, null, indent));
 
 /** @param {{route: any}} props */
 export function LettersPage({ route }) {
@@ -23,9 +27,9 @@ export function LettersPage({ route }) {
     <${Unreachable} what="letters" found=${data?.unreachable} />
     ${data && letters.length === 0 && html`<p class="quiet">No tuple was given up${filter ? ' that fits the filter' : ''}.</p>`}
     ${letters.map((letter, number) => html`<details key=${`${letter.at}/${letter.instance}/${number}`} class="exception" data-row>
-      <summary><${When} at=${letter.at} /> <b>${letter.component}</b> gave up a tuple of ${letter.source}${letter.stream && letter.stream !== 'default' ? ` (${letter.stream})` : ''} after ${letter.tries} ${letter.tries === 1 ? 'try' : 'tries'}</summary>
+      <summary><${When} at=${letter.at} /> <b>${letter.component}</b> gave up a tuple of ${letter.source}${letter.stream && letter.stream !== 'default' ? ` (${letter.stream})` : ''} after ${letter.tries} ${letter.tries === 1 ? 'try' : 'tries'}: <code>${valuesOf(letter).slice(0, SHORT)}</code></summary>
       <p>in <a href=${to(place, 'task', letter.instance)}>${taskName(letter.instance)}</a></p>
-      <pre tabindex="0" aria-label="values">${long(typeof letter.payload === 'string' ? letter.payload : JSON.stringify(letter.payload, null, 1))}</pre>
+      <pre tabindex="0" aria-label="values">${long(valuesOf(letter, 1))}</pre>
       <pre tabindex="0" aria-label="traceback">${letter.traceback || 'no traceback'}</pre>
     </details>`)}
     ${data && data.letters.length >= SHOWN && html`<p class="quiet">These are the newest ${SHOWN}; heron dead-letters shows all.</p>`}

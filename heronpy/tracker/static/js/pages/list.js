@@ -1,7 +1,8 @@
 /** All topologies, the worst first. */
 
-import { figure, plain, when } from '../columns.js';
+import { figure, lost, plain, when } from '../columns.js';
 import { count, duration, latency, of, rate, share, text } from '../format.js';
+import { endToEnd, stopped } from '../levels.js';
 import { Filter, Flow, Rank, Section, Spark, State, Table, Trouble, fits } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useLive, useState } from '../ui.js';
@@ -23,8 +24,8 @@ const COLUMNS = [
   plain('state', 'state', (state) => html`<${State} state=${state} />`),
   { title: 'doctor', by: (row) => row.rank, num: false, cell: (row) => html`<a href=${to(row, 'doctor')}>${row.sentence ?? (row.cause || row.state)}</a>` },
   { title: 'last minutes', cell: (row) => html`<${Spark} values=${row.recent_per_s} label=${`rate of ${row.name} over the last minutes`} />` },
-  figure('emitted', 'emitted_per_s', rate),
-  figure('p99', 'latency_p99_s', latency, 'from the emit of a tuple to the end of its processing'),
+  { ...figure('emitted', 'emitted_per_s', rate), of: undefined, cell: (row) => (stopped(row) ? html`<b class=${row.calm ? '' : 'alarm'} title=${stopped(row)}>stopped</b>` : rate(row.emitted_per_s)) },
+  { ...figure('p99', 'latency_p99_s', latency, 'from the emit of a traced tuple to the end of its processing'), of: undefined, cell: (row) => endToEnd(row) },
   figure('held', 'held', share, 'share of the time in which the spouts were held back'),
   { title: 'tasks up', num: true, by: (row) => row.tasks_up, cell: (row) => of(row.tasks_up, row.tasks) },
   figure('up', 'uptime_s', duration),
@@ -34,12 +35,13 @@ const NAME = COLUMNS[0];
 const ENDED = [
   { ...NAME, cell: (row) => named(row, row.id) },
   COLUMNS[1],
+  { title: 'doctor', cell: (row) => html`<a href=${to({ ...row, name: row.id }, 'doctor')}>${row.sentence ?? row.cause}</a>` },
   plain('ended', 'ended_at', when),
   figure('ran', 'uptime_s', duration),
   plain('mode', 'mode', text),
   figure('tasks', 'tasks', count),
   total('given up', 'dead_letters'),
-  total('lost', 'lost'),
+  { ...total('lost', 'lost'), cell: (row) => text(row.totals && lost(row.totals)) },
 ];
 
 /** @returns {any} */

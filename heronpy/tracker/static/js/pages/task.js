@@ -5,11 +5,12 @@ import { figure, plain, taskColumns, when } from '../columns.js';
 import { Evidence } from '../evidence.js';
 import { duration, taskName, text } from '../format.js';
 import { TopologyFrame } from '../head.js';
+import { onPage } from '../keys.js';
 import { LogView } from '../log_view.js';
 import { Facts, Section, Table, Trouble } from '../parts.js';
 import { Events, useEvents } from '../past.js';
 import { to } from '../route.js';
-import { html, useGet } from '../ui.js';
+import { html, useEffect, useGet } from '../ui.js';
 import { Exceptions } from './exceptions.js';
 import { useTopology } from './topology.js';
 
@@ -18,6 +19,10 @@ export function TaskPage({ route }) {
   const { place, arg: instance } = route;
   const state = useTopology(place, true);
   const events = useEvents(place, state).filter((event) => event.subject === instance);
+  // What nobody could take here is not taken of the next task.
+  useEffect(() => () => {
+    onPage.wanted = '';
+  }, []);
   const found = /^container_\d+_(.+)_(\d+)$/.exec(instance);
   const component = found?.[1] ?? '';
   const number = Number(found?.[2] ?? 0);

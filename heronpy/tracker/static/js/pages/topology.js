@@ -1,7 +1,7 @@
 /** A topology: graph, containers, charts, events, and tables of what they show. */
 
 import { pathOf } from '../api.js';
-import { componentColumns, edgeColumns, processColumns, taskColumns } from '../columns.js';
+import { componentColumns, edgeColumns, lost, processColumns, taskColumns } from '../columns.js';
 import { Containers } from '../containers.js';
 import { liveQuery } from '../early.js';
 import { bytes, count, duration, taskName } from '../format.js';
@@ -40,7 +40,7 @@ export function TopologyPage({ route }) {
     <${Section} title="graph" aside=${choose}>
       <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
-      <p class="quiet">A component has the colour of its worst task: low, medium (.4), high (.7, +), full (.9, #). Double lines are keyed. ✗ is down, ! holds the spouts back.</p>
+      <p class="quiet">A component has the colour of its worst task: low, medium (.4), high (.7, +), full (.9, #). Double lines are keyed; the rate of a line is what its source emits. ✗ is down, ! holds the spouts back.</p>
     <//>
     <${Later}><${ChartsOf} route=${route} state=${state} events=${events} />
     <${Events} events=${events} />
@@ -86,7 +86,7 @@ function Totals({ totals }) {
     ['not sent again', count(totals.not_resent)],
     ['sent again, at most', count(totals.replayed)],
     ['dead letters', `${totals.letters_at_least ? '≥ ' : ''}${count(totals.dead_letters)}`],
-    ['lost', totals.lost_text],
+    ['lost', lost(totals)],
     ['restores', count(totals.restores)],
   ]} />`;
 }
