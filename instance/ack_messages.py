@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from heronpy.proto import frame_pb2
 from heronpy.wire.frames import ACK, COUNT_MAX, Array32, Array64, Frame, Kind, pack32, pack64
 from heronpy.wire.runs import distinct, lengths_of, starts_of
 
@@ -22,6 +23,14 @@ from .tuples import InFrame, Places
 HEAD_BYTES, ROOT_BYTES, RUN_BYTES = 256, 16, 20
 #: Maximum number of roots or runs per message.
 MESSAGE_MAX = 1 << 16
+
+
+def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
+    """The message that acks all roots of a frame of one spout task; `envelope` is the frame without its payload."""
+    message = Frame()
+    message.CopyFrom(envelope)
+    message.kind, message.source_task, message.dest_task = ACK, task_id, envelope.root_task
+    return message.SerializeToString()
 
 
 def few_acks(task_id: int, spout: int, values: dict[int, int]) -> bytes:
@@ -77,6 +86,13 @@ class AckMessages:
             self._mixed.append((tasks, roots, values))
         else:
             self._single[envelope.root_task].append((roots, values))
+
+    def add_run(self, spout: int, base: int, count: int, edge: int) -> None:
+        """Add the acks of consecutive roots of a spout task with one edge."""
+        firsts, lengths, edges = self._runs.setdefault(spout, ([], [], []))
+        firsts.append(base)
+        lengths.append(count)
+        edges.append(edge)
 
     def _add_plain(self, spout: int, base: int, edge: int, places: Places) -> None:
         starts = starts_of(places)

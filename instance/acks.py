@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from heronpy.wire.frames import ACK, FAIL, Frame, Kind
+from heronpy.proto import frame_pb2
+from heronpy.wire.frames import ACK, FAIL, Kind
 
-from .ack_messages import AckMessages, few_acks
+from .ack_messages import AckMessages, few_acks, whole_ack
 from .in_batch import InBatch
 from .tuples import HeronTuple, InFrame, Places
 
@@ -30,6 +31,8 @@ _frame_of = attrgetter("frame")
 BATCH_MIN = 8
 #: So many acks of whole frames are packed without arrays; they fit into the smallest limit of a frame.
 FEW_MAX = 32
+#: The same of whole frames that were kept, whose places nobody has to look at.
+KEPT_FEW_MAX = 128
 #: What user code passes to `ack` and `fail`.
 OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
 
@@ -59,6 +62,9 @@ class BoltAcks:
         self.acked: list[HeronTuple] = []
         #: Frames and the tuples of them that were acked as a batch; all of them before any of `acked` and the fails.
         self._batches: list[tuple[InFrame, Places]] = []
+        #: Plain frames that are acked as a whole, to be sent, and the number of their tuples.
+        self._kept: list[frame_pb2.Frame] = []
+        self._kept_tuples = 0
         self._failed: list[HeronTuple] = []
         #: How many acks had been collected at the time of each fail.
         self._failed_at: list[int] = []
@@ -92,6 +98,33 @@ class BoltAcks:
         self._failed_at += [len(self.acked)] * len(failed)
 
     @property
+    def waiting(self) -> int:
+        """Acks of single tuples and of kept frames that are not sent yet."""
+        return len(self.acked) + self._kept_tuples
+
+    def keep(self, current: list[HeronTuple]) -> bool:
+        """Keep the acks of the frame just processed as one, to be sent later with those of others.
+
+        False, and nothing is done, unless exactly its tuples were acked since the last flush or call, in order, and it
+        is plain.
+        """
+        frame = current[0].frame
+        if len(current) != frame.count or self.acked != current or self._failed or self._batches:
+            return False
+        if not frame.plain() or frame.done is not None or frame.whole_done:
+            return False
+        self._settle()
+        envelope = frame.envelope
+        if frame.touched or envelope is None:
+            return False
+        frame.whole_done = True
+        self._count(ACK, frame, frame.count)
+        self.acked.clear()
+        self._kept.append(envelope)
+        self._kept_tuples += frame.count
+        return True
+
+    @property
     def urgent(self) -> bool:
         """Whether there are unsent fails, or unsent acks of batches: they are sent without waiting for others."""
         return bool(self._failed) or bool(self._batches)
@@ -107,6 +140,8 @@ class BoltAcks:
 
     def flush(self, current: list[HeronTuple] | None = None) -> None:
         """Send what was collected; `current` are the tuples of the frame just processed, if it is complete."""
+        if self._kept:
+            self._flush_kept()
         if self._batches:
             self._flush_batches()
         acked, failed = self.acked, self._failed
@@ -141,6 +176,20 @@ class BoltAcks:
         else:
             self._finish(acked, ACK)
         acked.clear()
+
+    def _flush_kept(self) -> None:
+        """Send the acks of the kept frames."""
+        kept, few = self._kept, self._kept_tuples <= KEPT_FEW_MAX
+        self._kept, self._kept_tuples = [], 0
+        if len(kept) == 1:
+            self._send(whole_ack(self._task_id, kept[0]))
+        elif few:
+            self._send_few(kept)
+        else:
+            messages = AckMessages(ACK, self._task_id, self._frame_max_bytes)
+            for envelope in kept:
+                messages.add_run(envelope.root_task, envelope.root_base, envelope.count, envelope.edge)
+            self._send_all(messages)
 
     def _flush_batches(self) -> None:
         """Send the acks of batches: a whole frame as one, parts of frames together."""
@@ -191,10 +240,7 @@ class BoltAcks:
         if envelope.root_counts and not envelope.roots:
             return  # anchored to tuples that derive from no spout tuple
         if not envelope.root_tasks and not frame.touched:
-            ack = Frame()
-            ack.CopyFrom(envelope)
-            ack.kind, ack.source_task, ack.dest_task = ACK, self._task_id, envelope.root_task
-            self._send(ack.SerializeToString())
+            self._send(whole_ack(self._task_id, envelope))
             return
         messages = AckMessages(ACK, self._task_id, self._frame_max_bytes)
         messages.add(frame, np.arange(frame.count))
@@ -202,15 +248,21 @@ class BoltAcks:
 
     def _ack_few(self, frames: list[InFrame]) -> None:
         """Ack all tuples of some plain frames."""
-        by_spout: dict[int, dict[int, int]] = {}
+        envelopes = []
         for frame in frames:
-            envelope = frame.envelope
-            if frame.whole_done or envelope is None:
+            if frame.whole_done or frame.envelope is None:
                 continue
             frame.whole_done = True
             self._count(ACK, frame, frame.count)
+            envelopes.append(frame.envelope)
+        self._send_few(envelopes)
+
+    def _send_few(self, envelopes: list[frame_pb2.Frame]) -> None:
+        """Ack all roots of some plain frames, a value for each root."""
+        by_spout: dict[int, dict[int, int]] = {}
+        for envelope in envelopes:
             values = by_spout.setdefault(envelope.root_task, {})
-            for root in range(envelope.root_base, envelope.root_base + frame.count):
+            for root in range(envelope.root_base, envelope.root_base + envelope.count):
                 values[root] = values.get(root, 0) ^ envelope.edge
         for spout, values in by_spout.items():
             self._send(few_acks(self._task_id, spout, values))

@@ -35,7 +35,7 @@ class BatchBoltTask(BoltTask):
         while parts and start - now < CHUNK_SHORT_S and not interrupted:
             count += self._next_part(parts.popleft(), start)
             start = time.monotonic()
-        self.flush_due_acks(count, start)
+        self.flush_due_acks(start)
 
     def _next_part(self, part: Part, now: float) -> int:
         """Process a part, or its first tuple; returns the number of processed tuples."""

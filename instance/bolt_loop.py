@@ -18,6 +18,7 @@ from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import BARRIER, DATA, fits, root_tasks_of, roots_of
 
 from . import dead_letters
+from .ack_linger import AckLinger
 from .acks import BoltAcks
 from .barriers import BoltCheckpoints
 from .bolt_calls import BoltCalls
@@ -31,7 +32,7 @@ from .looks import Looks, keys_of
 from .opening import FrameOpener
 from .poison import PoisonGuard
 from .readiness import Readiness
-from .routing import input_streams, schemas_of, upstream_tasks
+from .routing import input_streams, pending_max, schemas_of, upstream_tasks
 from .sleeps import Sleeps
 from .slow import FEW, SlowTuples
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
@@ -48,9 +49,6 @@ CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
 IDLE_WAIT_S = 5.0
 #: The same of a bolt for which time alone changes nothing.
 CALM_WAIT_S = 15.0
-#: Fewer acks than this may wait to be batched, this many times as long as tuples: no one is waiting to process them.
-FEW_ACKS = 8
-ACK_LINGERS = 2
 NEVER = float("inf")
 TICK_STREAM, TICK_COMPONENT = "__tick", "__system"
 
@@ -75,7 +73,7 @@ class BoltTask(Task):
         self._next_tick = 0.0
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
         self._sleeps = Sleeps()
-        self._ack_linger = Linger(ACK_LINGERS * self.settings.linger_max_us * 1e-6)
+        self._ack_linger = AckLinger(self.settings.linger_max_us * 1e-6)
         self._granted_at = 0.0
         self._finished = False
         self.opener: FrameOpener
@@ -223,6 +221,8 @@ class BoltTask(Task):
         for source in input_streams(plan.topology, self.name.component):
             self.metrics.count("__execute-count", source, 0)  # an edge without tuples has a rate, too
         self.looks.keys = keys_of(plan, self.name.component, schemas_of(plan.topology))
+        tasks = sum(record.component == self.name.component for record in plan.instances)
+        self._ack_linger.limit(pending_max(plan.topology), tasks)
         if not self.starting:
             # A live change of the configuration comes as a new plan.
             interval = self.user.tick_interval_s()
@@ -286,7 +286,7 @@ class BoltTask(Task):
             if self._tick_s is not None and now >= self._next_tick:
                 self._tick(now)
             if link.outbox:
-                if self.acks.acked:
+                if self.acks.waiting:
                     self.flush_acks()
                 self._rest(now, busy=True)
             elif self.current or queue or self.parts:
@@ -301,7 +301,7 @@ class BoltTask(Task):
                     linger.sent(now)
                     self._sleeps.forget()
                     emitter.flush()
-                if self.acks.acked and now >= self._ack_linger.due:
+                if self.acks.waiting and now >= self._ack_linger.due:
                     self._ack_linger.sent(now)
                     self.flush_acks()
                 if self.finish_requested and not self._finished and not self.opener.strangers:
@@ -343,7 +343,7 @@ class BoltTask(Task):
             self.slow.chunk(part[:count], took_ns, samples, stamps or (), time.time())
         if origin_ns and self.marks.end(after):
             self.account.path_ended(first, count, time.time_ns())
-        self.flush_due_acks(count, after, current if whole and count == len(current) else None)
+        self.flush_due_acks(after, current if whole and count == len(current) else None)
         took = after - now
         if took < CHUNK_SHORT_S:
             self._chunk = min(CHUNK_MAX, self._chunk * 2)
@@ -351,10 +351,14 @@ class BoltTask(Task):
             self._chunk = max(1, self._chunk // 2)
         self.advance(count)
 
-    def flush_due_acks(self, count: int, now: float, current: list[HeronTuple] | None = None) -> None:
-        """Send the acks after `count` tuples, unless they are few and may wait; `current` as in `flush_acks`."""
-        if not self.acking or count >= FEW_ACKS or now >= self._ack_linger.due or self.acks.urgent:
-            self._ack_linger.sent(now)
+    def flush_due_acks(self, now: float, current: list[HeronTuple] | None = None) -> None:
+        """Send the acks after a chunk of tuples, unless they are few and may wait; `current` as in `flush_acks`."""
+        acks, linger = self.acks, self._ack_linger
+        linger.came(now)
+        if current is not None and self.acking and acks.keep(current):
+            current = None
+        if not self.acking or acks.waiting >= linger.room or now >= linger.due or acks.urgent:
+            linger.sent(now)
             self.flush_acks(current)
 
     def advance(self, count: int) -> None:
@@ -440,8 +444,8 @@ class BoltTask(Task):
             deadline = min(deadline, self._next_tick)
         if not busy and self.emitter.dirty():
             deadline = min(deadline, self._linger.due)
-        if not busy and self.acks.acked:
-            deadline = min(deadline, self._ack_linger.due)
+        if not busy and self.acks.waiting:
+            deadline = min(deadline, self._ack_linger.latest)
         if self.link.unreported() and not busy:
             credit_at = self._granted_at + CREDIT_EVERY_S
             if now < credit_at:

@@ -1,7 +1,8 @@
 """Compiles `emit` for the default stream of a task: one flat function with everything bound.
 
 A call layer costs 80 ns and a loop over the values 60 ns, out of 200 for a whole emit, so the function is
-generated from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does.
+generated from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does. What it uses are
+globals of its own, because each variable of a closure is copied in each call; only `left` is one.
 What varies: spout or bolt (their public signatures), tracked or not, the shape of the route (fields groupings on one
 field each, or one buffer for all), and the width. Everything unusual (another stream, a
 direct task, hooks, no plain list or tuple, a large or unplain value) goes to `special` or `slow`, a wrong width
@@ -16,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+#: Python makes no object for a number up to 256.
+PART_MAX = 256
+
 _SIGNATURES = {
     "spout": "tup, tup_id=None, stream='default', direct_task=None, need_task_ids=False",
     "bolt": "tup, stream='default', anchors=None, direct_task=None, need_task_ids=False",
@@ -26,8 +30,8 @@ _ARGUMENTS = {
 }
 
 _TEMPLATE = """\
-def factory({names}):
-    left = refill()
+def factory():
+    left = next_part()
     def emit({signature}):
         nonlocal left
         if (
@@ -35,22 +39,24 @@ def factory({names}):
             or stream != 'default' or direct_task is not None or need_task_ids or context.has_hooks
         ):
             return special({arguments})
-        if len(tup) != {width}:
+        try:
+            {values}, = tup
+        except ValueError:
             refuse(tup)
 {checks}{append}{immediate}        left -= {copies}
         if left <= 0:
-            left = flush()
+            left = next_part()
     return emit
 """
 
 _CHECK = """\
-        if (kind := type(tup[{i}])) not in FIXED and (kind is not str and kind is not bytes or len(tup[{i}]) > SMALL):
+        if (kind := type(v{i})) not in FIXED and (kind is not str and kind is not bytes or len(v{i}) > SMALL):
             return slow(tup, {mark_value})
 """
 
 _BY_FIELD = """\
         try:
-            found{n} = memo{n}[tup[{index}]]
+            found{n} = memo{n}[v{index}]
         except (KeyError, TypeError):
             found{n} = miss{n}(tup)
             if found{n} is None:
@@ -69,8 +75,9 @@ def compile_emit(
     """The emit function of a task's default stream.
 
     `kind` is "spout" or "bolt"; `field_indices` has the place of each consumer's grouping field, and is empty for one
-    buffer. `env` binds the names that the generated code uses.
+    buffer. `env` binds the names that the generated code uses; `refill` and `flush` give the tuples until a flush.
     """
+    scope: dict[str, Any] = {**env, "next_part": parts(env["refill"], env["flush"])}
     mark_value = "None"
     # An untracked spout's `slow` also takes the id: it is acked at once, on any path.
     if kind == "spout":
@@ -96,16 +103,29 @@ def compile_emit(
     if kind == "spout" and not tracked:
         immediate = "        if tup_id is not None:\n            immediate(tup_id)\n"
     source = _TEMPLATE.format(
-        names=", ".join(env),
         signature=_SIGNATURES[kind],
         arguments=_ARGUMENTS[kind],
-        width=width,
+        values=", ".join(f"v{i}" for i in range(width)),
         copies=max(1, len(field_indices)),
         checks=checks,
         append=append,
         immediate=immediate,
     )
-    scope: dict[str, Any] = {}
     exec(compile(source, f"<emit of a {kind}>", "exec"), scope)
-    emit: Callable[..., Any] = scope["factory"](**env)
+    emit: Callable[..., Any] = scope["factory"]()
     return emit
+
+
+def parts(refill: Callable[[], int], flush: Callable[[], int]) -> Callable[[], int]:
+    """Counts down to each flush in parts: a function that gives the next one, after a flush when none is left."""
+    left = refill()
+
+    def next_part() -> int:
+        nonlocal left
+        if left <= 0:
+            left = flush()
+        part = min(left, PART_MAX)
+        left -= part
+        return part
+
+    return next_part

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from heronpy.common.errors import TopologyError
+from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
+from heronpy.plan.component_config import config_of
 from heronpy.plan.grouping import make_chooser
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 
@@ -93,6 +95,13 @@ def spout_tasks(plan: plan_pb2.PhysicalPlan) -> int:
     """The number of tasks of all spouts."""
     spouts = {spout.comp.name for spout in plan.topology.spouts}
     return sum(record.component in spouts for record in plan.instances)
+
+
+def pending_max(topology: topology_pb2.Topology) -> float:
+    """How many tuples a spout task may have pending, of the spout that may have the fewest; infinite if all may."""
+    shared = config_of(topology)
+    limits = ({**shared, **config_of(spout)}.get(TOPOLOGY_MAX_SPOUT_PENDING) for spout in topology.spouts)
+    return min((float(limit) for limit in limits if limit), default=float("inf"))
 
 
 def downstream_tasks(plan: plan_pb2.PhysicalPlan | None, component: str) -> list[int]:

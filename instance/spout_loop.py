@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from itertools import repeat
+from operator import length_hint
 from typing import Any
 
 from heronpy.api.api_constants import (
@@ -435,10 +437,9 @@ class SpoutTask(Task):
         """Call next_tuple this many times, or fewer when the loop is interrupted; returns how often it did."""
         next_tuple, interrupted = self.user.object.next_tuple, self.control.interrupted
         self._call_at, self._call_on, self._busy = 0.0, -1, False
-        made = 0
+        turns = repeat(None, calls)
         try:
-            while made < calls:
-                made += 1
+            for _ in turns:
                 next_tuple()
                 if interrupted:
                     break
@@ -446,7 +447,7 @@ class SpoutTask(Task):
             raise
         except Exception as error:
             raise UserError from error
-        return made
+        return calls - length_hint(turns)
 
     def _call_until_dry(self, calls: int, now: float) -> tuple[int, bool]:
         """Call next_tuple up to this many times, but only until it is dry, has made a request, or took too long.

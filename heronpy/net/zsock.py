@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import zmq
 
@@ -21,6 +22,7 @@ HEARTBEAT_TIMEOUT_MS = 3000
 HANDSHAKE_MS = 2000
 #: As plain numbers: the operators of enumerations take longer than the system call.
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
+_NOW, _MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
 CONTROL_HWM = 1000
 CONTROL_MESSAGE_MAX_BYTES = 16 << 20
 
@@ -69,6 +71,23 @@ def readable(sock: zmq.Socket[bytes]) -> bool:
     return bool(sock.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
+def receive(sock: zmq.Socket[bytes]) -> list[bytes]:
+    """The parts of the next message, or zmq.Again; `recv_multipart` asks for an option after each part."""
+    part = sock.recv(_NOW, False)
+    parts = [part.bytes]
+    while part.more:
+        part = sock.recv(_NOW, False)
+        parts.append(part.bytes)
+    return parts
+
+
+def send(sock: zmq.Socket[bytes], parts: list[bytes]) -> None:
+    """Send a message without waiting, or raise as `send_multipart` does, in less than half of its time."""
+    for part in parts[:-1]:
+        sock.send(part, _MORE)
+    sock.send(parts[-1], _NOW)
+
+
 class LoopSocket:
     """Feeds what a ZeroMQ socket receives to `on_message(parts)`, from the running asyncio loop.
 
@@ -87,7 +106,7 @@ class LoopSocket:
         users: bool = False,
     ) -> None:
         self.sock = sock
-        self._recv: Callable[[int], list[bytes]] = self._recv_with_user if users else sock.recv_multipart
+        self._recv: Callable[[], list[bytes]] = self._recv_with_user if users else partial(receive, sock)
         self._pause_s = pause_s
         self._resume_timer: asyncio.TimerHandle | None = None
         self._on_message = on_message
@@ -129,7 +148,7 @@ class LoopSocket:
         recv = self._recv
         for received in range(self._budget):
             try:
-                parts = recv(zmq.DONTWAIT)
+                parts = recv()
             except zmq.Again:
                 return received
             except zmq.ZMQError as error:
@@ -144,8 +163,8 @@ class LoopSocket:
                 return 1
         return self._budget
 
-    def _recv_with_user(self, flags: int) -> list[bytes]:
-        frames = self.sock.recv_multipart(flags, copy=False)
+    def _recv_with_user(self) -> list[bytes]:
+        frames = self.sock.recv_multipart(zmq.DONTWAIT, copy=False)
         try:
             user = frames[-1].get("User-Id")
         except zmq.ZMQError:
@@ -165,7 +184,7 @@ class LoopSocket:
     def send(self, parts: list[bytes]) -> bool:
         """Send without blocking; False when the socket cannot take it now (full, or no such peer)."""
         try:
-            self.sock.send_multipart(parts, zmq.DONTWAIT)
+            send(self.sock, parts)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:

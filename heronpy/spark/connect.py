@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.user_code import prepare_path
 from heronpy.common.errors import ConfigError
@@ -21,6 +21,9 @@ from heronpy.common.setting_types import SparkSettings
 from heronpy.connectors.spark.requirements import check_master
 from heronpy.spark import workers
 from heronpy.spark.driver import SparkStartError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger("heronpy.spark")
 
@@ -91,6 +94,10 @@ class ConnectDriver:
 
     def new_session(self) -> Any:
         return self._prepared(self._session.newSession())
+
+    def frame(self, session: Any, table: pa.Table) -> Any:
+        """The rows of a batch as a DataFrame."""
+        return session.createDataFrame(table)
 
     @property
     def overdue(self) -> SparkStartError | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heronpy.common.errors import HeronError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class SparkStartError(HeronError):
@@ -26,6 +29,9 @@ class Driver(Protocol):
 
     def new_session(self) -> Any:
         """Another session of the same Spark, with its own temporary views."""
+
+    def frame(self, session: Any, table: pa.Table) -> Any:
+        """The rows of a batch as a DataFrame of this session."""
 
     @property
     def overdue(self) -> SparkStartError | None:

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -30,11 +30,18 @@ from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.spark import workers
 from heronpy.spark.driver import SparkStartError
 from heronpy.spark.jvm import Jvm, connection_file, write_properties
-from heronpy.spark.tuning import LAUNCHER_OPTIONS, driver_memory, java_options
+from heronpy.spark.tuning import LAUNCHER_OPTIONS, LOCAL_MAX_BYTES, driver_memory, java_options, part_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger("heronpy.spark")
 
-
+#: Rows of each part of a DataFrame made of Arrow, and up to which size its rows become those of a plan at once.
+_PART_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_LOCAL_MAX = "spark.sql.execution.arrow.localRelationThreshold"
+#: The first batch is large enough to be read by tasks.
+_FIRST_PAIRS = LOCAL_MAX_BYTES // 16
 #: How long a JVM whose sockets are closed takes to end.
 _ENDS_S = 2.0
 
@@ -89,8 +96,8 @@ class SparkDriver:
             if self._is_remote:
                 self._equip_workers(session)
             # Processed like a real batch: it loads and compiles what the first one would have to wait for.
-            rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
-            sums = session.createDataFrame(rows).groupBy("key").sum("value")
+            rows = pa.table({"key": ["a", "b"] * _FIRST_PAIRS, "value": [1, 2] * _FIRST_PAIRS})
+            sums = self.frame(session, rows).groupBy("key").sum("value")
             sums.coalesce(1).write.mode("overwrite").format("noop" if self._is_remote else "parquet").save(
                 f"file://{self._local_dir}/first"
             )
@@ -139,6 +146,21 @@ class SparkDriver:
     def new_session(self) -> Any:
         """A session with its own temporary views."""
         return self._session.newSession()
+
+    def frame(self, session: Any, table: pa.Table) -> Any:
+        """The rows of a batch as a DataFrame: Arrow until a task reads them, in a few parts; see tuning.py."""
+        conf, cores = session.conf, session.sparkContext.defaultParallelism
+        least = int(conf.get(_PART_ROWS))
+        ours = {_PART_ROWS: part_rows(table.num_rows, table.nbytes, cores, least), _LOCAL_MAX: LOCAL_MAX_BYTES}
+        # For this frame alone: the user's function may make others, and read rows in batches.
+        before = {key: conf.get(key) for key in ours if key not in self._settings.conf}
+        try:
+            for key in before:
+                conf.set(key, str(ours[key]))
+            return session.createDataFrame(table)
+        finally:
+            for key, value in before.items():
+                conf.set(key, value)
 
     def is_lost(self) -> bool:
         """Whether the JVM has ended."""

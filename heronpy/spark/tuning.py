@@ -1,4 +1,4 @@
-"""Options of the driver's JVM: memory, class archive, compiler. Pure.
+"""Options of the driver's JVM: memory, class archive, compiler; and into how many parts a batch is cut. Pure.
 
 Most of what a start of Spark costs is loading and compiling some twelve thousand classes. An archive (JDK class
 data sharing) holds them loaded and verified: see archive.py.
@@ -21,6 +21,11 @@ _COMPILE_LATER = {
     "Tier4CompileThreshold": 150_000,
     "Tier4BackEdgeThreshold": 400_000,
 }
+#: Up to this size the rows of a batch become rows of a plan in the driver, as Spark does up to 48 MB: it knows their
+#: number, but converts them one by one in one thread. Others stay Arrow until a task reads them.
+LOCAL_MAX_BYTES = 256 * 1024
+#: A part of a batch is not larger, unless Spark would make it so: one task may take many, and its message has a limit.
+_PART_MAX_BYTES = 16 * MB
 #: Options for the small JVM of Spark's scripts that only prints the command line of the large one.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: What is left is for the tasks: on one machine all containers share it.
@@ -58,3 +63,12 @@ def driver_memory(container_bytes: int) -> str:
     """
     share = max(int(container_bytes * MEMORY_SHARE), min(_MEMORY_MIN, container_bytes // 2))
     return f"{min(_MEMORY_MAX, max(_MEMORY_LEAST, share)) // MB}m"
+
+
+def part_rows(rows: int, size_bytes: int, cores: int, least: int) -> int:
+    """Rows of each part into which a batch is cut, for as many tasks as there are cores.
+
+    `least`: what Spark takes; it makes a task of each part, so with more rows than that there would be many.
+    """
+    fitting = rows * _PART_MAX_BYTES // max(1, size_bytes)
+    return max(least, min(-(-rows // max(1, cores)), fitting))

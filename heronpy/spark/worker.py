@@ -196,7 +196,7 @@ class Worker:
         if manifest.inputs:
             return session.read.parquet(*(f"file://{folder}" for folder in manifest.inputs))
         with self._inbox.rows(ticket) as table:
-            return session.createDataFrame(table)
+            return self._driver.frame(session, table)
 
     def _raised(self, ticket: Ticket, manifest: Manifest, error: Exception) -> Result:
         manifest.raised += 1

@@ -105,12 +105,15 @@ def test_first_words_count_once_each(seed: int) -> None:
         else:
             late += tuples
         words.update(said.values())
-        h.acks.flush(tuples)
+        kept = rng.random() < 0.5 and h.acks.keep(tuples)
+        if not kept or rng.random() < 0.3:
+            h.acks.flush(None if kept else tuples)
         while late and rng.random() < 0.5:
             tup = late.pop(rng.randrange(len(late)))
             say(tup, "ack")
             words["ack"] += 1
-        h.acks.flush()
+        if rng.random() < 0.7:
+            h.acks.flush()
     for tup in late:
         h.acks.acked.append(tup)
         acked.update(tup.roots)
@@ -160,6 +163,45 @@ def test_a_few_whole_frames_take_one_message_per_spout() -> None:
     assert set(h.done) == {(1, 1), (1, 2), (1, 3), (1, 4), (2, 9), (2, 20), (2, 21), (2, 22)}
     assert set(h.done.values()) == {1}
     assert h.acks.ack_count == len(tuples)
+
+
+@pytest.mark.parametrize(("count", "arrays"), [(1, False), (20, False), (500, True)])
+def test_kept_frames_take_one_message_per_spout(count: int, arrays: bool) -> None:
+    """Also if a tuple of one is acked or failed again meanwhile."""
+    h = Harness()
+    for frame in range(3):
+        for spout in (1, 2):
+            envelope = Frame(count=count, tracked=True, edge=frame + 5, root_task=spout, root_base=1 + frame * count)
+            h.ackers[spout].register(envelope)
+            inner = InFrame("up", "default", 3, count, 0.0)
+            inner.track(envelope)
+            tuples = make_tuples(list(range(count)), 1, inner)
+            h.acks.acked.extend(tuples)
+            assert h.acks.keep(tuples) and not h.acks.keep(tuples)
+    h.acks.acked.append(tuples[0])
+    h.acks.fail(tuples[-1])
+    assert h.acks.waiting == 6 * count + 1 and not h.messages
+    h.acks.flush()
+    assert [(m.kind, m.dest_task, m.count, bool(m.run_first)) for m in h.messages] == [
+        (ACK, spout, 3 * count, arrays) for spout in (1, 2)
+    ]
+    assert set(h.done) == {(spout, 1 + root) for spout in (1, 2) for root in range(3 * count)}
+    assert set(h.done.values()) == {1} and not h.failed
+    assert (h.acks.ack_count, h.acks.waiting) == (6 * count, 0)
+
+
+def test_what_is_no_whole_plain_frame_in_order_is_not_kept() -> None:
+    for acks in ([0, 1], [1, 0, 2], [0, 1, 2, 2], []):
+        h = Harness()
+        envelope = Frame(count=3, tracked=True, edge=7, root_task=1, root_base=1)
+        h.ackers[1].register(envelope)
+        inner = InFrame("up", "default", 3, 3, 0.0)
+        inner.track(envelope)
+        tuples = make_tuples([0, 1, 2], 1, inner)
+        h.acks.acked.extend(tuples[place] for place in acks)
+        assert not h.acks.keep(tuples) and h.acks.waiting == len(acks)
+        h.acks.flush(tuples)
+        assert h.done == {(1, place + 1): 1 for place in acks}
 
 
 def test_few_acks_out_of_order_or_of_a_part_complete_the_same() -> None:

@@ -20,19 +20,20 @@ class SwallowingSocket:
     def __init__(self, fd: int, outcome: Exception | None) -> None:
         self.fd = fd
         self.outcome = outcome
-        self.inbox: deque[list[bytes]] = deque()
+        self.inbox: deque[bytes] = deque()
 
     def getsockopt(self, option: int) -> int:
         assert option == zmq.FD
         return self.fd
 
-    def recv_multipart(self, flags: int) -> list[bytes]:
+    def recv(self, flags: int, copy: bool) -> SimpleNamespace:
         if not self.inbox:
             raise zmq.Again
-        return self.inbox.popleft()
+        data = self.inbox.popleft()
+        return SimpleNamespace(bytes=data, more=bool(self.inbox))
 
-    def send_multipart(self, parts: list[bytes], flags: int) -> None:
-        self.inbox.append([b"from", b"peer"])
+    def send(self, part: bytes, flags: int) -> None:
+        self.inbox = deque([b"from", b"peer"])
         if self.outcome is not None:
             raise self.outcome
 

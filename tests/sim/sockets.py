@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -17,6 +17,15 @@ from tests.sim.kernel import Process, Thread, current_process, wait_readable, wa
 from tests.sim.network import RETRY_S, Connection, Network
 
 Parts = list[bytes]
+
+
+class Part(NamedTuple):
+    """A frame of zmq."""
+
+    bytes: bytes
+    more: bool
+
+
 _HANDSHAKE_S = (0.0003, 0.003)
 #: Nobody takes metrics here; what is pushed is gone.
 _NOWHERE = ".metrics"
@@ -56,6 +65,9 @@ class SimSocket:
         self.retry_max_s = 1.0
         self.hwm = 1000
         self.inbox: deque[Parts] = deque()
+        #: The rest of a message that is being received, and the beginning of one that is being sent.
+        self._in_parts: deque[bytes] = deque()
+        self._out_parts: list[bytes] = []
         self.waiters: list[Thread] = []
         self.descriptor = Descriptor(self)
         #: The descriptor says that there is news.
@@ -213,10 +225,20 @@ class SimSocket:
             raise zmq.Again
         return self.inbox.popleft()
 
+    def recv(self, flags: int, copy: bool) -> Part:
+        """The next part of a message, as a frame."""
+        assert not copy
+        if not self._in_parts:
+            self._in_parts.extend(self.recv_multipart(flags))
+        return Part(self._in_parts.popleft(), bool(self._in_parts))
+
     # ---- messages out -------------------------------------------------------------------------
 
     def send(self, data: bytes, flags: int = 0) -> None:
-        self.send_multipart([data], flags)
+        parts = [*self._out_parts, data]
+        self._out_parts = parts if flags & int(zmq.SNDMORE) else []
+        if not self._out_parts:
+            self.send_multipart(parts, flags)
 
     def send_multipart(self, parts: Any, flags: int = 0) -> None:
         process = self.process

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +16,55 @@ from heronpy.common.setting_types import SparkSettings
 from heronpy.common.units import GB, MB
 from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.spark import archive
-from heronpy.spark.tuning import JAVA_OPTIONS, driver_bytes, driver_memory, java_options
+from heronpy.spark.session import SparkDriver
+from heronpy.spark.tuning import JAVA_OPTIONS, LOCAL_MAX_BYTES, driver_bytes, driver_memory, java_options, part_rows
+
+PART_ROWS, LOCAL_MAX = (
+    f"spark.sql.execution.arrow.{name}" for name in ("maxRecordsPerBatch", "localRelationThreshold")
+)
+
+
+@given(st.integers(1, 10_000_000), st.integers(1, 4096), st.integers(1, 64))
+def test_a_batch_is_a_few_parts_none_of_which_is_too_large_for_a_message(rows: int, width: int, cores: int) -> None:
+    part = part_rows(rows, rows * width, cores, 10_000)
+    assert part == 10_000 or (part * width <= 16 * MB and part < rows / cores + 1)
+    assert -(-rows // part) <= max(cores, rows * width // (12 * MB) + 1, -(-rows // 10_000) if part == 10_000 else 0)
+
+
+class Session:
+    """Records with which properties a DataFrame is made."""
+
+    def __init__(self) -> None:
+        self.conf: dict[str, str] = {PART_ROWS: "10000", LOCAL_MAX: "48MB"}
+        self.sparkContext = SimpleNamespace(defaultParallelism=2)
+        self.made: list[dict[str, str]] = []
+
+    def createDataFrame(self, table: pa.Table) -> pa.Table:
+        self.made.append(dict(self.conf.items()))
+        if not table.num_rows:
+            raise ValueError("no rows")
+        return table
+
+
+class Conf(dict[str, str]):
+    set = dict.__setitem__
+
+
+@pytest.mark.parametrize("given", [{}, {LOCAL_MAX: "1MB"}, {PART_ROWS: 500}])
+def test_rows_stay_arrow_in_a_part_for_each_core_and_the_users_properties_stay(
+    tmp_path: Path, given: dict[str, object]
+) -> None:
+    session = Session()
+    session.conf = Conf({**session.conf, **{key: str(value) for key, value in given.items()}})
+    before = dict(session.conf)
+    driver = SparkDriver(SparkSettings(conf=given), tmp_path, "x", sys.executable, None)
+    table = pa.table({"n": range(100_000)})
+    assert driver.frame(session, table) is table
+    [made] = session.made
+    assert made == {PART_ROWS: "50000", LOCAL_MAX: str(LOCAL_MAX_BYTES)} | {key: before[key] for key in given}
+    with pytest.raises(ValueError, match="no rows"):
+        driver.frame(session, table.slice(0, 0))
+    assert session.conf == before, "what the user's function makes is made as ever"
 
 
 @given(st.integers(1, 1 << 44))
