@@ -146,16 +146,17 @@ def test_a_topology_is_submitted_shown_changed_and_killed(sparky: Sparky) -> Non
     refused = sparky.run("drain", "sparky", "fish", "--host", str(before[2]["host"]), code=1)
     assert "Spark" in refused or "spark" in refused, refused
 
-    # Not container 1: the standby there leads when it was first.
-    sparky.run("restart", "sparky", "fish", "2")
+    # In order and in place: its processes are new, and the engine's container is the same.
+    assert "container 2: 2 tasks back" in sparky.run("restart", "sparky", "fish", "2")
     after = sparky.all_run()
-    assert (after[2]["engine_id"], after[2]["epoch"]) == ("2.2", before[2]["epoch"] + 1)
-    assert [after[number]["engine_id"] for number in (0, 1)] == ["0.1", "1.1"]
+    assert {number: (one["engine_id"], one["epoch"]) for number, one in after.items()} == {
+        number: (f"{number}.1", 1) for number in range(3)
+    }
 
     # A container that is added gets an application of its own, which is given back with it.
     sparky.run("update", "sparky", "fish", "--component-parallelism", "count:5", "--container-number", "3")
     grown = sparky.all_run(4)
-    assert [grown[number]["engine_id"] for number in range(3)] == ["0.1", "1.1", "2.2"]
+    assert [grown[number]["engine_id"] for number in range(3)] == ["0.1", "1.1", "2.1"]
     assert len(sparky.spark.executors()) == 4
     sparky.run("update", "sparky", "fish", "--component-parallelism", "count:3", "--container-number", "2")
     sparky.all_run(3)
