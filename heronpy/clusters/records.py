@@ -152,7 +152,7 @@ class Records:
 
     def check_cluster(self) -> None:
         """A ConfigError that names the nearest cluster when this one has no settings."""
-        settings.check_cluster(self.target.cluster, self.conf_dirs())
+        settings.check_cluster(self.target.cluster, self.conf_dirs(), known_clusters())
 
     def resolve(
         self, topology_config: dict[str, Any] | None = None, component_configs: dict[str, dict[str, Any]] | None = None

@@ -18,8 +18,7 @@ class EngineSettings:
     )
     home: str = setting(
         "",
-        "Folder of each host for packages, logs and sockets; empty: heron-<uid> in the host's folder for temporary"
-        " files.",
+        "Folder of each host for packages and logs; empty: heron-<uid> in the host's folder for temporary files.",
     )
     shared: str = setting("", "Folders, separated by ':', that all hosts reach by the same path.")
     packages: str = setting(

@@ -414,14 +414,14 @@ def clusters_of(conf_dirs: Iterable[Path]) -> list[str]:
     return sorted({entry.name for path in conf_dirs if path.is_dir() for entry in path.iterdir() if entry.is_dir()})
 
 
-def check_cluster(cluster: str, conf_dirs: Sequence[Path]) -> None:
-    """ConfigError, with the nearest name, when no folder has settings of the cluster."""
+def check_cluster(cluster: str, conf_dirs: Sequence[Path], others: Iterable[str] = ()) -> None:
+    """ConfigError, with the nearest name, when no folder has settings of the cluster; `others` are elsewhere."""
     if not conf_dirs or any((path / cluster).is_dir() for path in conf_dirs):
         return
-    known = clusters_of(conf_dirs)
+    known = sorted({*clusters_of(conf_dirs), *others})
     raise ConfigError(
         f"there is no configuration directory for cluster {cluster!r}{did_you_mean(cluster, known)} in"
-        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}"
+        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}; heron cluster init makes one"
     )
 
 

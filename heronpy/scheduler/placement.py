@@ -356,7 +356,8 @@ class Placement:
         if not decision.restart:
             cause = decision.cause if decision.cause != reason.value else ""
             return [Note(what, True), *self._fail(container, reason, f"{cause}: {container.exit_detail}".lstrip(": "))]
-        container.restarts += 1
+        # One that was told to leave may have a successor before its end is known: it counts in neither case.
+        container.restarts += reason is not ExitReason.PREEMPTED
         container.submit_at = now + decision.pause_s
         return [Note(what, True)]
 

@@ -167,6 +167,9 @@ def test_what_waits_in_the_queue_is_shown_and_taken_down(hpc: Hpc) -> None:
         late = hpc.run("submit", "hpc", str(hpc.program), "--queue-timeout", "4", "--timeout", "2", code=5)
         assert "still in the queue after 4 s: container 0 QUEUED job" in late, late
         assert len(hpc.jobs()) == 1
+        # Slurm says of none of them which container it was for; their ends are known all the same, and at once.
+        log = "\n".join(one.read_text() for one in hpc.folder.rglob("scheduler.log"))
+        assert "the topology is being killed" in log and "is lost" not in log, log
     finally:
         hpc.cluster.run("scancel", job)
 

@@ -71,6 +71,19 @@ def test_a_recorded_list() -> None:
     assert seen[1].engine_id == "812_0" and seen[1].host == "n3" and seen[1].avoid == ()
 
 
+def test_an_array_that_was_cancelled_before_any_of_it_ran_has_lost_its_indices() -> None:
+    """As Slurm 22.05 lists it; what is listed of one container by itself goes before it."""
+    jobs = parse_jobs(
+        "113|CANCELLED||0|None|heron.t.2|containers:0,3,4 avoids:n1|\n113_3|FAILED|n2|9|None|heron.t.2|(null)|\n"
+        "114|PENDING||0|None|heron.t.3|containers:0|\n115|CANCELLED||0|None|heron.t.4|(null)|\n"
+    )
+    assert [(job.engine_id, job.container, job.submission, job.state) for job in jobs] == [
+        ("113_3", 3, 2, "FAILED"), ("113_0", 0, 2, "CANCELLED"), ("113_4", 4, 2, "CANCELLED"),
+    ]  # fmt: skip
+    seen = seen_of(jobs[1], ())
+    assert (seen.ended, seen.reason, seen.avoid) == (Ended.CONFIRMED, ExitReason.KILLED, ("n1",))
+
+
 @pytest.mark.parametrize(
     ("state", "status", "reason", "code"),
     [
@@ -189,13 +202,13 @@ def test_arguments() -> None:
     arguments = sbatch_arguments([WISH, replace(WISH, container=4)], options, WISH.avoid)
     for expected in (
         "--parsable", "--no-requeue", "--job-name=heron.t-1.3", "--array=1,4", "--cpus-per-task=2", "--mem=101M",
-        "--time=61", "--signal=B:USR1@90", "--exclude=n1", "--comment=avoids:n1", "--partition=batch", "--account=lab",
+        "--time=61", "--signal=B:USR1@90", "--exclude=n1", "--comment=containers:1,4 avoids:n1", "--partition=batch", "--account=lab",
         "--qos=low", "--constraint=ssd", "--output=/o/%A_%a.out", "--export=HOME,USER,LOGNAME",
     ):  # fmt: skip
         assert expected in arguments, expected
     plain = sbatch_arguments([replace(WISH, disk_bytes=5)], SlurmOptions(), ())
     assert "--tmp=1M" in plain and "--output=/dev/null" in plain
-    assert not any(one.startswith(("--exclude", "--comment", "--partition", "--time")) for one in plain)
+    assert not any(one.startswith(("--exclude", "--partition", "--time")) for one in plain)
     assert not any("abc" in one for one in [*arguments, *plain]), "the ticket is never an argument"
     odd = sbatch_arguments([WISH], SlurmOptions(), ("n1", "--wrap=rm", "a b"))
     assert "--exclude=n1" in odd

@@ -397,6 +397,7 @@ def test_preemptions_are_never_counted_and_crashes_are() -> None:
         number += 1
         story.wait(2)
         story.start(1, number)
+    assert story.machine.views()[0].restarts == 0
     for _ in range(2):
         story.end(1, number)
         number += 1

@@ -16,7 +16,8 @@ from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Request
 
 PREFIX = "heron."
-AVOIDS = "avoids:"
+#: Of a job's comment: the containers of its array, and the hosts that it avoids.
+CONTAINERS, AVOIDS = "containers:", "avoids:"
 _MIB = 1 << 20
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: Options that decide what a job is; each is set by a setting, or by us alone.
@@ -127,7 +128,11 @@ def sbatch_arguments(batch: Sequence[Request], options: SlurmOptions, avoid: Seq
         f"--output={f'{options.output_dir}/%A_%a.out' if options.output_dir else '/dev/null'}",
     ]  # fmt: skip
     arguments += [f"--tmp={math.ceil(first.disk_bytes / _MIB)}M"] if first.disk_bytes else []
-    arguments += [f"--exclude={','.join(hosts)}", f"--comment={AVOIDS}{','.join(hosts)}"] if hosts else []
+    comment = CONTAINERS + ",".join(str(one.container) for one in batch)
+    if hosts:
+        arguments.append(f"--exclude={','.join(hosts)}")
+        comment += f" {AVOIDS}{','.join(hosts)}"
+    arguments.append(f"--comment={comment}")
     arguments += [f"--time={math.ceil(options.time_limit_s / 60)}"] if options.time_limit_s else []
     for name in ("partition", "account", "qos"):
         value = getattr(options, name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from heronpy.common.units import format_bytes
 from heronpy.engines.contract import Ended, EnginePhase, Explained, Seen
-from heronpy.engines.slurm.batch import AVOIDS, parse_name
+from heronpy.engines.slurm.batch import AVOIDS, CONTAINERS, parse_name
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
 
 #: Of squeue --Format; each field ends with a bar, so none is cut off.
@@ -70,7 +70,8 @@ def parse_jobs(text: str) -> list[Job]:
 
     Names and comments of the user's other jobs may break a line: what is left of one is not ours.
     """
-    jobs = []
+    jobs: list[Job] = []
+    whole: list[Job] = []
     lines = [[field.strip() for field in line.split("|")] for line in text.splitlines() if line.strip()]
     cut = lines and len(lines[-1]) < 7 and not text.rstrip().endswith("|")  # which ends each job
     if lines and (cut or not any(len(fields) >= 7 for fields in lines)):
@@ -79,14 +80,30 @@ def parse_jobs(text: str) -> list[Job]:
         if len(fields) < 7:
             continue
         engine_id, state, host, status, reason, name, comment = fields[:7]
-        ours, index = parse_name(name), engine_id.partition("_")[2]
+        ours = parse_name(name)
+        number, _, index = engine_id.partition("_")
         # A submission that Slurm refused is listed as a job that never had a node.
-        if ours is None or not index.isdigit() or (state == "FAILED" and reason == "BadConstraints" and not host):
+        if ours is None or (state == "FAILED" and reason == "BadConstraints" and not host):
             continue
-        avoid = tuple(comment.removeprefix(AVOIDS).split(",")) if comment.startswith(AVOIDS) else ()
+        avoid = tuple(one for one in _told(comment, AVOIDS) if one)
         known = int(status) if status.isdigit() else 0
-        jobs.append(Job(engine_id, ours[0], int(index), ours[1], state, host, known, reason, avoid))
-    return jobs
+        if index.isdigit():
+            jobs.append(Job(engine_id, ours[0], int(index), ours[1], state, host, known, reason, avoid))
+        elif number.isdigit() and not index and state in _ENDED and not host:
+            # An array that was cancelled before any of it had a node loses its indices.
+            containers = [int(one) for one in _told(comment, CONTAINERS) if one.isdigit()]
+            whole += [
+                Job(f"{number}_{one}", ours[0], one, ours[1], state, host, known, reason, avoid) for one in containers
+            ]
+    # What is said of one container goes before what is said of all.
+    known_ids = {job.engine_id for job in jobs}
+    return [*jobs, *(job for job in whole if job.engine_id not in known_ids)]
+
+
+def _told(comment: str, what: str) -> list[str]:
+    """The values of one part of a comment of ours; empty if it has no such part."""
+    found = next((part for part in comment.split() if part.startswith(what)), what)
+    return found.removeprefix(what).split(",")
 
 
 def parse_nodes(text: str) -> set[str]:
