@@ -75,13 +75,16 @@ def _doctor(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doc
     window, where = _Window(timeline, ended_at), f"{shown.cluster} {shown.name}"
     late = [event for event in events if event.at >= ended_at - EVENTS_S]
     emitted, held = window.emitted(), window.mean("", "held")
+    said = _said_last(shown)
     found = [
+        *said,
         _ended(shown, where),
         *_memory(late, where),
         *_restarts(late, where),
         *_losses(shown, where),
-        *_held(held, late, window, ended_at),
-        *_busiest(window),
+        # Of less than what the doctor had when it said why.
+        *(() if said else _held(held, late, window, ended_at)),
+        *(() if said else _busiest(window)),
     ]
     if len(found) == 1 and window.over_s:
         rate = f": its spouts emitted {emitted:,.0f} tuples a second" if emitted is not None else ""
@@ -110,6 +113,13 @@ def _finding(verdict: str, calm: bool, sentence: str, advice: str = "", componen
 
 def _span(window: _Window) -> str:
     return format_duration(round(window.over_s))
+
+
+def _said_last(shown: Topology) -> list[Finding]:
+    """What the doctor said last, if that was more than that all was well."""
+    if shown.sentence is None or shown.verdict is None or shown.calm:
+        return []
+    return [_finding(shown.verdict, False, shown.sentence, component=shown.component, task=shown.task)]
 
 
 def _ended(shown: Topology, where: str) -> Finding:

@@ -80,6 +80,18 @@ def test_nothing_that_stood_out_is_said_too() -> None:
     assert found.healthy
 
 
+def test_what_the_doctor_said_last_goes_before_what_follows_from_minutes() -> None:
+    shown = ended()
+    shown.verdict, shown.calm, shown.component, shown.task = "skew", False, "count", "container_1_count_2"
+    shown.sentence = "topology 'clicks' was killed; the doctor said last: data skew: 98 % of its tuples have user='big'"
+    timeline = minutes(__held=[0.9] * 5, count__executed_per_s=[1.0] * 5, count__busy_max=[0.98] * 5)
+    found = doctor_of_ended(shown, [], timeline)
+    assert verdicts(found.findings) == ["skew", "ended"] and not found.healthy
+    assert (found.findings[0].sentence, found.findings[0].task) == (shown.sentence, "container_1_count_2")
+    shown.verdict, shown.calm = "healthy", True
+    assert verdicts(doctor_of_ended(shown, [], timeline).findings)[0] == "ended"
+
+
 def test_without_figures_that_is_what_is_said() -> None:
     found = doctor_of_ended(ended("FAILED"), [], minutes())
     assert verdicts(found.findings) == ["ended"] and not found.healthy
