@@ -510,6 +510,8 @@ def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site,
     assert f"Page: {site.page()}" in heron("status", "local", "marked").ok().out
     heron.kill("marked")
     page.get_by_text("this page shows what was seen last").wait_for()
+    # Not as it was found last, in the middle of its end.
+    page.locator(".state", has_text="KILLED").wait_for()
     assert page.locator("[data-node]").count() == 3
     assert page.locator(".chart canvas").count() > 0
 
@@ -535,7 +537,7 @@ def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:
     page.locator(".events li", has_text="marked is RUNNING").first.wait_for()
     assert page.get_by_role("button", name="kill").count() == 0
     page.get_by_role("link", name="doctor").click()
-    page.locator("article", has_text="topology 'marked' was killed").wait_for()
+    page.locator("article[aria-label=ended]", has_text="topology 'marked' was killed").wait_for()
     page.get_by_text("are not known any more").wait_for()
     page.get_by_role("navigation").get_by_role("link", name="exceptions").click()
     page.get_by_text(SHOWN).first.wait_for()

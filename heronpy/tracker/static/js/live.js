@@ -6,6 +6,8 @@ import { Parser, after, initial } from './live_state.js';
 
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 10_000;
+/** The tracker knows so long after an end how it came. */
+const ENDED_MS = 3000;
 /** The server says something every 15 s; without a word for this long the stream counts as lost. */
 const SILENCE_MS = 40_000;
 /** So often it is looked at by the clock: a timer stands still while the computer sleeps. */
@@ -104,13 +106,25 @@ export class Live {
         this.waitMs = FIRST_WAIT_MS;
       }
       if (state !== this.state) this.#set(state.gone ? { ...state, status: 'gone' } : state);
+      if (state.gone && !state.snapshot?.topology?.ended_at && !this.hasAskedAgain) this.#askAgain();
     }
+  }
+
+  /** Once: what was seen last is of its end, and a moment later the tracker knows how it ended. */
+  #askAgain() {
+    this.hasAskedAgain = true;
+    this.timer = setTimeout(() => {
+      this.lastId = '';
+      this.#set({ gone: '' });
+      this.#open();
+    }, ENDED_MS);
   }
 
   /** @param {Problem} told */
   #ended(told) {
-    this.#stop();
+    clearInterval(this.watchdog);
     if (this.state.gone) return;
+    this.#stop();
     if (FINAL.has(told.status)) {
       // A topology that is not there any more: what was seen stays.
       const gone = told.status === 404 && this.state.snapshot ? told.title : '';
