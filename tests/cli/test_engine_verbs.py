@@ -208,6 +208,44 @@ def test_a_scheduler_that_runs_is_not_started_again(placed: FakeTopology, heron:
     assert (refused.code, "runs already" in refused.err) == (exits.EXISTS, True), refused.err
 
 
+CHANGES = (
+    "restart local wordy", "restart local wordy 1", "restart local wordy --component count", "activate local wordy",
+    "restart local wordy 1 --force", "deactivate local wordy", "update local wordy --component-parallelism count:3",
+    "update local wordy --runtime-config k:v", "drain local wordy --host n1", "stop local wordy --drain",
+    "checkpoints savepoint local wordy", "checkpoints trigger local wordy", "checkpoints restore local wordy",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("with_master", [True, False])
+@pytest.mark.parametrize("words", CHANGES)
+def test_what_would_wait_for_a_scheduler_that_is_gone_says_so_at_once(
+    placed: FakeTopology, heron: Heron, words: str, with_master: bool
+) -> None:
+    """The state is at the scheduler's door, so the topology master could change nothing before it is back."""
+    stateful = word_count()
+    stateful.topology_config.kvs.add(key="topology.reliability.mode", value="EFFECTIVELY_ONCE")
+    placed.state.set(paths.topology("wordy"), stateful.SerializeToString())
+    placed.state.delete(paths.scheduler("wordy"))
+    if not with_master:
+        placed.state.delete(paths.tmaster("wordy"))
+    refused = heron(*words.split())
+    assert refused.code == exits.FAILED, refused
+    assert "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy" in refused.err
+    reads = {"get_status", "get_checkpoints", "get_load"}
+    assert {name for name, _ in placed.asked} <= reads  # nothing that is carried out later
+
+
+def test_with_a_state_of_its_own_a_topology_is_changed_without_its_scheduler(
+    placed: FakeTopology, heron: Heron
+) -> None:
+    found = placed.state.get(paths.launch("wordy"))
+    assert found is not None
+    submitted = replace(Submitted.from_bytes(found[0], "test"), state_type="zookeeper")
+    placed.state.set(paths.launch("wordy"), submitted.to_bytes())
+    placed.state.delete(paths.scheduler("wordy"))
+    assert heron("deactivate", "local", "wordy").code == exits.OK
+
+
 def write_log(folder: Path, process: str, at: float, text: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{process}.log").write_text(format_record(2e9 + at, "INFO", process, "user", text) + "\n")
