@@ -15,7 +15,7 @@ from heronpy.cli import exits
 from heronpy.cli.render import containers
 from heronpy.cli.submit import on_engine
 from heronpy.cli.submit.waiting import Queue
-from heronpy.clusters import engines, requirements, takedown
+from heronpy.clusters import engines, requirements, room, takedown
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target, caller
 from heronpy.common.errors import ConfigError, DeadlineError, RpcError, TopologyError
@@ -566,12 +566,59 @@ def test_a_spark_that_cannot_be_used_is_named_at_submit(tmp_path: Path) -> None:
 def test_a_container_larger_than_the_largest_host_is_refused() -> None:
     sizes = [NodeSize(2, 1000 * MB, None, "partition batch"), NodeSize(64, 500 * MB, None, "partition batch")]
     asked = {0: ResourceRequest(0.5, 100 * MB, 0), 1: ResourceRequest(4, 900 * MB, 1 << 40)}
-    assert on_engine.size_problem(asked, sizes).startswith(
+    assert room.size_problem(asked, sizes).startswith(
         "container 1 asks for 4 cores and 900MB of memory, but the largest host of partition batch has 2 cores"
     )
-    assert on_engine.size_problem(asked, [NodeSize(4, 900 * MB)]) == ""
-    assert "1TB of disk" in on_engine.size_problem(asked, [NodeSize(4, 900 * MB, 1 << 30)])
-    assert on_engine.size_problem(asked, []) == ""
+    assert room.size_problem(asked, [NodeSize(4, 900 * MB)]) == ""
+    assert "1TB of disk" in room.size_problem(asked, [NodeSize(4, 900 * MB, 1 << 30)])
+    assert room.size_problem(asked, []) == ""
+
+
+class Sized(FakeEngine):
+    """Its largest host has eight cores; with `deaf` it does not say so."""
+
+    deaf = False
+
+    def node_sizes(self) -> list[NodeSize]:
+        if self.deaf:
+            raise EngineAwayError("sinfo hangs")
+        return [NodeSize(8, 16_000 * MB, None, "partition batch")]
+
+
+@pytest.fixture
+def sized(placed: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Sized:
+    engine = Sized()
+    monkeypatch.setattr(room, "engine_of", lambda submitted: engine)
+    placed.answers["update_topology"] = control_pb2.UpdateReply(added=[4], plan_version=4)
+    return engine
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_an_update_to_what_fits_no_host_changes_nothing(
+    placed: FakeTopology, sized: Sized, heron: Heron, dry_run: tuple[str, ...]
+) -> None:
+    words = ("update", "local", "wordy", "--component-parallelism", "count:200", *dry_run)
+    refused = heron(*words)
+    assert refused.code == exits.USAGE, refused
+    for text in ("container 1 asks for", "the largest host of partition batch has 8 cores", "nothing was changed"):
+        assert text in refused.err
+    sized.deaf = True
+    refused = heron(*words)
+    assert (refused.code, "how large its hosts are: sinfo hangs" in refused.err) == (exits.FAILED, True), refused
+    assert not placed.asked
+    # More containers are a way out.
+    sized.deaf = False
+    words = ("update", "local", "wordy", "--component-parallelism", "count:20", "--container-number", "10")
+    assert heron(*words, *dry_run).code == exits.OK
+
+
+def test_an_update_tells_which_container_outgrows_its_room(placed: FakeTopology, sized: Sized, heron: Heron) -> None:
+    done = heron("update", "local", "wordy", "--component-parallelism", "count:3")
+    assert done.code == exits.OK and "Successfully updated" in done.out, done
+    assert "container 1 asks for" in done.err and "heron restart local wordy 1 --force" in done.err
+    sized.deaf = True  # of what asks for less the engine is not asked
+    done = heron("update", "local", "wordy", "--component-parallelism", "count:1")
+    assert (done.code, done.err) == (exits.OK, "")
 
 
 def test_flags_of_engines_are_refused_without_one(heron: Heron, tmp_path: Path) -> None:
