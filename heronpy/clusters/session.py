@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.records import Records
-from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.common.errors import DeadlineError, HeronError, LostReplyError, RpcError
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.net.access_place import origin_of
@@ -100,12 +100,22 @@ class Session(Records):
 
     @contextmanager
     def tmaster(self, name: str) -> Iterator[RpcClient]:
-        """A client of the topology master; a ClusterError when it does not run."""
+        """A client of the topology master; a ClusterError when it does not run.
+
+        A DeadlineError names a scheduler that does not run: the topology master may wait for it.
+        """
         location = self.tmaster_location(name)
         if location is None:
             raise self.under_way(name) or ClusterError(self._no_master(name))
         with self._master_at(location.endpoint, name) as client:
-            yield client
+            try:
+                yield client
+            except LostReplyError:
+                raise
+            except DeadlineError as error:
+                if not self.lacks_scheduler(name):
+                    raise
+                raise DeadlineError(f"{error}, and {self.no_scheduler(name)}") from None
 
     def _master_at(self, endpoint: str, name: str) -> RpcClient:
         # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
@@ -207,9 +217,9 @@ class Session(Records):
             self.state.gone(record.topology)
 
     def _no_master(self, name: str) -> str:
+        if self.lacks_scheduler(name):
+            return str(self.no_scheduler(name))  # its containers may run on, and it finds them
         if self.scheduler_location(name) is None:
-            if self.engine_of(name):
-                return str(self.no_scheduler(name))  # its containers may run on, and it finds them
             return (
                 f"no process of topology '{name}' is running;"
                 f" run 'heron kill {self.target} {name}' to remove what is left"
@@ -227,6 +237,10 @@ class Session(Records):
             f"the topology master of '{name}' is not running; it is being restarted,"
             f" or see 'heron logs {self.target} {name} tmaster' for why it cannot start"
         )
+
+    def lacks_scheduler(self, name: str) -> bool:
+        """Whether nobody looks after the containers that an engine runs of a topology."""
+        return bool(self.engine_of(name)) and self.scheduler_location(name) is None
 
     def no_scheduler(self, name: str) -> ClusterError:
         """That the scheduler of a topology on an engine does not run, and how to start it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import replace
@@ -233,6 +234,52 @@ def test_what_would_wait_for_a_scheduler_that_is_gone_says_so_at_once(
     assert "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy" in refused.err
     reads = {"get_status", "get_checkpoints", "get_load"}
     assert {name for name, _ in placed.asked} <= reads  # nothing that is carried out later
+
+
+GONE = "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy"
+
+
+def test_a_scheduler_that_is_gone_is_told_by_all_verbs_that_look(placed: FakeTopology, heron: Heron) -> None:
+    [row] = json.loads(heron("list", "local", "--json").out)
+    assert row["scheduler_away"] is None and len(row["containers"]) == 2
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["scheduler_away"] is None
+    placed.answers["get_metrics"] = control_pb2.MetricsReply()
+    placed.answers["get_events"] = control_pb2.EventsReply()
+    placed.answers["get_load"] = control_pb2.LoadReply(since=time.time() - 600)
+    assert "scheduler" not in heron("doctor", "local", "wordy").out
+    placed.state.delete(paths.scheduler("wordy"))
+
+    [row] = json.loads(heron("list", "local", "--json").out)
+    assert (row["state"], row["scheduler_away"], row["containers"]) == ("RUNNING", GONE, None)
+    assert f"'wordy': {GONE}" in heron("list", "local").out
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["scheduler_away"] == GONE
+    doctor = heron("doctor", "local", "wordy")
+    assert doctor.code == exits.FAILED and "healthy" not in doctor.out.lower()
+    for text in ("the scheduler of wordy does not run, so nobody", "next       heron scheduler start local wordy"):
+        assert text in doctor.out
+    told = json.loads(heron("doctor", "local", "wordy", "--json").out)
+    assert (told["healthy"], told["findings"][0]["verdict"]) == (False, "down")
+
+
+def test_a_master_that_does_not_answer_without_a_scheduler_is_explained(placed: FakeTopology, heron: Heron) -> None:
+    """It may wait for its state, which is at the scheduler's door."""
+    silent = Server(lambda _, envelope: asyncio.sleep(60))
+    location = plan_pb2.TmasterLocation(topology="wordy", endpoint=silent.endpoint)
+    placed.state.set(paths.tmaster("wordy"), location.SerializeToString())
+    placed.state.delete(paths.scheduler("wordy"))
+    try:
+        [row] = json.loads(heron("list", "local", "--json").out)
+        assert (row["state"], row["cause"], row["containers"]) == ("NO ANSWER", GONE, None)
+        assert f"'wordy' is NO ANSWER: {GONE}" in heron("list", "local").out
+        refused = heron("status", "local", "wordy")
+        assert refused.code != exits.OK and GONE in refused.err, refused
+    finally:
+        silent.close()
+    placed.state.delete(paths.tmaster("wordy"))
+    [row] = json.loads(heron("list", "local", "--json").out)
+    assert (row["state"], row["cause"]) == ("NO MASTER", GONE)
+    shown = heron("list", "local").out
+    assert GONE in shown and "heron kill" not in shown
 
 
 def test_with_a_state_of_its_own_a_topology_is_changed_without_its_scheduler(
