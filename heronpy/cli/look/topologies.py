@@ -83,7 +83,7 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
         # What an engine runs of it nobody knows without a scheduler.
         state = NO_MASTER if engine or session.scheduler_location(record.topology) is not None else DEAD
     away = ""
-    if session.lacks_scheduler(record.topology) and state != STARTING:
+    if engine and state != STARTING and session.lacks_scheduler(record.topology):
         away = str(session.no_scheduler(record.topology))
     if state in (NO_ANSWER, NO_MASTER):
         cause = away
