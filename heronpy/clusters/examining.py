@@ -12,7 +12,7 @@ from heronpy.common.errors import DeadlineError, InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import settings_for
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Finding, from_proto
+from heronpy.health.findings import SCHEDULER_DOWN, Finding, Verdict, from_proto
 from heronpy.health.signals import HISTORY_S, METRICS, SERIES, Signals, signals_of, window_of
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -50,10 +50,21 @@ class _Asking:
 
 
 def look(session: Session, topology: str, window_s: float, within_s: float = LOOK_S) -> tuple[Signals, list[Finding]]:
-    """Query the topology master, and diagnose its answers; DeadlineError if it answers too little to say anything."""
+    """Query the topology master, and diagnose its answers; DeadlineError if it answers too little to say anything.
+
+    That an engine's topology has no scheduler is a finding as well.
+    """
     session.find(topology)
     with session.tmaster(topology) as client:
-        return _look(session, topology, window_s, _Asking(client, time.monotonic() + within_s))
+        signals, findings = _look(session, topology, window_s, _Asking(client, time.monotonic() + within_s))
+    return signals, without_scheduler(findings) if session.lacks_scheduler(topology) else findings
+
+
+def without_scheduler(findings: list[Finding]) -> list[Finding]:
+    """The findings of a topology on an engine that has no scheduler, which its topology master does not know (pure)."""
+    failed = [one for one in findings if one.verdict is Verdict.FAILED]
+    others = [one for one in findings if one.verdict not in (Verdict.FAILED, Verdict.HEALTHY)]
+    return [*failed, SCHEDULER_DOWN, *others]
 
 
 def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tuple[Signals, list[Finding]]:

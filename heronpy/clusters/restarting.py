@@ -44,8 +44,7 @@ def restart(
     if session.tmaster_location(topology) is None and container >= 0:
         return _by_scheduler(session, record, container, timeout_s)
     request = control_pb2.RestartTarget(container=container, task_id=task_id, component=component or "")
-    with session.tmaster(topology) as client:
-        answer = client.call(request, timeout_s)
+    answer = session.ask(topology, request, timeout_s)
     what = f" ({answer.text.removeprefix('restarted ')})" if answer is not None and answer.text else ""
     return f"Successfully restarted topology '{topology}'{what}"
 
@@ -64,6 +63,8 @@ def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: 
     """Without a topology master a container is restarted by the scheduler."""
     scheduler = session.scheduler(record.topology)
     if scheduler is None:
+        if session.engine_of(record.topology):
+            raise session.no_scheduler(record.topology)
         raise session.under_way(record.topology) or ClusterError(
             f"no process of topology '{record.topology}' is running;"
             f" run 'heron kill {session.target} {record.topology}' and submit it again"
@@ -77,10 +78,7 @@ def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: 
 def _by_force(session: Session, record: plan_pb2.ExecutionState, container: int, timeout_s: float) -> str:
     scheduler = session.scheduler(record.topology)
     if scheduler is None:
-        raise ClusterError(
-            f"the scheduler of '{record.topology}' does not run; start it:"
-            f" heron scheduler start {session.target} {record.topology}"
-        )
+        raise session.no_scheduler(record.topology)
     with scheduler:
         request = control_pb2.RestartContainer(container=container, force=True, wait_s=timeout_s, by=caller())
         answer = scheduler.call(request, timeout_s + ANSWER_S)

@@ -34,6 +34,8 @@ def preview(session: Session, topology: str, checkpoint: int) -> tuple[int, list
 
     RequestError when there is no such checkpoint, ClusterError when it does not fit the plan.
     """
+    session.find(topology)
+    session.check_changes(topology)  # before anybody is asked to confirm it
     known = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     whole = {record.checkpoint: record for record in known.complete if not record.damaged}
     if checkpoint and checkpoint not in whole:
@@ -80,6 +82,7 @@ def consequences(
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
     """Restore every region; returns what was done, in one line. A ClusterError when it fails or is late."""
     deadline = time.monotonic() + timeout_s
+    session.check_changes(topology)
     before = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     _check(session, topology, before, checkpoint)
     attempts = {tuple(region.components): region.attempt for region in before.regions}

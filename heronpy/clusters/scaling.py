@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_STMGRS
 from heronpy.clusters import update_outcome
 from heronpy.clusters.errors import RequestError
+from heronpy.clusters.room import check_room
 from heronpy.clusters.session import Session
 from heronpy.clusters.update_outcome import moves
 from heronpy.common.errors import TopologyError
@@ -62,13 +63,20 @@ def scale(
     timeout_s: float,
     say: Callable[[str], None],
 ) -> Scaled:
-    """Go from one plan to another, as `replan` has computed it; `say` is told of a master that ends meanwhile."""
+    """Go from one plan to another, as `replan` has computed it.
+
+    `say` is told of a master that ends meanwhile, and of containers that outgrow their room; see `check_room`.
+    """
     if moves(old) == moves(new):
         return Scaled()
+    session.check_changes(name)
+    outgrown = check_room(session, name, topology, old, new)
     request = control_pb2.UpdateTopology(
         topology=topology, packing_plan=new, expected_version=old.version, drain_timeout_s=drain_timeout_s
     )
     reply = update_outcome.ask(session, name, request, old, timeout_s, say)
+    for text in outgrown:
+        say(text)
     if reply is None:
         found = differences(old, new)
         found.discarded = None

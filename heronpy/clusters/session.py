@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
 from google.protobuf.message import Message
 
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.records import Records
-from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.common.errors import DeadlineError, HeronError, LostReplyError, RpcError
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.net.access_place import origin_of
@@ -32,8 +32,14 @@ ASK_CONTAINERS_S = 2.0
 
 #: Requests whose answer says only that they were carried out.
 Order: TypeAlias = (
-    control_pb2.SetState | control_pb2.RuntimeConfig | control_pb2.RestoreCheckpoint | control_pb2.DeleteCheckpoints
+    control_pb2.SetState
+    | control_pb2.RuntimeConfig
+    | control_pb2.RestartTarget
+    | control_pb2.RestoreCheckpoint
+    | control_pb2.DeleteCheckpoints
 )
+#: Requests for which a topology master writes to the state manager before it answers.
+_CHANGES = (*get_args(Order), control_pb2.UpdateTopology, control_pb2.TakeCheckpoint)
 
 
 def failed_of(found: control_pb2.ContainersReply | None) -> control_pb2.ProcessRecord | None:
@@ -94,12 +100,22 @@ class Session(Records):
 
     @contextmanager
     def tmaster(self, name: str) -> Iterator[RpcClient]:
-        """A client of the topology master; a ClusterError when it does not run."""
+        """A client of the topology master; a ClusterError when it does not run.
+
+        A DeadlineError names a scheduler that does not run: the topology master may wait for it.
+        """
         location = self.tmaster_location(name)
         if location is None:
             raise self.under_way(name) or ClusterError(self._no_master(name))
         with self._master_at(location.endpoint, name) as client:
-            yield client
+            try:
+                yield client
+            except LostReplyError:
+                raise
+            except DeadlineError as error:
+                if not self.lacks_scheduler(name):
+                    raise
+                raise DeadlineError(f"{error}, and {self.no_scheduler(name)}") from None
 
     def _master_at(self, endpoint: str, name: str) -> RpcClient:
         # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
@@ -201,6 +217,8 @@ class Session(Records):
             self.state.gone(record.topology)
 
     def _no_master(self, name: str) -> str:
+        if self.lacks_scheduler(name):
+            return str(self.no_scheduler(name))  # its containers may run on, and it finds them
         if self.scheduler_location(name) is None:
             return (
                 f"no process of topology '{name}' is running;"
@@ -219,6 +237,27 @@ class Session(Records):
             f"the topology master of '{name}' is not running; it is being restarted,"
             f" or see 'heron logs {self.target} {name} tmaster' for why it cannot start"
         )
+
+    def lacks_scheduler(self, name: str) -> bool:
+        """Whether nobody looks after the containers that an engine runs of a topology."""
+        return bool(self.engine_of(name)) and self.scheduler_location(name) is None
+
+    def no_scheduler(self, name: str) -> ClusterError:
+        """That the scheduler of a topology on an engine does not run, and how to start it."""
+        return ClusterError(
+            f"the scheduler of '{name}' does not run; start it: heron scheduler start {self.target} {name}"
+        )
+
+    def check_changes(self, name: str) -> None:
+        """A ClusterError when nothing can be changed: the state is at the door of a scheduler that does not run.
+
+        The topology master would wait for it, and carry out the change after the command has given up.
+        """
+        if self.scheduler_location(name) is not None:
+            return
+        submitted = self.submitted(name)
+        if submitted is not None and submitted.engine and submitted.state_type == "local":
+            raise self.under_way(name) or self.no_scheduler(name)
 
     def scheduler(self, name: str) -> RpcClient | None:
         """A client of the topology's scheduler; None when it does not run. ConfigError for a socket of other users."""
@@ -293,8 +332,13 @@ class Session(Records):
     @overload
     def ask(self, name: str, body: Order, timeout_s: float = ...) -> control_pb2.Ok: ...
     def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
-        """Ask the topology master of a topology that must exist; returns the body of its reply."""
+        """Ask the topology master of a topology that must exist; returns the body of its reply.
+
+        A ClusterError, at once, for a change that would wait for a scheduler that does not run.
+        """
         self.find(name)
+        if isinstance(body, _CHANGES):
+            self.check_changes(name)
         with self.tmaster(name) as client:
             return client.call(body, timeout_s)
 

@@ -65,6 +65,10 @@ class Finding:
         return "machine" if self.verdict in OF_MACHINES else "topology"
 
 
+#: Of an engine: the scheduler, which is of no component.
+SCHEDULER_DOWN = Finding(Verdict.DOWN, names=("scheduler",))
+
+
 def to_proto(finding: Finding) -> control_pb2.HealthFinding:
     """The finding as a message."""
     return control_pb2.HealthFinding(

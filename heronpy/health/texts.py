@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from heronpy.common.units import counted, format_bytes, format_duration, listed
-from heronpy.health.findings import Finding, Verdict
+from heronpy.health.findings import SCHEDULER_DOWN, Finding, Verdict
 
 
 def sentence(finding: Finding, topology: str) -> str:
@@ -66,6 +66,8 @@ def _changing(f: Finding, topology: str) -> str:
 
 
 def _down(f: Finding, topology: str) -> str:
+    if f == SCHEDULER_DOWN:
+        return f"the scheduler of {topology} does not run, so nobody replaces a container that ends"
     down, tasks = int(f.figures["down"]), counted(int(f.figures["tasks"]), "task")
     return f"{down} of {tasks} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){_quoted(f)}"
 
@@ -335,7 +337,11 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.FAILED: lambda f, where: (
         f"heron exceptions {where}; then heron restart {where}, or submit a corrected program"
     ),
-    Verdict.DOWN: lambda f, where: f"heron status {where}; heron exceptions {where}; heron logs {where} {f.names[0]}",
+    Verdict.DOWN: lambda f, where: (
+        f"heron scheduler start {where}"
+        if f == SCHEDULER_DOWN
+        else f"heron status {where}; heron exceptions {where}; heron logs {where} {f.names[0]}"
+    ),
     Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task} shows the line that it is in",
     Verdict.MEMORY: lambda f, where: (
         f"heron heap {where} {f.task} shows what it keeps; keep less, or raise the limit of its tasks"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from heronpy.clusters.errors import RequestError
+from heronpy.clusters.room import check_room
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
@@ -196,7 +197,8 @@ def _update(order: Order) -> Done:
     wanted = tuple(f"{component}:{count}" for component, count in (body.parallelism or {}).items())
     topology, new = scaling.replan(session, order.name, old, wanted, None)
     if body.dry_run:
-        return _scaled(("would add", "remove", "move"), scaling.differences(old, new))
+        text, changes_made = _scaled(("would add", "remove", "move"), scaling.differences(old, new))
+        return text, [*changes_made, *check_room(session, order.name, topology, old, new)]
     said: list[str] = []
     done = scaling.scale(session, order.name, old, topology, new, 0.0, order.timeout_s(), said.append)
     text, changes_made = _scaled(("added", "removed", "moved"), done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import replace
@@ -15,7 +16,7 @@ from heronpy.cli import exits
 from heronpy.cli.render import containers
 from heronpy.cli.submit import on_engine
 from heronpy.cli.submit.waiting import Queue
-from heronpy.clusters import engines, requirements, takedown
+from heronpy.clusters import engines, requirements, room, takedown
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target, caller
 from heronpy.common.errors import ConfigError, DeadlineError, RpcError, TopologyError
@@ -206,6 +207,90 @@ def test_what_needs_an_engine_is_refused_without_one(wordy: FakeTopology, heron:
 def test_a_scheduler_that_runs_is_not_started_again(placed: FakeTopology, heron: Heron) -> None:
     refused = heron("scheduler", "start", "local", "wordy")
     assert (refused.code, "runs already" in refused.err) == (exits.EXISTS, True), refused.err
+
+
+CHANGES = (
+    "restart local wordy", "restart local wordy 1", "restart local wordy --component count", "activate local wordy",
+    "restart local wordy 1 --force", "deactivate local wordy", "update local wordy --component-parallelism count:3",
+    "update local wordy --runtime-config k:v", "drain local wordy --host n1", "stop local wordy --drain",
+    "checkpoints savepoint local wordy", "checkpoints trigger local wordy", "checkpoints restore local wordy",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("with_master", [True, False])
+@pytest.mark.parametrize("words", CHANGES)
+def test_what_would_wait_for_a_scheduler_that_is_gone_says_so_at_once(
+    placed: FakeTopology, heron: Heron, words: str, with_master: bool
+) -> None:
+    """The state is at the scheduler's door, so the topology master could change nothing before it is back."""
+    stateful = word_count()
+    stateful.topology_config.kvs.add(key="topology.reliability.mode", value="EFFECTIVELY_ONCE")
+    placed.state.set(paths.topology("wordy"), stateful.SerializeToString())
+    placed.state.delete(paths.scheduler("wordy"))
+    if not with_master:
+        placed.state.delete(paths.tmaster("wordy"))
+    refused = heron(*words.split())
+    assert refused.code == exits.FAILED, refused
+    assert "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy" in refused.err
+    reads = {"get_status", "get_checkpoints", "get_load"}
+    assert {name for name, _ in placed.asked} <= reads  # nothing that is carried out later
+
+
+GONE = "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy"
+
+
+def test_a_scheduler_that_is_gone_is_told_by_all_verbs_that_look(placed: FakeTopology, heron: Heron) -> None:
+    [row] = json.loads(heron("list", "local", "--json").out)
+    assert row["scheduler_away"] is None and len(row["containers"]) == 2
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["scheduler_away"] is None
+    placed.answers["get_metrics"] = control_pb2.MetricsReply()
+    placed.answers["get_events"] = control_pb2.EventsReply()
+    placed.answers["get_load"] = control_pb2.LoadReply(since=time.time() - 600)
+    assert "scheduler" not in heron("doctor", "local", "wordy").out
+    placed.state.delete(paths.scheduler("wordy"))
+
+    [row] = json.loads(heron("list", "local", "--json").out)
+    assert (row["state"], row["scheduler_away"], row["containers"]) == ("RUNNING", GONE, None)
+    assert f"'wordy': {GONE}" in heron("list", "local").out
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["scheduler_away"] == GONE
+    doctor = heron("doctor", "local", "wordy")
+    assert doctor.code == exits.FAILED and "healthy" not in doctor.out.lower()
+    for text in ("the scheduler of wordy does not run, so nobody", "next       heron scheduler start local wordy"):
+        assert text in doctor.out
+    told = json.loads(heron("doctor", "local", "wordy", "--json").out)
+    assert (told["healthy"], told["findings"][0]["verdict"]) == (False, "down")
+
+
+def test_a_master_that_does_not_answer_without_a_scheduler_is_explained(placed: FakeTopology, heron: Heron) -> None:
+    """It may wait for its state, which is at the scheduler's door."""
+    silent = Server(lambda _, envelope: asyncio.sleep(60))
+    location = plan_pb2.TmasterLocation(topology="wordy", endpoint=silent.endpoint)
+    placed.state.set(paths.tmaster("wordy"), location.SerializeToString())
+    placed.state.delete(paths.scheduler("wordy"))
+    try:
+        [row] = json.loads(heron("list", "local", "--json").out)
+        assert (row["state"], row["cause"], row["containers"]) == ("NO ANSWER", GONE, None)
+        assert f"'wordy' is NO ANSWER: {GONE}" in heron("list", "local").out
+        refused = heron("status", "local", "wordy")
+        assert refused.code != exits.OK and GONE in refused.err, refused
+    finally:
+        silent.close()
+    placed.state.delete(paths.tmaster("wordy"))
+    [row] = json.loads(heron("list", "local", "--json").out)
+    assert (row["state"], row["cause"]) == ("NO MASTER", GONE)
+    shown = heron("list", "local").out
+    assert GONE in shown and "heron kill" not in shown
+
+
+def test_with_a_state_of_its_own_a_topology_is_changed_without_its_scheduler(
+    placed: FakeTopology, heron: Heron
+) -> None:
+    found = placed.state.get(paths.launch("wordy"))
+    assert found is not None
+    submitted = replace(Submitted.from_bytes(found[0], "test"), state_type="zookeeper")
+    placed.state.set(paths.launch("wordy"), submitted.to_bytes())
+    placed.state.delete(paths.scheduler("wordy"))
+    assert heron("deactivate", "local", "wordy").code == exits.OK
 
 
 def write_log(folder: Path, process: str, at: float, text: str) -> None:
@@ -528,12 +613,59 @@ def test_a_spark_that_cannot_be_used_is_named_at_submit(tmp_path: Path) -> None:
 def test_a_container_larger_than_the_largest_host_is_refused() -> None:
     sizes = [NodeSize(2, 1000 * MB, None, "partition batch"), NodeSize(64, 500 * MB, None, "partition batch")]
     asked = {0: ResourceRequest(0.5, 100 * MB, 0), 1: ResourceRequest(4, 900 * MB, 1 << 40)}
-    assert on_engine.size_problem(asked, sizes).startswith(
+    assert room.size_problem(asked, sizes).startswith(
         "container 1 asks for 4 cores and 900MB of memory, but the largest host of partition batch has 2 cores"
     )
-    assert on_engine.size_problem(asked, [NodeSize(4, 900 * MB)]) == ""
-    assert "1TB of disk" in on_engine.size_problem(asked, [NodeSize(4, 900 * MB, 1 << 30)])
-    assert on_engine.size_problem(asked, []) == ""
+    assert room.size_problem(asked, [NodeSize(4, 900 * MB)]) == ""
+    assert "1TB of disk" in room.size_problem(asked, [NodeSize(4, 900 * MB, 1 << 30)])
+    assert room.size_problem(asked, []) == ""
+
+
+class Sized(FakeEngine):
+    """Its largest host has eight cores; with `deaf` it does not say so."""
+
+    deaf = False
+
+    def node_sizes(self) -> list[NodeSize]:
+        if self.deaf:
+            raise EngineAwayError("sinfo hangs")
+        return [NodeSize(8, 16_000 * MB, None, "partition batch")]
+
+
+@pytest.fixture
+def sized(placed: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Sized:
+    engine = Sized()
+    monkeypatch.setattr(room, "engine_of", lambda submitted: engine)
+    placed.answers["update_topology"] = control_pb2.UpdateReply(added=[4], plan_version=4)
+    return engine
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_an_update_to_what_fits_no_host_changes_nothing(
+    placed: FakeTopology, sized: Sized, heron: Heron, dry_run: tuple[str, ...]
+) -> None:
+    words = ("update", "local", "wordy", "--component-parallelism", "count:200", *dry_run)
+    refused = heron(*words)
+    assert refused.code == exits.USAGE, refused
+    for text in ("container 1 asks for", "the largest host of partition batch has 8 cores", "nothing was changed"):
+        assert text in refused.err
+    sized.deaf = True
+    refused = heron(*words)
+    assert (refused.code, "how large its hosts are: sinfo hangs" in refused.err) == (exits.FAILED, True), refused
+    assert not placed.asked
+    # More containers are a way out.
+    sized.deaf = False
+    words = ("update", "local", "wordy", "--component-parallelism", "count:20", "--container-number", "10")
+    assert heron(*words, *dry_run).code == exits.OK
+
+
+def test_an_update_tells_which_container_outgrows_its_room(placed: FakeTopology, sized: Sized, heron: Heron) -> None:
+    done = heron("update", "local", "wordy", "--component-parallelism", "count:3")
+    assert done.code == exits.OK and "Successfully updated" in done.out, done
+    assert "container 1 asks for" in done.err and "heron restart local wordy 1 --force" in done.err
+    sized.deaf = True  # of what asks for less the engine is not asked
+    done = heron("update", "local", "wordy", "--component-parallelism", "count:1")
+    assert (done.code, done.err) == (exits.OK, "")
 
 
 def test_flags_of_engines_are_refused_without_one(heron: Heron, tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ class _SchedulerPod:
     def all_run(self) -> dict[int, dict[str, Any]]:
         def look() -> dict[int, dict[str, Any]]:
             [row] = json.loads(self.run("list", "k8s", "--json"))
-            found = {one["container"]: one for one in row["containers"]}
+            found = {one["container"]: one for one in row["containers"] or ()}
             # An engine that was not asked yet has named none.
             good = all(one["phase"] == "RUNNING" and one["engine_id"] for one in found.values())
             return found if good else {}

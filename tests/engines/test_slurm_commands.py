@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +71,7 @@ class Hpc:
 
     def placed(self) -> dict[int, dict[str, object]]:
         [row] = json.loads(self.run("list", "hpc", "--json"))
-        return {one["container"]: one for one in row["containers"]}
+        return {one["container"]: one for one in row["containers"] or ()}
 
     def phases(self) -> set[object]:
         return {one["phase"] for one in self.placed().values()}
@@ -149,12 +151,40 @@ def test_a_scheduler_is_started_again_and_adopts(hpc: Hpc) -> None:
         submit.kill()
     assert submit.returncode == 130 and "nobody replaces" in err, (out, err)
     assert "The scheduler does not run" in hpc.run("status", "hpc", "fish")
+    gone = "the scheduler of 'fish' does not run; start it: heron scheduler start hpc fish"
+    assert gone in hpc.run("list", "hpc") and "nobody replaces" in hpc.run("doctor", "hpc", "fish", code=1)
+    for change in (("restart", "hpc", "fish", "1"), ("deactivate", "hpc", "fish")):
+        asked_at = time.monotonic()
+        assert gone in hpc.run(*change, code=1)
+        assert time.monotonic() - asked_at < 30, "it is not waited for the topology master, which could not answer"
     assert len(hpc.jobs()) == 3
     assert "3 containers" in hpc.run("scheduler", "start", "hpc", "fish")
     after = hpc.placed()
     assert {number: one["engine_id"] for number, one in after.items()} == {
         number: one["engine_id"] for number, one in before.items()
     }
+
+
+def test_a_container_that_outgrows_its_job_is_told_and_submitted_anew(hpc: Hpc) -> None:
+    hpc.init()
+    hpc.run("submit", "hpc", str(hpc.program))
+    before, plan = hpc.placed(), hpc.run("plan", "hpc", "fish", "packing", "--json")
+    refused = hpc.run("update", "hpc", "fish", "--component-parallelism", "count:200", code=2)
+    assert "but the largest host of partition batch has 2 cores" in refused and "nothing was changed" in refused
+    assert hpc.run("plan", "hpc", "fish", "packing", "--json") == plan
+    told = hpc.run("update", "hpc", "fish", "--component-parallelism", "count:4")
+    [number] = {int(found) for found in re.findall(r"container (\d+) asks for", told)}
+    assert f"heron restart hpc fish {number} --force" in told and "Successfully updated" in told
+
+    def size(container: dict[str, object]) -> str:
+        return hpc.cluster.run("squeue", "--noheader", "--format=%m", f"--jobs={container['engine_id']}").strip()
+
+    hpc.run("restart", "hpc", "fish", str(number), "--force")
+    after = hpc.placed()
+    assert after[number]["engine_id"] != before[number]["engine_id"]
+    other = 3 - number
+    assert after[other]["engine_id"] == before[other]["engine_id"]
+    assert int(size(after[number]).rstrip("M")) > int(size(after[other]).rstrip("M"))
 
 
 def test_what_waits_in_the_queue_is_shown_and_taken_down(hpc: Hpc) -> None:

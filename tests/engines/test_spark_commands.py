@@ -80,7 +80,7 @@ class Sparky:
 
     def placed(self) -> dict[int, dict[str, Any]]:
         [row] = json.loads(self.run("list", "sparky", "--json"))
-        return {one["container"]: one for one in row["containers"]}
+        return {one["container"]: one for one in row["containers"] or ()}
 
     def all_run(self, containers: int = 3) -> dict[int, dict[str, Any]]:
         def look() -> dict[int, dict[str, Any]]:

@@ -28,9 +28,7 @@ def drain(target: Target, topology: str, host: str, timeout_s: float, common: Co
     check_engine(session, topology, "drain")
     scheduler = session.scheduler(topology)
     if scheduler is None:
-        raise exits.Failure(
-            f"the scheduler of '{topology}' does not run; start it: heron scheduler start {target} {topology}"
-        )
+        raise session.no_scheduler(topology)
     with scheduler:
         known = {one.host for one in scheduler.call(control_pb2.GetContainers(), 5.0).containers if one.host}
         if host not in known:

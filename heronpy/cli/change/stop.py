@@ -99,6 +99,7 @@ class Stop:
             raise exits.Failure(
                 f"topology '{self.topology}' is {mode} and has no savepoints; stop it with --drain", exits.USAGE
             )
+        self.session.check_changes(self.topology)
         status = self.session.status(self.topology)
         life = lifecycle_name(status.lifecycle)
         if life not in ("RUNNING", "PAUSED", "FINISHING", "FINISHED"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heronpy.cli.output import print_json, say, warn
 from heronpy.cli.render import packing as render_packing
 from heronpy.clusters import update_outcome
+from heronpy.clusters.room import check_room
 from heronpy.clusters.scaling import Scaled, check_runtime_config, differences, replan, scale
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -60,6 +61,8 @@ def _scale(session: Session, name: str, options: UpdateOptions) -> None:
     old = session.packing_plan(name)
     topology, new = replan(session, name, old, options.parallelism, options.container_number)
     if options.dry_run:
+        for text in check_room(session, name, topology, old, new):
+            warn(text)
         _show_dry_run(name, old, new, "json" if options.as_json else options.dry_run_format)
         return
     drain_s = options.drain_timeout_s or 0.0

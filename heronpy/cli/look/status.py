@@ -114,6 +114,7 @@ def _status_json(
             for task in status.tasks
         ],
         **_engine_json(placed),
+        **({"scheduler_away": _scheduler_away(session, record)} if session.engine_of(record.topology) else {}),
         "containers": [
             {
                 **picked(executor, "container", "host", "pid", "metrics_port"),
@@ -135,6 +136,11 @@ def _status_json(
         "spark": spark.as_json(session, status),
         **pipelines.as_json(session, status),
     }
+
+
+def _scheduler_away(session: Session, record: plan_pb2.ExecutionState) -> str | None:
+    """That the scheduler of an engine's topology does not run, in a sentence."""
+    return str(session.no_scheduler(record.topology)) if session.lacks_scheduler(record.topology) else None
 
 
 def _engine_json(placed: control_pb2.ContainersReply | None) -> dict[str, Any]:
@@ -213,7 +219,7 @@ def _show_status(
         say(f"  {clean(summary.culprit_text(culprit))}")
     if placed is None:
         _show_containers(status)
-        if session.engine_of(record.topology) and session.scheduler_location(record.topology) is None:
+        if session.lacks_scheduler(record.topology):
             start = command("heron", "scheduler", "start", session.target, record.topology)
             say(f"The scheduler does not run, so nobody replaces a container that ends; run: {start}")
     else:

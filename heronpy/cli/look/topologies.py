@@ -57,6 +57,9 @@ def _print(session: Session, found: list[dict[str, Any]]) -> None:
     for row in found:
         if row["text"] != row["state"]:
             say(f"'{clean(row['name'])}' is {clean(row['text'])}")
+        away = row.get("scheduler_away")
+        if away and away not in row["text"]:
+            say(f"'{clean(row['name'])}': {clean(away)}")
         for text in row.pop("waits", ()):
             say(f"'{clean(row['name'])}': {clean(text)}")
         if row["state"] == DEAD:
@@ -77,7 +80,13 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     elif session.tmaster_location(record.topology) is not None:
         state = NO_ANSWER
     else:
-        state = NO_MASTER if session.scheduler_location(record.topology) is not None else DEAD
+        # What an engine runs of it nobody knows without a scheduler.
+        state = NO_MASTER if engine or session.scheduler_location(record.topology) is not None else DEAD
+    away = ""
+    if engine and state != STARTING and session.lacks_scheduler(record.topology):
+        away = str(session.no_scheduler(record.topology))
+    if state in (NO_ANSWER, NO_MASTER):
+        cause = away
     return {
         "name": record.topology,
         "id": record.topology_id,
@@ -88,17 +97,18 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
         "text": summary.state_text(status) if status is not None else f"{state}: {cause}" if cause else state,
         "tasks": len(status.tasks) if status is not None else None,
         "uptime_s": round(status.uptime_s, 3) if status is not None else None,
-        **_engine_row(engine, placed),
+        **_engine_row(engine, placed, away),
     }
 
 
-def _engine_row(engine: str, placed: control_pb2.ContainersReply | None) -> dict[str, Any]:
-    """What an engine adds: nothing for a topology of one machine."""
+def _engine_row(engine: str, placed: control_pb2.ContainersReply | None, away: str) -> dict[str, Any]:
+    """What an engine adds: nothing for a topology of one machine. Containers are None when nobody can tell."""
     if not engine:
         return {}
     known = placed.containers if placed is not None else ()
     return {
         "engine": engine,
-        "containers": [containers.as_json(one) for one in known],
+        "scheduler_away": away or None,
+        "containers": [containers.as_json(one) for one in known] if placed is not None else None,
         "waits": containers.texts(known, time.time()),
     }

@@ -14,6 +14,7 @@ from typing import Any
 from heronpy.cli import exits
 from heronpy.clusters.engines import is_shared, kind_of, lease_times, python_of, shared_folders
 from heronpy.clusters.requirements import unshared_stores
+from heronpy.clusters.room import size_problem
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.setting_types import CheckpointSettings, LoggingSettings, SparkSettings
@@ -23,12 +24,12 @@ from heronpy.connectors.spark import needs_spark
 from heronpy.connectors.spark.options import sink_options
 from heronpy.connectors.spark.requirements import check_master, check_packages
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
-from heronpy.engines.contract import EngineError, NodeSize
+from heronpy.engines.contract import EngineError
 from heronpy.engines.open import open_engine
 from heronpy.ingest.keys import LEDGER_KEY, LOGS_KEY, REPLICAS_KEY, TABLE_KEY
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.net.addresses import told_at
-from heronpy.packing.requests import ResourceRequest, size_text
+from heronpy.packing.requests import ResourceRequest
 from heronpy.plan.component_config import SerializedValue, config_of, reliability_mode
 from heronpy.proto import components_of, topology_pb2
 from heronpy.scheduler.leases import fencing_of
@@ -208,26 +209,3 @@ def check_engine(kind: str, resolved: Resolved, topology_id: str, requests: Mapp
         raise exits.Failure(f"{kind} does not say how large its hosts are: {error}") from None
     if problem:
         raise exits.Failure(problem, exits.USAGE)
-
-
-def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSize]) -> str:
-    """The first container that fits no host, in a sentence; "" when all fit, or sizes are unknown (pure)."""
-    if not sizes:
-        return ""
-    largest = max(sizes, key=lambda size: (size.ram_bytes, size.cpu))
-    for container, asked in sorted(requests.items()):
-        if any(_fits(asked, size) for size in sizes):
-            continue
-        where = f" of {largest.where}" if largest.where else ""
-        wants = size_text(asked.cpu, asked.ram_bytes, asked.disk_bytes if largest.disk_bytes is not None else None)
-        has = size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes if asked.disk_bytes else None)
-        return (
-            f"container {container} asks for {wants}, but the largest host{where} has {has}; spread its tasks over more"
-            " containers, or ask for less (heron.packing.instance_* where components do not say)"
-        )
-    return ""
-
-
-def _fits(asked: ResourceRequest, size: NodeSize) -> bool:
-    disk = size.disk_bytes is None or asked.disk_bytes <= size.disk_bytes
-    return asked.cpu <= size.cpu and asked.ram_bytes <= size.ram_bytes and disk

@@ -22,7 +22,8 @@ from heronpy.cli.flags.arguments import common_flags, target_argument, timeout_f
 @click.option(
     "--force",
     is_flag=True,
-    help="Of an engine: replace containers although nobody can confirm that the old ones have ended.",
+    help="Of an engine: submit containers anew, with the size that they ask for now, although nobody may be able to"
+    " confirm that the old ones have ended.",
 )
 @timeout_flag(90.0, "Seconds to wait until it is done.")
 @common_flags

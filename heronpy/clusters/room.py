@@ -1,0 +1,95 @@
+"""Whether the hosts of an engine have room for the containers of a topology, before anything is submitted or changed.
+
+A container is one object of the engine, which gives it the room that was asked for when it was submitted: what an
+update adds to a container that runs gets no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from heronpy.clusters.engines import engine_of
+from heronpy.clusters.errors import ClusterError, RequestError
+from heronpy.clusters.session import Session
+from heronpy.common.errors import ConfigError
+from heronpy.common.setting_types import PackingSettings
+from heronpy.common.settings import settings_for
+from heronpy.engines.contract import EngineError, NodeSize
+from heronpy.packing.requests import ResourceRequest, requests_of, size_text
+from heronpy.proto import plan_pb2, topology_pb2
+
+
+def check_room(
+    session: Session,
+    name: str,
+    topology: topology_pb2.Topology,
+    old: plan_pb2.PackingPlan,
+    new: plan_pb2.PackingPlan,
+) -> list[str]:
+    """What to tell of containers that outgrow the room that the engine gave them, a sentence each.
+
+    RequestError when a container that is new, or asks for more, fits no host; ClusterError when the engine does not
+    say how large they are. Without an engine there is nothing to tell.
+    """
+    submitted = session.submitted(name)
+    if submitted is None or not submitted.engine:
+        return []
+    settings = settings_for(session.settings_of(session.find(name)), PackingSettings)
+    # Container 0 has no tasks, so that no update changes what it asks for.
+    before, after = requests_of(old, topology, settings), requests_of(new, topology, settings)
+    larger = {number: asked for number, asked in after.items() if _grows(before.get(number), asked)}
+    if not larger:
+        return []  # the way back is open, whatever the engine says
+    told = [_outgrown(session, name, one, before[one], larger[one]) for one in sorted(larger) if one in before]
+    try:
+        sizes = engine_of(submitted).node_sizes()
+    except (EngineError, ConfigError) as error:
+        why = f"{submitted.engine} does not say how large its hosts are: {error}"
+        if session.is_here(session.find(name)):
+            raise ClusterError(f"{why}; nothing was changed") from None
+        return [*told, f"nobody has checked whether the containers fit: {why}"]  # its commands may not be here
+    problem = size_problem(larger, sizes)
+    if problem:
+        raise RequestError(f"{problem}; nothing was changed")
+    return told
+
+
+def _grows(before: ResourceRequest | None, after: ResourceRequest) -> bool:
+    return (
+        before is None
+        or after.cpu > before.cpu
+        or after.ram_bytes > before.ram_bytes
+        or after.disk_bytes > before.disk_bytes
+    )
+
+
+def _outgrown(session: Session, name: str, number: int, before: ResourceRequest, after: ResourceRequest) -> str:
+    wants, had = (size_text(one.cpu, one.ram_bytes, one.disk_bytes) for one in (after, before))
+    return (
+        f"container {number} asks for {wants} now, before for {had}, and goes on with the room that the engine gave it"
+        f" when it was submitted; spread its tasks with --container-number, or submit it anew with its new size:"
+        f" heron restart {session.target} {name} {number} --force"
+    )
+
+
+def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSize]) -> str:
+    """The first container that fits no host, in a sentence; "" when all fit, or sizes are unknown (pure)."""
+    if not sizes:
+        return ""
+    largest = max(sizes, key=lambda size: (size.ram_bytes, size.cpu))
+    for container, asked in sorted(requests.items()):
+        if any(_fits(asked, size) for size in sizes):
+            continue
+        where = f" of {largest.where}" if largest.where else ""
+        wants = size_text(asked.cpu, asked.ram_bytes, asked.disk_bytes if largest.disk_bytes is not None else None)
+        has = size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes if asked.disk_bytes else None)
+        return (
+            f"container {container} asks for {wants}, but the largest host{where} has {has}; spread its tasks over more"
+            " containers, or ask for less (heron.packing.instance_* where components do not say)"
+        )
+    return ""
+
+
+def _fits(asked: ResourceRequest, size: NodeSize) -> bool:
+    disk = size.disk_bytes is None or asked.disk_bytes <= size.disk_bytes
+    return asked.cpu <= size.cpu and asked.ram_bytes <= size.ram_bytes and disk
