@@ -20,6 +20,7 @@ class EngineSettings:
         "",
         "Folder of each host for packages, logs and sockets; empty: heron-<uid> in the host's folder for temporary"
         " files.",
+        absolute=True,
     )
     shared: str = setting("", "Folders, separated by ':', that all hosts reach by the same path.")
     packages: str = setting(

@@ -88,6 +88,18 @@ def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
         home_of("some/where")
 
 
+def test_a_home_that_is_relative_is_refused_where_it_is_set(tmp_path: Path) -> None:
+    (tmp_path / "hpc").mkdir()
+    (tmp_path / "hpc" / "engine.yaml").write_text("home: rel/ative\n")
+    words = "heron.engine.home is 'rel/ative' but must be an absolute path, or empty"
+    with pytest.raises(ConfigError, match=f"engine.yaml:1: {words}"):
+        resolve("hpc", [tmp_path], {}, {}, [])
+    with pytest.raises(ConfigError, match=f"--config-property: {words}"):
+        resolve("local", [], {}, {}, ["heron.engine.home=rel/ative"])
+    for given in ("", "/scratch/heron"):
+        assert resolve("local", [], {}, {}, [f"heron.engine.home={given}"]).settings["engine"]["home"] == given
+
+
 def test_ports_that_are_used_up() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
