@@ -15,6 +15,8 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.settings import resolve
 from heronpy.engines.contract import EngineFatalError
 from heronpy.engines.kubernetes.client import Api
+from heronpy.engines.kubernetes.engine import KubernetesEngine
+from heronpy.engines.kubernetes.pods import PodOptions
 from heronpy.engines.slurm.batch import SlurmOptions
 from heronpy.engines.slurm.engine import SlurmEngine
 from heronpy.executor.host_folder import home_of
@@ -56,6 +58,23 @@ def test_commands_of_slurm_that_are_not_there(tmp_path: Path) -> None:
 def test_the_extra_of_kubernetes_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(EngineFatalError, match=r"is not installed; run: pip install 'heronpy\[kubernetes\]'"):
+        _ = Api().namespace
+    [found] = KubernetesEngine("t", PodOptions("image"), ["true"], Api()).check()
+    assert (found.ok, found.detail) == (False, "the package kubernetes is not installed")
+    assert found.fix == "run: pip install 'heronpy[kubernetes]'"
+
+
+def test_a_kubeconfig_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("kubernetes")
+    one, other = tmp_path / "one", tmp_path / "other"
+    monkeypatch.setenv("KUBECONFIG", f"{one}:{other}")
+    [found] = KubernetesEngine("t", PodOptions("image"), ["true"], Api()).check()
+    assert found.detail.startswith(f"there is no kubeconfig {one} or {other}; ")
+    other.write_text(KUBECONFIG)
+    assert Api().context == "lab"
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(EngineFatalError, match=r"there is no kubeconfig ~/\.kube/config; "):
         _ = Api().namespace
 
 
