@@ -19,6 +19,7 @@ class EngineSettings:
     home: str = setting(
         "",
         "Folder of each host for packages and logs; empty: heron-<uid> in the host's folder for temporary files.",
+        absolute=True,
     )
     shared: str = setting("", "Folders, separated by ':', that all hosts reach by the same path.")
     packages: str = setting(

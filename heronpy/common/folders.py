@@ -35,12 +35,20 @@ def make_folders(folder: str | os.PathLike[str]) -> None:
     """
     path = Path(folder)
     try:
-        os.mkdir(path, _PRIVATE)
+        _make_folder(path)
     except FileNotFoundError:
         if path.parent == path:
             raise
         make_folders(path.parent)
-        make_folders(path)
+        # Once: a file system such as /proc says the same of a folder whose parent is there.
+        _make_folder(path)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        os.mkdir(path, _PRIVATE)
+    except FileNotFoundError:
+        raise
     except OSError:
         # It exists; a read-only or foreign file system raises another error.
         if not path.is_dir():

@@ -16,7 +16,8 @@ def setting(
     low: float = 0,
     high: float | None = None,
     choices: tuple[str, ...] = (),
+    absolute: bool = False,
 ) -> Any:
-    """A field with its documentation and range; no number may be negative."""
-    metadata = {"doc": doc, "low": low, "high": high, "choices": choices}
+    """A field with its documentation and range; no number may be negative. `absolute`: of a path."""
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "absolute": absolute}
     return field(default=default, metadata=metadata)

@@ -49,6 +49,7 @@ class Setting:
     low: float | None
     high: float | None
     choices: tuple[str, ...]
+    absolute: bool = False
 
     @property
     def key(self) -> str:
@@ -77,6 +78,8 @@ class Setting:
             what = f"a duration such as 250ms or 2s (a bare number is in {self.unit})"
         if self.choices:
             what = "one of " + ", ".join(self.choices)
+        elif self.absolute:
+            what = "an absolute path, or empty"
         elif self.low is not None and self.high is not None:
             what += f", from {self.low:g} to {self.high:g}"
         elif self.low and self.unit == "bytes":
@@ -130,6 +133,7 @@ def _setting(room: str, item: dataclasses.Field[Any]) -> Setting:
         low=item.metadata.get("low"),
         high=item.metadata.get("high"),
         choices=item.metadata.get("choices", ()),
+        absolute=item.metadata.get("absolute", False),
     )
 
 
@@ -288,6 +292,8 @@ def parse_value(item: Setting, value: object, origin: str) -> SettingValue:
             high = item.high if item.high is not None else math.inf
             if not low <= parsed <= high or math.isinf(parsed):
                 raise ValueError
+        if item.absolute and parsed and not os.path.isabs(str(parsed)):
+            raise ValueError
         if item.choices:
             parsed = {choice.lower(): choice for choice in item.choices}[str(parsed).lower()]
     except (ValueError, TypeError, KeyError, OverflowError, ConfigError):

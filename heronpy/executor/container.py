@@ -85,6 +85,8 @@ LOG_CHECK_TICKS = 120
 #: For the last word of a container that its engine ends.
 FAREWELLS_MAX = 8
 FAREWELL_S = 1.0
+#: Of an error that nobody foresaw.
+SAID_MAX_CHARS = 500
 #: For a preparation that is cut short.
 PREPARING_ENDS_S = 3.0
 #: Where engines leave the name that they have for a host.
@@ -155,9 +157,11 @@ class Container:
             if end.ending is Ending.EXECUTOR:
                 said += f": {describe_status(end.status)}"
         except (HeronError, OSError) as error:
-            said, code = str(error), code_of_error(error)
+            said, code = " ".join(str(error).split()), code_of_error(error)
             log.error("%s", said)
-        except Exception:
+        except Exception as error:
+            # Its traceback may be kept nowhere: what the door and the engine hear has to do.
+            said = " ".join(f"an error of its own: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
             log.exception("%s cannot go on", self._name)
         log.info("%s ends: %s", self._name, said)
         try:

@@ -37,6 +37,7 @@ _LOCK: Final = "lock"
 LOCK_WAIT_S: Final = 60.0
 #: A file system may show a file of a process that has just ended; it is looked at again so often.
 _REMOVE_TRIES: Final = 5
+_FIX: Final = "set heron.engine.home to a folder that you may write to on every host"
 
 
 def home_of(given: str) -> Path:
@@ -51,10 +52,7 @@ def home_of(given: str) -> Path:
     try:
         make_private(home)
     except OSError as error:
-        raise ConfigError(
-            f"host folder {home} cannot be made: {error.strerror}; set heron.engine.home to a folder that you may"
-            " write to on every host"
-        ) from None
+        raise ConfigError(f"host folder {home} cannot be made: {error.strerror}; {_FIX}") from None
     return home
 
 
@@ -71,6 +69,13 @@ class HostFolder:
 
     def open(self) -> None:
         """Make the folders, and remove those of dead predecessors on this host; ConfigError when that cannot be."""
+        try:
+            self._open()
+        except OSError as error:
+            what = f"{error.filename or self.path} cannot be made or used: {error.strerror}"
+            raise ConfigError(f"{what}; {_FIX}") from None
+
+    def _open(self) -> None:
         for folder in (self._all, self.packages):
             make_private(folder)
         with self._making():

@@ -7,6 +7,7 @@ asks at one fixed endpoint. Its owner closes it before the sockets it guards.
 
 from __future__ import annotations
 
+import errno
 import hmac
 import logging
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ PEERS_MAX: Final = 256
 #: Handshakes that fail before ZeroMQ asks: a plain client, another server's key, noise.
 _FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
+#: What such a failure tells when the other side has closed the connection, and not we because of its silence.
+_LEFT: Final = frozenset({errno.EPIPE, errno.ECONNRESET})
 
 
 class Gate:
@@ -46,6 +49,8 @@ class Gate:
         self.admitted = 0
         #: Connections refused: the wrong key, or no handshake at all.
         self.refused = 0
+        #: Connections that their other side has closed before it presented a key.
+        self.left = 0
         self._refused_peers: set[bytes] = set()
         sock = (context or zmq.Context.instance()).socket(zmq.ROUTER)
         sock.setsockopt(zmq.LINGER, 0)
@@ -63,6 +68,10 @@ class Gate:
         event = parse_monitor_message(parts)
         if event["event"] == zmq.EVENT_ACCEPTED:
             self._porch.accepted(event["value"])
+            return
+        if event["value"] in _LEFT and not self._porch.claim():
+            # Processes of the topology do so that end while they connect: nobody was refused.
+            self.left += 1
             return
         endpoint = bytes(event["endpoint"])
         self.refused += 1

@@ -12,6 +12,7 @@ import enum
 import os
 import socket
 import struct
+from collections import deque
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +25,10 @@ SAID_MAX_BYTES: Final = 8192
 #: Greeting (64), WELCOME (170) and an ERROR (below 20); an admitted client gets a READY of 60 or more.
 GREETED_BYTES: Final = 256
 LOOK_S: Final = 0.01
+#: ZeroMQ reports within this time that a connection was closed here, unless it has ended it before.
+CLAIM_S: Final = 1.0
+#: Of such reports that are still to come.
+CLAIMS_MAX: Final = 4096
 _RESET: Final = struct.pack("ii", 1, 0)
 #: In struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received.
 _COUNTS: Final = struct.Struct("=120xQQ")
@@ -52,6 +57,8 @@ class Porch:
         #: In the order of their arrival. The descriptors are copies, so no number can be another connection's.
         self._waiting: dict[socket.socket, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        #: When connections were closed here whose end has not been claimed, oldest first.
+        self._closed_at: deque[float] = deque(maxlen=CLAIMS_MAX)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -72,6 +79,15 @@ class Porch:
             self._refuse(next(iter(self._waiting)))
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look_again)
+
+    def claim(self) -> bool:
+        """Whether a connection that has just ended was closed here; each that was is told once."""
+        while self._closed_at and self._loop.time() - self._closed_at[0] > CLAIM_S:
+            self._closed_at.popleft()
+        if not self._closed_at:
+            return False
+        self._closed_at.popleft()
+        return True
 
     def _look_again(self) -> None:
         self._timer = None
@@ -98,6 +114,7 @@ class Porch:
             # A reset, so that nothing of it stays in the kernel either.
             known.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             known.shutdown(socket.SHUT_RDWR)
+            self._closed_at.append(self._loop.time())
         self._let_go(known)
 
     def _let_go(self, known: socket.socket) -> None:

@@ -33,7 +33,9 @@ def record_of(
     `started_at` is the wall time since which it acts, 0 if it does not; `last_words` are its own when it ended last.
     """
     failed = view.phase is Phase.FAILED
-    words = f"{view.words}: {last_words}" if failed and last_words and view.exit_reason else view.words
+    # Between two tries the engine has nothing of it, and nobody else says why the last one ended.
+    ended = failed or not view.engine_id
+    words = f"{view.words}: {last_words}" if ended and last_words and view.exit_reason else view.words
     why = explained.get(view.engine_id) if view.phase is Phase.QUEUED else None
     return control_pb2.ProcessRecord(
         name=executor_id(view.container),

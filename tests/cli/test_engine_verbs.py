@@ -91,6 +91,16 @@ def test_queue_time_has_a_limit_of_its_own() -> None:
     assert caught.value.code == exits.TIMED_OUT
 
 
+def test_a_container_that_fails_again_and_again_does_not_wait_for_the_queue() -> None:
+    queue = Queue("wc", 10.0, now=0.0)
+    fails = record(0, "QUEUED", words="FAILED, exit code 1", exit_reason="own_bug")
+    lost = record(1, "QUEUED", words="Resources", exit_reason="lost_host")
+    queue.look([fails], 1.0, 0.0)
+    assert (queue.waits_for, queue.late) == ("", "container 0 QUEUED job 812_0: FAILED, exit code 1")
+    queue.look([fails, lost], 2.0, 0.0)
+    assert queue.waits_for == "container 1 QUEUED job 812_1: Resources"
+
+
 @pytest.fixture
 def placed(wordy: FakeTopology) -> Any:
     """'wordy' is run by an engine, as far as its scheduler says."""

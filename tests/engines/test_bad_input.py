@@ -15,6 +15,8 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.settings import resolve
 from heronpy.engines.contract import EngineFatalError
 from heronpy.engines.kubernetes.client import Api
+from heronpy.engines.kubernetes.engine import KubernetesEngine
+from heronpy.engines.kubernetes.pods import PodOptions
 from heronpy.engines.slurm.batch import SlurmOptions
 from heronpy.engines.slurm.engine import SlurmEngine
 from heronpy.executor.host_folder import home_of
@@ -57,6 +59,23 @@ def test_the_extra_of_kubernetes_is_not_installed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(EngineFatalError, match=r"is not installed; run: pip install 'heronpy\[kubernetes\]'"):
         _ = Api().namespace
+    [found] = KubernetesEngine("t", PodOptions("image"), ["true"], Api()).check()
+    assert (found.ok, found.detail) == (False, "the package kubernetes is not installed")
+    assert found.fix == "run: pip install 'heronpy[kubernetes]'"
+
+
+def test_a_kubeconfig_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("kubernetes")
+    one, other = tmp_path / "one", tmp_path / "other"
+    monkeypatch.setenv("KUBECONFIG", f"{one}:{other}")
+    [found] = KubernetesEngine("t", PodOptions("image"), ["true"], Api()).check()
+    assert found.detail.startswith(f"there is no kubeconfig {one} or {other}; ")
+    other.write_text(KUBECONFIG)
+    assert Api().context == "lab"
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(EngineFatalError, match=r"there is no kubeconfig ~/\.kube/config; "):
+        _ = Api().namespace
 
 
 def test_a_context_that_the_kubeconfig_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +105,18 @@ def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
         home_of(str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="must be an absolute path"):
         home_of("some/where")
+
+
+def test_a_home_that_is_relative_is_refused_where_it_is_set(tmp_path: Path) -> None:
+    (tmp_path / "hpc").mkdir()
+    (tmp_path / "hpc" / "engine.yaml").write_text("home: rel/ative\n")
+    words = "heron.engine.home is 'rel/ative' but must be an absolute path, or empty"
+    with pytest.raises(ConfigError, match=f"engine.yaml:1: {words}"):
+        resolve("hpc", [tmp_path], {}, {}, [])
+    with pytest.raises(ConfigError, match=f"--config-property: {words}"):
+        resolve("local", [], {}, {}, ["heron.engine.home=rel/ative"])
+    for given in ("", "/scratch/heron"):
+        assert resolve("local", [], {}, {}, [f"heron.engine.home={given}"]).settings["engine"]["home"] == given
 
 
 def test_ports_that_are_used_up() -> None:

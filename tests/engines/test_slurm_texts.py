@@ -25,6 +25,7 @@ from heronpy.engines.slurm.batch import (
 from heronpy.engines.slurm.commands import Commands, environment
 from heronpy.engines.slurm.engine import SlurmEngine, check_output
 from heronpy.engines.slurm.texts import (
+    closed_nodes,
     count_topologies,
     newest,
     parse_config,
@@ -115,6 +116,62 @@ def test_on_a_lost_node_nothing_is_confirmed(state: str) -> None:
 
 def test_what_ended_by_itself_on_a_node_that_is_lost_later_is_confirmed() -> None:
     assert seen_in("1_1|FAILED|n1|1024|NonZeroExitCode|heron.t.1|(null)|", "n1").ended is Ended.CONFIRMED
+
+
+PLACES = "batch*|n1|drained\nbatch*|n2|down*\nbig|n3|{}\n"
+
+
+@pytest.mark.parametrize(
+    ("partition", "state", "words"),
+    [
+        ("batch", "idle", "n1 is drained, n2 is down*"),
+        ("", "idle", "n1 is drained, n2 is down*"),
+        ("big", "idle", ""),
+        ("big", "idle~", ""),
+        ("big", "mixed", ""),
+        ("big", "draining", "n3 is draining"),
+        ("batch,big", "allocated", ""),
+        ("nowhere", "idle", ""),
+    ],
+)
+def test_nodes_that_take_no_job(partition: str, state: str, words: str) -> None:
+    assert closed_nodes(PLACES.format(state), partition) == words
+    many = "".join(f"batch*|n{number}|down\n" for number in range(9))
+    assert closed_nodes(many, "") == "n0 is down, n1 is down, n2 is down, and 6 more"
+
+
+SLURM = """\
+#!/bin/sh
+case "$(basename $0) $*" in
+"squeue --version") echo slurm-wlm 22.05.8 ;;
+sinfo*--exact*) echo "batch*|up|1:00:00|2|1000|0" ;;
+sinfo*) echo "batch*|n1|$NODE" ;;
+sbatch*) echo "allocation failure: $WORDS" >&2; exit 1 ;;
+esac
+"""
+
+
+NO_NODE = "Requested node configuration is not available"
+
+
+@pytest.mark.parametrize(
+    ("state", "says", "words", "fix"),
+    [
+        ("drained", NO_NODE, "no node of the partition takes jobs now (n1 is drained), so sbatch", "resume a node, "),
+        ("idle", NO_NODE, "sbatch", "correct slurm.partition, "),
+        ("drained", "Invalid feature specification", "sbatch", "correct slurm.partition, "),
+    ],
+)
+def test_a_check_tells_drained_nodes_from_wrong_settings(
+    tmp_path: Path, state: str, says: str, words: str, fix: str
+) -> None:
+    for name in ("sbatch", "squeue", "scancel", "sinfo", "scontrol"):
+        (tmp_path / name).write_text(SLURM)
+        (tmp_path / name).chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NODE": state, "WORDS": says}
+    found = SlurmEngine("t", SlurmOptions(), ["true"], variables).check()[-1]
+    assert found.what == "submission" and not found.ok
+    assert found.detail == f"{words} refuses: allocation failure: {says}" and found.fix.startswith(fix)
 
 
 @pytest.mark.parametrize("state", ["SUSPENDED", "STAGE_OUT", "A_STATE_OF_TOMORROW"])

@@ -117,9 +117,11 @@ def test_a_driver_that_ends_leaves_its_jobs_unconfirmed_once_it_had_an_applicati
 
 
 def test_what_a_container_waits_for_is_told() -> None:
-    assert waits_for(Told(), 2, "1 core") == "the application of Spark is starting"
-    few = waits_for(Told(True, "app-1", 1), 3, "2 cores and 1 GB")
-    assert few.startswith("application app-1 has 1 of 3 executors, each with 2 cores and 1 GB")
+    assert waits_for(Told(), 2, "1 core", True) == "the application of Spark is starting"
+    few = "application app-1 has 1 of 3 executors, each with 2 cores and 1 GB: "
+    told = Told(True, "app-1", 1)
+    assert waits_for(told, 3, "2 cores and 1 GB", True) == f"{few}the others are starting"
+    assert waits_for(told, 3, "2 cores and 1 GB", False) == f"{few}no worker of the cluster has as much free"
 
 
 def test_a_new_cluster_takes_the_master_of_this_host(tmp_path: Path) -> None:

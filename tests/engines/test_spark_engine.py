@@ -14,6 +14,7 @@ import pytest
 
 from heronpy.engines.contract import Ended, EngineFatalError, EnginePhase, Request, Seen
 from heronpy.engines.spark import driver as drivers
+from heronpy.engines.spark import engine as engines
 from heronpy.engines.spark.application import SparkOptions
 from heronpy.engines.spark.engine import APPLICATIONS, SparkEngine
 from tests.support.waiting import alive, wait_for
@@ -39,6 +40,9 @@ open(os.path.join(folder, "scratch"), "w").write(os.environ["HERON_SPARK_SCRATCH
 if how == "has a child":
     child = subprocess.Popen(["sleep", "600"])
     open(os.path.join(folder, f"{child.pid}.child"), "w").close()
+if how == "has few":
+    say(ready=True, application="app-1", executors=1)
+    sys.stdin.read()
 jobs = {}
 say(ready=True, application="app-1", executors=2)
 for line in sys.stdin:
@@ -115,6 +119,18 @@ def test_containers_that_are_submitted_together_share_an_application(it: Drivers
     it.until("1.2", runs)
     assert it.slots() == ["2", "1"]
     assert it.engine.topologies() == {"wc-1": 4}
+
+
+def test_executors_that_may_still_be_starting_are_no_want_of_room(it: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
+    it.how("has few")
+    it.submit(0)
+    it.submit(1)
+    young = it.until("1.1", lambda one: "1 of 2 executors" in one.words)
+    assert young.phase is EnginePhase.STARTING and young.words.endswith(": the others are starting")
+    assert it.engine.explain("1.1").words == young.words
+    monkeypatch.setattr(engines, "LAUNCH_S", 0.0)
+    old = it.seen()["1.1"]
+    assert old.phase is EnginePhase.QUEUED and old.words.endswith(": no worker of the cluster has as much free")
 
 
 def test_what_was_not_handed_over_is_cancelled_here(it: Drivers) -> None:

@@ -359,6 +359,10 @@ def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) -> None:
             "not the folder of that name",
         ),
         ({"fencing": "prayer"}, "fencing 'prayer'"),
+        (
+            {"submitted": submitted(settings={"engine": {"home": "/proc/nohome"}})},
+            "host folder /proc/nohome cannot be made: No such file or directory; set heron.engine.home",
+        ),
         ({"refuses": InvalidRpcError("heronpy 9 does not fit")}, "heronpy 9 does not fit"),
     ],
 )
@@ -368,11 +372,20 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp: Path, fields: dict[st
         assert await host.ended(process) == exit_codes.STARTUP_FAILURE
         assert process.stderr is not None
         said = process.stderr.read().decode()
-        assert words in said and "Traceback" not in said
+        assert words in said.splitlines()[-1] and "Traceback" not in said
         assert "refuses" in fields or words in door.all("log_end")[0].data.decode()
         assert left_in(tmp) == []
 
     at_door(tmp, scene, **{"submitted": submitted(package=DIGEST if "package" in fields else None), **fields})
+
+
+def test_an_error_that_nobody_foresaw_is_named(tmp: Path) -> None:
+    async def scene(door: FakeDoor, host: Host) -> None:
+        assert await host.ended(host.start()) == exit_codes.FAILURE
+        assert b"an error of its own: ValueError: " in door.all("log_end")[0].data
+        assert left_in(tmp) == []
+
+    at_door(tmp, scene, submitted=submitted(settings={"engine": {"home": "/tmp/a\0b"}}))
 
 
 def test_a_door_that_does_not_answer_is_named(tmp: Path) -> None:

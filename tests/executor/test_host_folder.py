@@ -89,6 +89,15 @@ def test_a_home_that_is_no_place_is_refused(given: str) -> None:
         home_of(given)
 
 
+def test_a_home_that_cannot_be_made_is_named_with_the_reason_and_the_setting(home: Path) -> None:
+    fix = "set heron.engine.home to a folder that you may write to on every host"
+    with pytest.raises(ConfigError, match=rf"/proc/nohome cannot be made: No such file or directory; {fix}"):
+        home_of("/proc/nohome")
+    (home / "packages").touch()
+    with pytest.raises(ConfigError, match=rf"{home}/packages cannot be made or used: File exists; {fix}"):
+        opened(home, 1)
+
+
 def test_a_home_that_is_not_ours_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "own").mkdir(mode=0o700)

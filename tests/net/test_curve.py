@@ -9,6 +9,7 @@ import pwd
 import re
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -238,6 +239,26 @@ def test_the_right_key_opens() -> None:
     play(scene)
 
 
+def test_who_leaves_while_it_connects_is_not_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """As a process with the right key does that ends then; who is silent, or says something else, is refused."""
+
+    async def scene(world: World) -> None:
+        assert world.gate is not None
+        gate, address = world.gate, ("127.0.0.1", int(world.endpoint.rpartition(":")[2]))
+        for _ in range(3):
+            leaver = socket.create_connection(address)
+            assert leaver.recv(10), "the greeting: the handshake has begun"
+            leaver.close()
+        await eventually(lambda: gate.left == 3, what="that they have left")
+        assert (gate.refused, caplog.messages) == (0, [])
+        with socket.create_connection(address):
+            await eventually(lambda: gate.refused == 1, 10, "the silent one being refused")
+        assert "does not use the encryption" in caplog.text and gate.left == 3
+
+    with caplog.at_level(logging.WARNING):
+        play(scene)
+
+
 def unknown_key(keys: Keys) -> Keys:
     return Keys(keys.domain, keys.server, some_keys().client)
 
@@ -312,9 +333,14 @@ def test_noise_and_a_replayed_handshake_are_refused(seed: int) -> None:
         recorded = await record_handshake(world, port)
         assert world.asked == ["get_containers"]
         noise = [recorded, recorded[:64], b"\xff" + bytes(63), b"GET / HTTP/1.1\r\n\r\n", os.urandom(10_000)]
-        for data in noise:
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+
+        def say(data: bytes) -> None:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as raw, suppress(OSError):
                 raw.sendall(data)
+                while raw.recv(4096):  # until it is refused
+                    pass
+
+        await asyncio.gather(*(asyncio.to_thread(say, data) for data in noise))
         gate = world.gate
         await eventually(lambda: gate.refused >= 2, what="refusals")
         friend = world.client(world.keys)

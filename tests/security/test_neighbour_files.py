@@ -51,6 +51,8 @@ def test_every_level_that_is_made_is_private(tmp_path: Path, no_umask: object) -
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         make_folders(tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        make_folders("/proc/no-such/folder")  # which says so of each folder, also of one whose parent is there
 
 
 def test_what_users_read_keeps_their_umask(tmp_path: Path, no_umask: object) -> None:

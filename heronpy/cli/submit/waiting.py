@@ -18,12 +18,15 @@ from heronpy.cli.submit.submission import scheduler_died
 from heronpy.clusters.session import Session, failed_of
 from heronpy.common.errors import HeronError
 from heronpy.common.states import has_failed
+from heronpy.procs.exit_reason import COUNTED, ExitReason
 from heronpy.proto import control_pb2
 
 TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
 #: A topology gets at least this long to start, whatever the program took.
 LEAST_S = 1.0
+#: A container that ends by itself, again and again, does not wait for the queue.
+_OWN_ENDS = {reason.value for reason in COUNTED - {ExitReason.KILLED}}
 #: How often the scheduler is asked whether a container has failed permanently.
 CONTAINERS_LOOK_S = 1.0
 
@@ -83,7 +86,7 @@ class Queue:
 
     def look(self, containers: Sequence[control_pb2.ProcessRecord], now: float, wall_s: float) -> None:
         """A Failure when containers have waited for longer than they may."""
-        queued = [one for one in containers if one.phase == QUEUED]
+        queued = [one for one in containers if one.phase == QUEUED and one.exit_reason not in _OWN_ENDS]
         self._queued_s += now - self._looked_at if queued and self.waits_for else 0.0
         self._looked_at = now
         self.waits_for = _with_others(queued, wall_s)
@@ -114,7 +117,7 @@ def until_running(
 
     Time spent WAITING does not count: what it waits for has its own limit, after which the
     topology fails (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Nor does time in an
-    engine's queue, which may be `queue_timeout_s`.
+    engine's queue, which may be `queue_timeout_s`, unless a container comes back there after it has failed.
     """
     name = started.record.topology
     deadline = max(begun_at + timeout_s, time.monotonic() + LEAST_S)

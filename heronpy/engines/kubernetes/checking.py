@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from heronpy.engines.contract import EngineError, EngineFatalError, Found, Request
 from heronpy.engines.kubernetes import nodes as nodes_
 from heronpy.engines.kubernetes.answers import GoneError
-from heronpy.engines.kubernetes.client import Api
+from heronpy.engines.kubernetes.client import INSTALL, MISSING, Api
 from heronpy.engines.kubernetes.pods import PodOptions, pod
 from heronpy.engines.kubernetes.rights import NEEDED
 from heronpy.engines.kubernetes.seen import of, text
@@ -22,6 +23,8 @@ def check(
     api: Api, options: PodOptions, topology_id: str, nodes: Callable[[], Sequence[Mapping[str, Any]]]
 ) -> list[Found]:
     """Lines of `heron cluster check`; nothing is made."""
+    if find_spec("kubernetes") is None:
+        return [Found("package", False, MISSING, INSTALL)]
     try:
         server, namespace = api.server, api.namespace
     except EngineError as error:

@@ -25,7 +25,8 @@ ANSWER_MAX = 64 << 20
 LINE_MAX = 4 << 20
 #: What a pod may know of its service account.
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-MISSING = "the package kubernetes is not installed; run: pip install 'heronpy[kubernetes]'"
+MISSING = "the package kubernetes is not installed"
+INSTALL = "run: pip install 'heronpy[kubernetes]'"
 JSON = "application/json"
 APPLIED = "application/apply-patch+yaml"
 
@@ -50,7 +51,7 @@ class Api:
                 import urllib3
                 from kubernetes import client, config
             except ImportError:
-                raise EngineFatalError(MISSING) from None
+                raise EngineFatalError(f"{MISSING}; {INSTALL}") from None
             # An answer that asks to try later is told to the caller, who does.
             configuration = client.Configuration()
             configuration.retries = False
@@ -81,6 +82,10 @@ class Api:
             raise EngineFatalError(
                 f"KUBECONFIG is {file!r}, but the scheduler works in another folder; make it absolute"
             )
+        parts = [part for part in file.split(os.pathsep) if part]
+        if not any(os.path.exists(os.path.expanduser(part)) for part in parts):
+            fix = "name one in KUBECONFIG, or let your cluster's administrator give you one"
+            raise EngineFatalError(f"there is no kubeconfig {' or '.join(parts)}; {fix}")
         contexts, active = config.list_kube_config_contexts(config_file=file)
         named = {one["name"]: one for one in contexts}
         if self._context and self._context not in named:

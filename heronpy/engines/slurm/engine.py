@@ -31,9 +31,11 @@ from heronpy.engines.slurm.texts import (
     JOBS,
     NODES,
     PARTITIONS,
+    PLACES,
     START,
     Job,
     Partition,
+    closed_nodes,
     count_topologies,
     newest,
     parse_config,
@@ -54,6 +56,8 @@ POLL_S = 2.0
 _TAIL_BYTES = 4096
 #: Ends of which the node was asked; more are forgotten, oldest first, and asked again.
 _JUDGED_MAX = 4096
+#: What sbatch says when no node could run a job, be it too large for all of them or all of them closed.
+_NO_NODE = "node configuration is not available"
 _NEEDED = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 
 
@@ -278,9 +282,17 @@ class SlurmEngine:
         try:
             self._commands.run(argv, batch_script(size, self._options, ["true"]))
         except EngineFatalError as error:
+            if _NO_NODE in str(error).lower() and (closed := self._closed_nodes()):
+                what = f"no node of the partition takes jobs now ({closed}), so {error}"
+                return Found("submission", False, what, "resume a node, choose another partition, or ask the operator")
             fix = "correct slurm.partition, account, qos, time_limit_s or options"
             return Found("submission", False, str(error), fix)
         return Found("submission", True, "Slurm would take a job with these settings")
+
+    def _closed_nodes(self) -> str:
+        """The nodes of the partition and their states, if none takes a job; see `closed_nodes`."""
+        text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--format={PLACES}"])
+        return closed_nodes(text, self._options.partition)
 
     def _check_partition(self) -> Found:
         name = self._options.partition

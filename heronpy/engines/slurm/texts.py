@@ -17,6 +17,8 @@ JOBS = "JobArrayID:|,State:|,NodeList:|,exit_code:|,Reason:|,Name:|,Comment:|"
 START = "Reason:|,StartTime:|"
 #: Of sinfo --format.
 NODES = "%N|%T"
+#: Of sinfo --format, with a line per node of each partition.
+PLACES = "%P|%N|%T"
 #: The star of a default partition is part of %P.
 PARTITIONS = "%P|%a|%l|%c|%m|%d"
 
@@ -43,6 +45,10 @@ _HOPELESS = re.compile(
 )
 #: States of nodes on which processes may run that nobody can reach.
 _LOST_NODE = re.compile(r"(down|fail|unknown|.*\*$)")
+#: States of nodes that take no job until an operator, or the node, changes that; those that save power do.
+_CLOSED_NODE = re.compile(r"(down|drain|fail|err|unk|inval|maint|perf|future|.*\*$)")
+#: Nodes that a sentence names.
+_NODES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,25 @@ def parse_nodes(text: str) -> set[str]:
     """The nodes of sinfo's output that are lost."""
     lines = [line.partition("|") for line in text.split() if "|" in line]
     return {name for name, _, state in lines if _LOST_NODE.match(state.lower())}
+
+
+def closed_nodes(text: str, partition: str) -> str:
+    """`n1 is drained, n2 is down*` if no node of the partition takes a job, by sinfo's output in the format PLACES.
+
+    Empty if one does, or none is listed. `partition`: several with commas between them; empty for the default.
+    """
+    fields = [line.strip().split("|") for line in text.splitlines()]
+    chosen = set(partition.split(","))
+    nodes = {
+        one[1]: one[2].lower()
+        for one in fields
+        if len(one) == 3 and (one[0].rstrip("*") in chosen if partition else one[0].endswith("*"))
+    }
+    if not all(_CLOSED_NODE.match(state) for state in nodes.values()):
+        return ""
+    shown = [f"{name} is {state}" for name, state in sorted(nodes.items())]
+    more = [f"and {len(shown) - _NODES_SHOWN} more"] if len(shown) > _NODES_SHOWN else []
+    return ", ".join([*shown[:_NODES_SHOWN], *more])
 
 
 def seen_of(job: Job, lost_nodes: Collection[str]) -> Seen:

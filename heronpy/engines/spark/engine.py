@@ -40,7 +40,7 @@ from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_r
 APPLICATIONS: Final = RestartLimits(backoff_s=0.5, backoff_max_s=5.0, budget=3, window_s=300.0)
 #: An application without a container is given back.
 IDLE_S: Final = 30.0
-#: How long executors may take to appear, before a container counts as queued and not as starting.
+#: How long executors may take to appear, before a container counts as queued, for want of room, and not as starting.
 LAUNCH_S: Final = 20.0
 CHECK_S: Final = 60.0
 #: For the door to tell a container to end, and for that to do so: a renewal, the stop of its tasks, its logs.
@@ -135,16 +135,17 @@ class SparkEngine:
         found = [seen_of(Job(one.container, one.submission), True, self._pause()) for one in self._waiting]
         found += [seen_of(job) for job, _ in self._past.values()]
         for driver in self._drivers:
-            ready_at = driver.ready_at
-            starting = ready_at is None or self._now() - ready_at < LAUNCH_S
-            why = self._why(driver)
+            starting, why = self._is_starting(driver), self._why(driver)
             found += [seen_of(job, starting, why) for job in driver.jobs()]
         return found
+
+    def _is_starting(self, driver: Driver) -> bool:
+        return driver.ready_at is None or self._now() - driver.ready_at < LAUNCH_S
 
     def _why(self, driver: Driver) -> str:
         size = driver.size
         words = f"{size.cores} core{'s' if size.cores > 1 else ''} and {format_bytes(size.memory_bytes)}"
-        return waits_for(driver.told, size.slots, words)
+        return waits_for(driver.told, size.slots, words, self._is_starting(driver))
 
     def _pause(self) -> str:
         return "a new application of Spark is started soon" if self._drivers or self._past else ""

@@ -120,13 +120,14 @@ def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
     return Seen(job.engine_id, *member, EnginePhase.ENDED, "", Ended.CONFIRMED, reason, words=words)
 
 
-def waits_for(told: Told, slots: int, words: str) -> str:
-    """Why a job is queued, in words for people; `words` says what each executor has."""
+def waits_for(told: Told, slots: int, words: str, starting: bool) -> str:
+    """Why a job is queued, in words for people; `words` says what each executor has.
+
+    `starting`: the application is so young that executors may still be starting.
+    """
     if not told.ready:
         return "the application of Spark is starting"
     if told.executors >= slots:
         return f"application {told.application}: its executors are busy"
-    return (
-        f"application {told.application} has {told.executors} of {slots} executors, each with {words}: no worker of"
-        " the cluster has as much free"
-    )
+    why = "the others are starting" if starting else "no worker of the cluster has as much free"
+    return f"application {told.application} has {told.executors} of {slots} executors, each with {words}: {why}"
