@@ -50,6 +50,8 @@ ATTEMPT_MAX = (1 << ATTEMPT_BITS) - 1
 
 #: Distance between the decision to end an input and its end: in seconds, and in tuples.
 TAIL_S, TAIL_TUPLES = 1.5, 3000
+#: For a look at how fast an input goes on.
+SPEED_S = 0.2
 
 TRACE, ROWS, TOTALS, INCARNATIONS, END = "trace", "rows", "totals", "incarnations", "end"
 
@@ -171,7 +173,12 @@ def write_end(out: Path, partitions: int, rate: float) -> int:
 
     A source that is behind its schedule emits fast; it must not pass the end before it learns of it.
     """
-    end = _farthest(out, partitions) + max(1, int(rate * TAIL_S)) + TAIL_TUPLES
+    before = _farthest(out, partitions)
+    time.sleep(SPEED_S)
+    farthest = _farthest(out, partitions)
+    # One that makes up for an outage goes on at this speed, not at the rate of its schedule.
+    per_s = max(rate, (farthest - before) / SPEED_S)
+    end = farthest + max(1, int(per_s * TAIL_S)) + TAIL_TUPLES
     write_atomically(out / END, end)
     if _farthest(out, partitions) > end:
         raise VerifyError(f"the input of {out} went on beyond its end, {end:,} tuples; this host is too busy")

@@ -234,6 +234,16 @@ def test_an_input_without_a_count_ends_where_the_verifier_says(tmp_path: Path) -
         read_endless(tmp_path)
 
 
+def test_an_input_that_makes_up_for_an_outage_ends_beyond_what_it_passes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = Progress(progress_path(tmp_path, 0), owner=1)
+    progress.note_next(1000)
+    monkeypatch.setattr(records.time, "sleep", lambda seconds: progress.note_next(5000))
+    assert records.write_end(tmp_path, 1, 10.0) == 5000 + 30_000 + records.TAIL_TUPLES
+    progress.close()
+
+
 def test_a_torn_record_at_the_end_of_a_segment_is_left_out(tmp_path: Path) -> None:
     judged(tmp_path, perfect(), "ATLEAST_ONCE")
     path = tmp_path / records.TRACE / "3-000001.seg"
