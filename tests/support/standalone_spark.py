@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import psutil
 
@@ -87,8 +87,13 @@ class StandaloneSpark:
         page = re.search(r"MasterWebUI: .*started at \S+:(\d+)", log)
         applications = re.findall(r"Registered app .* with ID (\S+)", log)
         assert page is not None and applications
-        data = urlencode({"id": applications[-1], "terminate": "true"}).encode()
-        with urlopen(f"http://{self.address}:{page[1]}/app/kill/", data, timeout=20):
+        address = f"http://{self.address}:{page[1]}"
+        browser = build_opener(HTTPCookieProcessor())
+        with browser.open(f"{address}/", timeout=20) as answer:
+            # Later releases take only what comes from their own page.
+            token = re.search(r'csrfToken"[^>]*value="([^"]+)"', answer.read().decode())
+        fields = {"id": applications[-1], "terminate": "true"} | ({"csrfToken": token[1]} if token else {})
+        with browser.open(f"{address}/app/kill/", urlencode(fields).encode(), timeout=20):
             pass
 
     def close(self) -> None:
