@@ -495,7 +495,8 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if text is not None:
             file.write_text(text)
         monkeypatch.setenv("KUBECONFIG", str(file))
-        with pytest.raises(EngineFatalError, match="the kubeconfig cannot be used"), engine_of().watch(lambda: None):
+        what = "the kubeconfig cannot be used" if text is not None else f"there is no kubeconfig {file}; name one"
+        with pytest.raises(EngineFatalError, match=what), engine_of().watch(lambda: None):
             engine_of().list()
     monkeypatch.setenv("KUBECONFIG", "config")
     with pytest.raises(EngineFatalError, match="make it absolute"):

@@ -278,13 +278,13 @@ def test_a_spark_run_of_seconds_has_a_line(page: Any) -> None:
     assert found["other"] == 1, "another topology begins anew"
 
 
-JOINED = """async ([minutes, looks]) => {
+JOINED = """async ([minutes, looks, began]) => {
   const series = await import('http://page.test/series.js');
   const recorder = new series.Recorder();
   const load = (at, held) => ({ at, held, components: [] });
   looks.forEach(([at, held]) => recorder.see('one', load(at, held)));
   const timeline = { kept_from: 0, step_s: 60, times: minutes.map(([at]) => at), series: [{ component: '', metric: 'held', values: minutes.map(([, held]) => held) }] };
-  const found = series.joined(timeline, recorder, 600, '');
+  const found = series.joined(timeline, recorder, 600, '', began);
   return found.times.map((at, number) => [at, found.series.find((one) => one.metric === 'held').values[number]]);
 }"""
 
@@ -339,6 +339,11 @@ def test_minutes_fill_what_a_page_has_not_seen(page: Any, looks: list[float], fo
     times = [at for at, _ in points]
     assert times == sorted(times)
     assert [(round(at, 2), value) for at, value in points] == found
+
+
+def test_nothing_is_drawn_of_the_first_minute_before_the_topology_began(page: Any) -> None:
+    points = page.evaluate(JOINED, [[[960, 0.5], [1020, 0.5]], [], 999])
+    assert [(round(at, 2), value) for at, value in points] == [*level(999, 1020), *level(1020, 1080)]
 
 
 def test_samples_of_a_short_topology_are_a_line(page: Any) -> None:

@@ -59,6 +59,8 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
   const ended = state.status === 'gone';
   const asked = useGet(pathOf(route.place, 'timeline'), query, ended ? 0 : 30);
   const load = state.snapshot?.load;
+  const topology = state.snapshot?.topology;
+  const began = Math.round((topology?.ended_at ?? load?.at ?? 0) - (topology?.uptime_s ?? 0));
   const keptFrom = asked.data?.kept_from ?? null;
   const choose = (name) => replaceQuery(route, { span: name === '10m' ? '' : name });
   useEffect(() => {
@@ -68,18 +70,18 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
     };
   });
   return html`<${Section} title="charts" aside=${html`<${Spans} span=${span} keptFrom=${keptFrom} onSpan=${choose} />`}>
-    <${Drawn} data=${asked.data} problem=${asked.problem} at=${load && Math.floor(load.at / DRAWN_S)} seconds=${seconds} component=${component} spark=${spark} own=${spark ? ownSpark(state) : recorder} events=${events} nodes=${state.snapshot?.plan?.nodes ?? NO_NODES} />
+    <${Drawn} data=${asked.data} problem=${asked.problem} at=${load && Math.floor(load.at / DRAWN_S)} seconds=${seconds} component=${component} spark=${spark} own=${spark ? ownSpark(state) : recorder} events=${events} nodes=${state.snapshot?.plan?.nodes ?? NO_NODES} began=${began} />
   <//>`;
 }
 
 /** What was asked for and what this page has seen since. While it is out of sight that is seldom put together. */
-const Drawn = rarely(({ data, problem, at, seconds, component, spark, own, events, nodes }) => {
-  const timeline = useMemo(() => joined(data, own, seconds, component), [data, at, own, seconds, component]);
+const Drawn = rarely(({ data, problem, at, seconds, component, spark, own, events, nodes, began }) => {
+  const timeline = useMemo(() => joined(data, own, seconds, component, began), [data, at, own, seconds, component]);
   return html`<div>
     ${!timeline.times.length && html`<${Trouble} problem=${problem} />`}
     <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} nodes=${nodes} />
   </div>`;
-}, ['problem', 'seconds', 'component', 'spark', 'own', 'nodes'], ['data', 'at', 'events']);
+}, ['problem', 'seconds', 'component', 'spark', 'own', 'nodes'], ['data', 'at', 'events', 'began']);
 
 /** What happened, the newest first. @param {{events: any[]}} props */
 export const Events = rarely(({ events }) => {

@@ -96,8 +96,9 @@ export class SparkRecorder extends Recorder {
  * hidden. Longer spans have minutes only. A minute, or a longer step, is a mean: it has the same value from its beginning
  * to its end, so that no line runs from the middle of nowhere to the next sample. Where neither tells is a gap.
  * @param {any|null} timeline @param {Recorder} recorder @param {number} spanS @param {string} component '' is all
+ * @param {number} [began] the first minute began before the topology did
  */
-export function joined(timeline, recorder, spanS, component) {
+export function joined(timeline, recorder, spanS, component, began = 0) {
   const kept = timeline ?? { times: [], step_s: 0, series: [], kept_from: null };
   const recent = spanS <= RECENT_S;
   const seen = recent ? recorder.times : [];
@@ -119,7 +120,7 @@ export function joined(timeline, recorder, spanS, component) {
   let step = 0;
   const stepsBetween = (after, until) => {
     for (; kept.times[step] < until; step++) {
-      const [first, last] = [Math.max(kept.times[step], after), Math.min(kept.times[step] + kept.step_s, until)];
+      const [first, last] = [Math.max(kept.times[step], after, began), Math.min(kept.times[step] + kept.step_s, until)];
       if (kept.times[step] <= from) continue;
       if (kept.step_s < GAP_S) {
         // Samples of a topology that was short.
