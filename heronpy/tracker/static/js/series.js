@@ -120,7 +120,7 @@ export function joined(timeline, recorder, spanS, component, began = 0) {
   let step = 0;
   const stepsBetween = (after, until) => {
     for (; kept.times[step] < until; step++) {
-      const [first, last] = [Math.max(kept.times[step], after, began), Math.min(kept.times[step] + kept.step_s, until)];
+      const [first, last] = [Math.max(kept.times[step], after, kept.step_s < GAP_S ? 0 : began), Math.min(kept.times[step] + kept.step_s, until)];
       if (kept.times[step] <= from) continue;
       if (kept.step_s < GAP_S) {
         // Samples of a topology that was short.
