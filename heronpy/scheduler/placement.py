@@ -168,12 +168,7 @@ class Placement:
 
     def left(self) -> tuple[str, ...]:
         """The submissions that may exist, in words."""
-        return tuple(
-            f"container {container.number}, submission {number}"
-            + (f" ({one.engine_id}{f' on {one.host}' if one.host else ''})" if one.engine_id else "")
-            for _, container in sorted(self._containers.items())
-            for number, one in sorted(container.submissions.items())
-        )
+        return tuple(text for _, container in sorted(self._containers.items()) for text in container.named())
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant does not hold."""
@@ -463,7 +458,7 @@ class Placement:
     def _find_lost(self, container: Container, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for number, one in list(container.submissions.items()):
-            if self._never_was(container, one):
+            if container.never_ran(one):
                 container.forget(number)
                 continue
             if one.lost or one.is_heard(now, 2 * self._times.renew_s):
@@ -521,10 +516,6 @@ class Placement:
         """Whether a submission that should be gone is neither listed nor heard."""
         return one.is_absent(now, self._times.lost_s, self._awake_since) and not one.is_heard(now, self._times.lost_s)
 
-    def _never_was(self, container: Container, one: Submission) -> bool:
-        """Whether it is gone and could not be started: nothing of it has run, whoever fails to confirm its end."""
-        return one.given_up and one.unstarted and one.heard_at is None and one.number > container.entry.holder
-
     def _may_submit(self, container: Container, now: float) -> bool:
         ready = self._listed and self.away_since is None and now >= container.submit_at
         return ready and not container.failed and not container.finished and not self._waits_for_hosts(container, now)
@@ -562,10 +553,7 @@ class Placement:
             return [Activate(container.number, one.number, entry.epoch)] if again else []
         if not self._grants.is_free(container.number, now):
             return []
-        if entry.holder and entry.cause is not None and entry.cause.reason is ExitReason.LOST_HOST:
-            # No end was confirmed and counted, and yet its tasks begin again.
-            container.restarts += 1
-            container.exit_reason, container.exit_detail = entry.cause.reason, entry.cause.text
+        container.count_loss()
         self._write(container, holder=one.number, epoch=entry.epoch + 1, moves_from="", past=container.past())
         container.beside = False
         self._grants.hold(container.number, now)

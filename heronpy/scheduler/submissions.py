@@ -171,6 +171,25 @@ class Container:
         self.history, self.cancels = RestartHistory(), RestartHistory()
         self.exit_reason, self.exit_detail = None, ""
 
+    def count_loss(self) -> None:
+        """Its tasks begin again: if their host was lost, no end was confirmed and counted."""
+        cause = self.entry.cause
+        if self.entry.holder and cause is not None and cause.reason is ExitReason.LOST_HOST:
+            self.restarts += 1
+            self.exit_reason, self.exit_detail = cause.reason, cause.text
+
+    def never_ran(self, one: Submission) -> bool:
+        """Whether it is gone and could not be started: nothing of it has run, whoever fails to confirm its end."""
+        return one.given_up and one.unstarted and one.heard_at is None and one.number > self.entry.holder
+
+    def named(self) -> list[str]:
+        """Its submissions that may exist, in words."""
+        return [
+            f"container {self.number}, submission {number}"
+            + (f" ({one.engine_id}{f' on {one.host}' if one.host else ''})" if one.engine_id else "")
+            for number, one in sorted(self.submissions.items())
+        ]
+
     @property
     def moves_from(self) -> str:
         """The host from which it is moved away; empty: it is not."""
