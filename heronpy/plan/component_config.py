@@ -51,6 +51,10 @@ class SerializedValue:
     data: bytes
     is_python: bool
 
+    def __repr__(self) -> str:
+        """Says what it is where a sentence shows a value that does not fit."""
+        return "a serialized object"
+
     def load(self) -> Any:
         """The value itself; runs code of the user's package."""
         if not self.is_python:
@@ -116,9 +120,8 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
     """How many tasks a component has; TopologyError when it is not a whole number of 1 or more."""
     value = config.get(TOPOLOGY_COMPONENT_PARALLELISM, DEFAULT_PARALLELISM)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
         raise TopologyError(
-            f"the parallelism of component '{component}' is {shown}; it must be a whole number of 1 or more"
+            f"the parallelism of component '{component}' is {value!r}; it must be a whole number of 1 or more"
         )
     return value
 
@@ -222,8 +225,7 @@ def key_problem(key: str, value: Any) -> str | None:
         return f"has the unknown key '{key}'{hint}; your own keys must not start with 'topology.'"
     if _fits(kind, value):
         return None
-    shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
-    return f"sets '{key}' to {shown}; it must be {kind.value}"
+    return f"sets '{key}' to {value!r}; it must be {kind.value}"
 
 
 #: Keys that shape the topology itself, so that only a new submit can change them.

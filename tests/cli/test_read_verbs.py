@@ -109,7 +109,12 @@ def test_metrics_show_the_links_between_stream_managers(heron: Heron, wordy: Fak
     row = next(line for line in shown.splitlines() if "stmgr-1 to stmgr-2" in line)
     assert row.replace("│", " ").split()[-4:] == ["200", "20", "3,100", "15.5"]
     assert "stmgr-3" not in shown, "nothing passes there"
-    assert "frames/s" not in heron("metrics", "local", "wordy").out.partition("Between stream managers")[2]
+    shown = heron("metrics", "local", "wordy").out.partition("Between stream managers")[2]
+    assert "frames/s" in shown, "of late, beside what has passed in all"
+    of_late = wordy.asked[-1][1]
+    assert isinstance(of_late, control_pb2.GetMetrics)
+    assert of_late.interval_s == 10
+    assert list(of_late.names) == ["__frames_to_stmgrs_by_peer", "__tuples_to_stmgrs_by_peer"]
 
 
 def test_metrics_are_summed_by_component(heron: Heron, wordy: FakeTopology) -> None:

@@ -17,6 +17,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import nearest
 from heronpy.common.setting_types import ORDERED, ROOMS, InstanceSettings, StmgrSettings
 from heronpy.common.settings import Resolved, conf_text, describe, find_conf, resolve, settings_for
+from heronpy.plan.component_config import SerializedValue
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -366,3 +367,16 @@ def test_a_component_may_have_a_profile_of_its_own() -> None:
 )
 def test_what_names_share_suggests_nothing(key: str, near: str | None) -> None:
     assert nearest(key, ["heron.instance.profile"]) == near
+
+
+def test_a_tuple_waits_for_others_a_second_at_most() -> None:
+    """Longer than the message timeout, every tuple would be sent again before it had left."""
+    linger = next(item for item in settings.describe() if item.key == "heron.instance.linger_max_us")
+    assert settings.parse_value(linger, "1e6", "here") == 1e6
+    with pytest.raises(ConfigError, match=r"here: heron.instance.linger_max_us is '60000000' but must be"):
+        settings.parse_value(linger, "60000000", "here")
+
+
+def test_an_object_in_a_components_configuration_is_no_duration() -> None:
+    with pytest.raises(ConfigError, match=r"linger_max_us is a serialized object but must be"):
+        resolve("local", [], {"heron.instance.linger_max_us": SerializedValue(b"\x80\x05N.", is_python=True)}, {}, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.cli.look.combined import Combined
-from heronpy.cli.look.metrics_short import COLUMNS, figures, links
+from heronpy.cli.look.metrics_short import COLUMNS, LINK_METRICS, Link, figures, links
 from heronpy.cli.look.silent_tasks import add_zeros
 from heronpy.cli.output import clean, console, print_json, print_table, say, table
 from heronpy.clusters.session import Session
@@ -19,6 +19,8 @@ QUANTILES = (0.5, 0.99)
 WIDE = 140
 #: Rows of the table of links.
 LINKS_SHOWN = 10
+#: What frames per second of links are a mean of, where the table is of the whole run.
+RECENT_S = 10.0
 
 
 def show_metrics(
@@ -48,8 +50,11 @@ def show_metrics(
         print_json(_metrics_json(topology, reply))
         return
     over = f" in the last {format_duration(reply.interval_s)}" if interval else ""
-    if not (everything or names or instances) and _show_short(topology, reply, by_instance, over):
-        return
+    if not (everything or names or instances):
+        found = links(reply.reports)
+        recent = _recent(session, topology) if found and not interval else reply
+        if _show_short(topology, reply, by_instance, over, _link_rows(found, recent)):
+            return
     rows = combine(reply, by_instance or bool(instances))
     if not rows:
         say(_nothing(names, reply))
@@ -61,7 +66,9 @@ def show_metrics(
     print_table(columns, cells, f"Metrics of '{clean(topology)}'{over}", right=columns[3:])
 
 
-def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: bool, over: str) -> bool:
+def _show_short(
+    topology: str, reply: control_pb2.MetricsReply, by_instance: bool, over: str, link_rows: list[tuple[object, ...]]
+) -> bool:
     """Print the short table; False when no task has reported any figure."""
     rows = []
     for row in figures(reply.reports, by_instance):
@@ -86,7 +93,7 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
         if screen.width < WIDE:
             short.padding = (0, 0, 0, 0)
         screen.print(short)
-        _show_links(reply, bool(over))
+        _show_links(link_rows)
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
         if end_to_end := _end_to_end(reply):
             say(end_to_end)
@@ -101,25 +108,33 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
     return bool(rows)
 
 
-def _show_links(reply: control_pb2.MetricsReply, rates: bool) -> None:
-    """Print what passes between stream managers; nothing when all tasks are in one container."""
-    found = links(reply.reports)
-    if not found:
-        return
-    over_s = reply.interval_s if rates else 0.0
-    columns = ("link", "frames", *(("frames/s",) if over_s else ()), "tuples", "tuples/frame")
-    cells = [
+def _recent(session: Session, topology: str) -> control_pb2.MetricsReply:
+    """What has passed between stream managers of late."""
+    return session.ask(topology, control_pb2.GetMetrics(names=list(LINK_METRICS), interval_s=RECENT_S))
+
+
+def _link_rows(found: list[Link], recent: control_pb2.MetricsReply) -> list[tuple[object, ...]]:
+    """A row per link: what has passed in the time of the table, and the frames per second of `recent`."""
+    of_late = {(one.sender, one.receiver): one.frames for one in links(recent.reports)}
+    return [
         (
             f"{link.sender} to {link.receiver}",
             _whole(link.frames),
-            *((f"{link.frames / over_s:,.0f}",) if over_s else ()),
+            f"{of_late.get((link.sender, link.receiver), 0.0) / (recent.interval_s or RECENT_S):,.0f}",
             _whole(link.tuples),
             f"{link.tuples / link.frames:,.1f}",
         )
-        for link in found[:LINKS_SHOWN]
+        for link in found
     ]
-    more = f", the {LINKS_SHOWN} busiest of {len(found)}" if len(found) > LINKS_SHOWN else ""
-    print_table(columns, cells, f"Between stream managers{more}", right=columns[1:])
+
+
+def _show_links(rows: list[tuple[object, ...]]) -> None:
+    """Print what passes between stream managers; nothing when all tasks are in one container."""
+    if not rows:
+        return
+    columns = ("link", "frames", "frames/s", "tuples", "tuples/frame")
+    more = f", the {LINKS_SHOWN} busiest of {len(rows)}" if len(rows) > LINKS_SHOWN else ""
+    print_table(columns, rows[:LINKS_SHOWN], f"Between stream managers{more}", right=columns[1:])
 
 
 def _at_least(reply: control_pb2.MetricsReply) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from heronpy.proto import control_pb2
 
@@ -77,6 +78,10 @@ class Figures:
         return next((self.latencies[name] for name in _LATENCIES if name in self.latencies), [])
 
 
+#: What stream managers report of each link.
+LINK_METRICS: Final = ("__frames_to_stmgrs_by_peer", "__tuples_to_stmgrs_by_peer")
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """What one stream manager has sent to another."""
@@ -92,8 +97,7 @@ def links(reports: Iterable[control_pb2.MetricsReport]) -> list[Link]:
     found = []
     for report in reports:
         frames, tuples = (
-            {sample.label: sample.value for sample in report.samples if sample.name == name}
-            for name in ("__frames_to_stmgrs_by_peer", "__tuples_to_stmgrs_by_peer")
+            {sample.label: sample.value for sample in report.samples if sample.name == name} for name in LINK_METRICS
         )
         found += [Link(report.process, peer, count, tuples.get(peer, 0.0)) for peer, count in frames.items() if count]
     return sorted(found, key=lambda link: (-link.frames, link.sender, link.receiver))
