@@ -46,6 +46,8 @@ def show_traces(
         say(f"No tuple of topology '{topology}' was traced{_which(min_ms)}")
     else:
         _print(found)
+    if found.under_way:
+        say(f"\n{_under_way(found.under_way)}")
     if found.discarded:
         say(f"\n{found.discarded:,} calls were not kept, because their traces have too many")
     if sent is not None:
@@ -70,6 +72,15 @@ def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms
 
 def _which(min_ms: float) -> str:
     return f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
+
+
+def _under_way(number: int) -> str:
+    """That the figures do not know the end of so many tuples, which may be the slowest."""
+    tuples, where = ("1 traced tuple has", "is") if number == 1 else (f"{number:,} traced tuples have", "are")
+    return (
+        f"{tuples} not arrived everywhere yet, or {where} in a call: how long that takes is in no figure above, and a"
+        " slow task may be where they wait (heron doctor, heron top)"
+    )
 
 
 def _hop(hop: Hop) -> str:

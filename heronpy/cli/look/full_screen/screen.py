@@ -270,7 +270,12 @@ def _title(
     kept = f"  with '{clean(view.filter)}', of {known}" if view.filter else ""
     column = next((one.title for one in table.columns if one.key == table.sort.removeprefix("-")), "")
     reverse = ", reversed" if table.sort.startswith("-") else ""
-    return Line(((what, BOLD), (part, PLAIN), (f"  by {column}{reverse}" if column else "", PLAIN), (kept, WARN)))
+    # Those of tasks are of a longer time than those of components, so their sum is another one while rates change.
+    of_what = figures.tasks if view.level is Level.TASKS else figures.load
+    over_s = of_what.window_s if of_what is not None else None
+    window = f"  over {format_duration(round(over_s))}" if over_s else ""
+    order = f"  by {column}{reverse}" if column else ""
+    return Line(((what, BOLD), (part, PLAIN), (order, PLAIN), (kept, WARN), (window, QUIET)))
 
 
 def _columns(table: _Table, room: int) -> tuple[list[Column[ComponentLoad] | Column[TaskLoad]], int]:
