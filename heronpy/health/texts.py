@@ -379,7 +379,9 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
     ),
     Verdict.LOSSES: lambda f, where: (
-        f"heron dead-letters {where}" if "lost" not in f.figures else f"heron status {where}"
+        f"heron dead-letters {where}"
+        if "lost" not in f.figures
+        else f"heron events {where} says what ended; heron status {where}"
     ),
     Verdict.UNTRIAGED: lambda f, where: (
         f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"

@@ -401,8 +401,13 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     first, second = [line for line in out.splitlines() if line.lstrip().startswith("container_1")]
     assert "\\x1b[31m" in first and "|PPPPPPPPPP " in first
     assert re.search(r"\| +b{9,11}w{4,6}q{4,6}i{13,16}P{4,6}\|", second) and "held here" in second
+    assert out.startswith("1 tuples: p50 10ms, p99 10ms from") and "under way" not in out
+    reply.under_way = 3
+    out = heron("trace", "local", "wordy", "--seconds", "1").out
+    assert out.startswith("1 tuples: p50 at least 10ms, p99 at least 10ms from")
+    assert "under way  3 traced tuples have not arrived everywhere yet, or are in a call" in out
     found = json.loads(heron("trace", "local", "wordy", "--seconds", "1", "--json").out)
-    assert found["traces"][0]["spans"][1]["parts"][0] == {"hop": "batch", "took_s": 0.002}
+    assert found["traces"][0]["spans"][1]["parts"][0] == {"hop": "batch", "took_s": 0.002} and found["under_way"] == 3
     away = heron("trace", "local", "wordy", "--seconds", "1", "--otlp", "http://127.0.0.1:1")
     assert away.code == 1 and "the collector at http://127.0.0.1:1/v1/traces does not take the traces: " in away.err
     assert len(away.err.splitlines()) == 1

@@ -115,7 +115,8 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         return [_line(f"{figures.topology}  waiting for its figures", BOLD), *_wrapped(figures.trouble, WARN, width, 2)]
     tasks, up = sum(one.tasks for one in load.components), sum(one.up for one in load.components)
     state = f"{load.state}: {load.cause}" if load.cause else load.state
-    p99 = f"  p99 {latency(load.latency_p99_s, load.latency_at_least)}" if load.latency_p99_s is not None else ""
+    known = load.latency_p99_s is not None
+    p99 = f"  end-to-end p99 {latency(load.latency_p99_s, load.latency_at_least)}" if known else ""
     facts = f"  {up}/{tasks} tasks up  {format_duration(figures.uptime_s)}  physical plan {load.plan_version}{p99}"
     lines = [
         Line(
