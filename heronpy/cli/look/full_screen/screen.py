@@ -114,20 +114,21 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
     if load is None:
         return [_line(f"{figures.topology}  waiting for its figures", BOLD), *_wrapped(figures.trouble, WARN, width, 2)]
     tasks, up = sum(one.tasks for one in load.components), sum(one.up for one in load.components)
-    state = f"{load.state}: {load.cause}" if load.cause else load.state
-    known = load.latency_p99_s is not None
+    bad, known = load.state in ("FAILED", "DEGRADED"), load.latency_p99_s is not None
     p99 = f"  end-to-end p99 {latency(load.latency_p99_s, load.latency_at_least)}" if known else ""
     facts = f"  {up}/{tasks} tasks up  {format_duration(figures.uptime_s)}  physical plan {load.plan_version}{p99}"
     lines = [
         Line(
             (
                 (clean(figures.topology), BOLD),
-                (f"  {clean(state)}", ALARM if load.state in ("FAILED", "DEGRADED") else PLAIN),
+                (f"  {clean(load.state)}", ALARM if bad else PLAIN),
                 (facts, PLAIN),
                 ("  FROZEN" if view.frozen else "", BOLD),
             )
         )
     ]
+    # Below the facts: it is often longer than a line, and they would be cut.
+    lines += _wrapped(load.cause, ALARM if bad else PLAIN, width, 2)
     lines += _wrapped(figures.trouble, WARN, width, 2)
     if figures.sentence:
         mark = "" if figures.calm else "! "
@@ -140,7 +141,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         more = f" and {len(load.culprits) - 1} more" if len(load.culprits) > 1 else ""
         held = f"spouts held {share(load.held)} of the time" if load.held is not None else "spouts held"
         waits = f"{format_bytes(one.queued_bytes)} queued for {format_duration(one.since_s)}"
-        lines.append(_line(f"{held}, now by {one.name} ({waits}){more}", WARN))
+        lines += _wrapped(f"{held}, now by {one.name} ({waits}){more}", WARN, width, 2)
     if figures.losses:
         lines.append(_line(f"tuples missing from the result: {figures.losses}", ALARM))
     for text in figures.units:
