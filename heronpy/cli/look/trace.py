@@ -43,7 +43,8 @@ def show_traces(
         print_json({"topology": topology, **msgspec.to_builtins(found)})
         return
     if not found.matching:
-        say(f"No tuple of topology '{topology}' was traced{_which(min_ms)}")
+        held = "" if min_ms or found.under_way else "; if its spouts are held, heron doctor says by whom"
+        say(f"No tuple of topology '{topology}' was traced{_which(min_ms)}{held}")
     else:
         _print(found)
     if found.under_way:
