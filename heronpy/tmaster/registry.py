@@ -412,6 +412,8 @@ class Registry:
     def _take_end(self, process: control_pb2.ProcessRecord) -> None:
         """The processes of a task before the one of this record have ended, and that one has if it does not run."""
         task, runs = process.task_id, process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING)
+        if self.ended.get(task, (-1, ""))[0] == process.epoch + (not runs):
+            return  # as in nearly all heartbeats
         why = next(iter(process.exit_detail.strip().splitlines()), "") or process.exit_reason.replace("_", " ")
         self.ended[task] = process.epoch + (not runs), why
         if task in self._expected:
