@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+#: Cells of the label of a line.
+LABEL_WIDTH = 10
+
+
 def clean(text: str) -> str:
     """One line of text with its control characters escaped."""
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
@@ -31,6 +35,24 @@ def clean_block(text: str) -> str:
 
 def say(text: str = "") -> None:
     click.echo(clean_block(text))
+
+
+def say_labelled(label: str, text: str, whole: bool = False) -> None:
+    """A line that begins with a label; a terminal shows a long one in several, broken between words.
+
+    `whole` leaves that to the terminal: a command that it breaks is still copied as one line.
+    """
+    import shutil
+    import textwrap
+
+    line = f"{label:<{LABEL_WIDTH}} {clean(text)}"
+    if not whole and sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns, 2 * LABEL_WIDTH)
+        indent = " " * (LABEL_WIDTH + 1)
+        line = textwrap.fill(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )  # fmt: skip
+    say(line)
 
 
 def warn(text: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from heronpy.common.setting_types import LoggingSettings
 from heronpy.procs.child_log import ChildLog
+from heronpy.procs.supervision import Ended
 from heronpy.proto import control_pb2
 
 #: A process that has just started ignores the request until it can print: it is asked again.
@@ -53,6 +54,13 @@ class ChildLogs:
             return "", False
         words = f"{exception.type}: {exception.message}" if exception.message else exception.type
         return words[:DETAIL_MAX], exception.out_of_memory
+
+    def ended(self, effect: Ended) -> None:
+        """Say in the log of a process why it has ended, unless its own traceback does: a kill leaves it no time."""
+        child_log = self._logs.get(effect.spec.name)
+        if child_log is not None and not effect.raised:
+            why = effect.reason.value.replace("_", " ")
+            child_log.note(f"{effect.spec.name} has ended: {why}{f': {effect.detail}' if effect.detail else ''}")
 
     async def stacks(self, name: str, ask: Callable[[], None]) -> str | None:
         """The stacks that a process prints when `ask` requests them, possibly empty; None when it has no log."""

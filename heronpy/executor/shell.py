@@ -313,6 +313,7 @@ class Executor:
         self.stop(f"{effect.name} has failed permanently ({effect.reason.value}: {effect.detail})", code)
 
     def on_ended(self, effect: Ended) -> None:
+        self._logs.ended(effect)
         self._reports.ended(effect)
 
     def on_all_stopped(self) -> None:

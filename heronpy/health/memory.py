@@ -73,7 +73,7 @@ def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals,
         used = max(float(task.memory_bytes or 0), looks.memory[-1][1])
         left_s = max(0.0, limit - used) / growth.per_s
         if left_s <= growth.seen_s:
-            found.append((left_s, task, _figures(task, tasks, used, float(limit), growth.per_s)))
+            found.append((left_s, task, _figures(task, tasks, used, float(limit), growth)))
     if not found:
         return None
     _, task, figures = min(found, key=lambda one: one[0])
@@ -84,20 +84,26 @@ def _full_within_the_hour(
     signals: Signals, component: str, tasks: list[TaskSignals]
 ) -> tuple[TaskSignals, dict[str, float]] | None:
     """By the minutes: the largest task."""
-    per_s = trends.memory_grows_per_s(signals, component)
-    if not tasks or per_s is None:
+    growth = trends.memory_growth(signals, component)
+    if not tasks or growth is None:
         return None
     largest = max(tasks, key=lambda task: task.memory_bytes or 0)
     used = float(largest.memory_bytes or 0)
     own = signals.memory_limits.get(component)
     limit, within_s = (own, FULL_S) if own else (signals.machine_memory.get(largest.host), MACHINE_FULL_S)
-    if not limit or used + per_s * within_s < limit:
+    if not limit or used + min(growth.per_s * within_s, growth.most) < limit:
         return None
-    return largest, _figures(largest, tasks, used, float(limit), per_s)
+    return largest, _figures(largest, tasks, used, float(limit), growth)
 
 
-def _figures(task: TaskSignals, tasks: list[TaskSignals], used: float, limit: float, per_s: float) -> dict[str, float]:
-    figures = {"used": used, "limit": limit, "per_h": per_s * 3600, "left_s": max(0.0, limit - used) / per_s}
+def _figures(
+    task: TaskSignals, tasks: list[TaskSignals], used: float, limit: float, growth: trends.Growth
+) -> dict[str, float]:
+    per_s = growth.per_s
+    figures = {
+        "used": used, "limit": limit, "per_h": per_s * 3600, "left_s": max(0.0, limit - used) / per_s,
+        "grew_s": growth.seen_s,
+    }  # fmt: skip
     if len(tasks) > 1:
         figures["median"] = median(float(one.memory_bytes or 0) for one in tasks if one is not task)
     return figures

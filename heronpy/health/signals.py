@@ -126,6 +126,10 @@ class LookSignals:
     of_key: float = 0.0
     #: Where its last exception was raised.
     raised: str = ""
+    #: Its type, and what most exceptions of that type and line say; how many of them do, and how many there are.
+    alike: str = ""
+    alike_times: int = 0
+    raised_times: int = 0
     #: Seconds before now, and bytes: the memory of its process of late, the oldest first, and of the process before it.
     memory: list[tuple[float, float]] = field(default_factory=list)
     memory_before: list[tuple[float, float]] = field(default_factory=list)
@@ -386,6 +390,9 @@ def _looks(found: control_pb2.TaskLooks) -> LookSignals:
         key=found.key,
         of_key=found.of_key / found.keyed if found.keyed else 0.0,
         raised=found.raised,
+        alike=found.alike,
+        alike_times=found.alike_times,
+        raised_times=found.raised_times,
         memory=_trail(found.memory),
         memory_before=_trail(found.memory_before),
     )

@@ -68,8 +68,9 @@ def _changing(f: Finding, topology: str) -> str:
 def _down(f: Finding, topology: str) -> str:
     if f == SCHEDULER_DOWN:
         return f"the scheduler of {topology} does not run, so nobody replaces a container that ends"
-    down, tasks = int(f.figures["down"]), counted(int(f.figures["tasks"]), "task")
-    return f"{down} of {tasks} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){_quoted(f)}"
+    down, tasks = int(f.figures["down"]), int(f.figures["tasks"])
+    which = f"{down} of {tasks} tasks" if tasks > 1 else "the only task"
+    return f"{which} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){_quoted(f)}"
 
 
 def _quoted(f: Finding) -> str:
@@ -98,17 +99,20 @@ def _memory(f: Finding, topology: str) -> str:
         used, limit = format_bytes(int(f.figures["used"])), format_bytes(int(f.figures["limit"]))
         return f"{f.task} is close to its limit of memory: {used} of {limit}"
     every = f", every {format_duration(round(f.figures['lasts_s'], 1))}" if "lasts_s" in f.figures else ""
-    per_h = format_bytes(int(f.figures.get("grows_per_h", 0)))
-    grows = f"{every}: it grows by {per_h} per hour" if "grows_per_h" in f.figures else ""
+    per_min = format_bytes(int(f.figures.get("grows_per_h", 0) / 60))
+    grows = f"{every}, growing by {per_min} per minute" if "grows_per_h" in f.figures else ""
     return f"{f.task} ran out of memory {_times(f)}{grows}{_quoted(f)}"
 
 
 def _leak(f: Finding) -> str:
     n = {name: format_bytes(int(value)) for name, value in f.figures.items()}
     others = f", its siblings have {n['median']}" if "median" in n else ""
-    left = format_duration(round(f.figures["left_s"]))
-    grows = f"memory of {f.task} grows by {n['per_h']} per hour"
-    return f"{grows}: {n['used']} now{others}, its limit of {n['limit']} in {left}"
+    left_s, grew_s = round(f.figures["left_s"]), round(f.figures.get("grew_s", 0.0))
+    since = f", for {format_duration(grew_s)}" if grew_s else ""
+    grows = f"memory of {f.task} grows by {format_bytes(int(f.figures['per_h'] / 60))} per minute{since}"
+    limit = f"its limit of {n['limit']}"
+    end = f"at this rate it reaches {limit} in {format_duration(left_s)}" if left_s else f"it is at {limit}"
+    return f"{grows}: {n['used']} now{others}; {end}"
 
 
 def _in_line(f: Finding) -> str:
@@ -128,8 +132,13 @@ def _lasting(f: Finding) -> str:
 
 
 def _crashing(f: Finding, topology: str) -> str:
+    n = f.figures
+    # Of what is not shown, how often it was said tells nothing.
+    share = f" ({n['alike']:.0f} of {n['raised']:.0f} times)" if "raised" in n and f.quote else ""
     at = f", in {f.names[0]}" if f.names else ""
-    return f"{f.task} was restarted {_times(f)}{' and is down' if 'down' in f.figures else ''}{_quoted(f)}{at}"
+    # What is down has not been started again after the last time.
+    what = f"ended {_times(f)} and is down" if "down" in n else f"was restarted {_times(f)}"
+    return f"{f.task} {what}{_quoted(f)}{share}{at}"
 
 
 def _hung(f: Finding, topology: str) -> str:
@@ -220,16 +229,17 @@ def _over_provisioned(f: Finding, topology: str) -> str:
 
 def _slow_task(f: Finding, topology: str) -> str:
     rate, usual = _rate(f.figures["rate"]), _rate(f.figures["usual"])
-    says = f"{f.task} is slow: while busy it handles {rate}, the other tasks of {f.component} {usual}"
+    says = f"{f.task} is slow: while busy it handles {rate}, the other tasks of {f.component} {usual} each"
     return says + _in_line(f) + _lasting(f)
 
 
 def _too_few(f: Finding, topology: str) -> str:
     n = f.figures
     tasks, rate, busy = int(n["tasks"]), _rate(n["rate"]), _percent(n["busy"])
-    handled = f"its only task handles {rate}, {busy}" if tasks == 1 else f"its {tasks} tasks handle {rate}, each {busy}"
+    handled = f"its only task handles {rate}" if tasks == 1 else f"its {tasks} tasks together handle {rate}"
+    full = f"{busy} busy" if tasks == 1 or n["busy"] >= 0.995 else f"each at least {busy} busy"
     told = f"; how many it needs is known in {format_duration(round(n['known_in_s']))}" if "known_in_s" in n else ""
-    return f"{f.component} needs more tasks: about {_rate(n['arrival'])} arrive; {handled} busy or more{told}"
+    return f"{f.component} needs more tasks: about {_rate(n['arrival'])} arrive; {handled}, {full}{told}"
 
 
 def _limit(f: Finding, topology: str) -> str:
@@ -369,7 +379,9 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
     ),
     Verdict.LOSSES: lambda f, where: (
-        f"heron dead-letters {where}" if "lost" not in f.figures else f"heron status {where}"
+        f"heron dead-letters {where}"
+        if "lost" not in f.figures
+        else f"heron events {where} says what ended; heron status {where}"
     ),
     Verdict.UNTRIAGED: lambda f, where: (
         f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from statistics import median
 
 from heronpy.health.signals import Signals
@@ -157,25 +157,34 @@ def memory_p95(signals: Signals, component: str) -> float | None:
     return known[ceil(0.95 * len(known)) - 1] if len(known) >= SIDE_MIN else None
 
 
-def memory_grows_per_s(signals: Signals, component: str) -> float | None:
-    """How fast the largest memory of a task grows, bytes per second; None unless it grew in each of the last minutes.
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Memory that grows: bytes per second, and for how many seconds it has done so.
 
-    The slower half counts: a cache or state that fills up grows ever more slowly, and a leak does not.
+    `most` are the bytes that it will grow by, if it goes on to grow ever more slowly as it does; inf: it does not.
+    """
+
+    per_s: float
+    seen_s: float
+    most: float = inf
+
+
+def memory_growth(signals: Signals, component: str) -> Growth | None:
+    """How the largest memory of a task grows; None unless it grew in each of the last minutes.
+
+    The slower half counts. A cache or state that fills up grows ever more slowly and ends somewhere; a leak does not.
     """
     known = _known(signals.minutes(component, "largest_bytes"))
     grown = [later - earlier for earlier, later in pairwise(known)]
     if len(grown) < SIDE_MIN or min(grown) <= 0:
         return None
     half = len(grown) // 2
-    return min(sum(grown[:half]) / half, sum(grown[half:]) / (len(grown) - half)) / 60
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Memory that grows steadily: bytes per second, and for how many seconds it has done so."""
-
-    per_s: float
-    seen_s: float
+    first, last = sum(grown[:half]) / half, sum(grown[-half:]) / half
+    between = len(grown) - half
+    # By so much less it grows per minute.
+    slower = (last / first) ** (1 / between)
+    most = last * slower / (1 - slower) if slower < 1 else inf
+    return Growth(min(first, last) / 60, 60.0 * len(grown), most)
 
 
 def steady_growth(trail: Sequence[tuple[float, float]]) -> Growth | None:

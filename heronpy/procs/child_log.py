@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 
 from heronpy.common.folders import open_private
 from heronpy.common.log_files import rotate
-from heronpy.common.log_format import DIVIDER_LOGGER
+from heronpy.common.log_format import DIVIDER_LOGGER, format_record
 from heronpy.common.log_seal import Line, Separator, unmarked
 from heronpy.common.logs import RotatingLog, parse_line
 
@@ -27,6 +28,8 @@ _CAPTURE_MAX_BYTES = 256 * 1024
 #: A line of raw output is broken after this number of bytes; a line of a record is never broken.
 _RAW_LINE_MAX_BYTES = 16 * 1024
 _RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
+#: Of the record that a supervisor adds when a child has ended.
+ENDS_LOGGER = "heronpy.executor"
 #: The levels of what is logged without need.
 _ROUTINE = ("DEBUG", "INFO")
 #: Factor and bytes that escaping and the mark may add to a line.
@@ -97,6 +100,13 @@ class ChildLog:
         for separator in self._pipes.values():
             self._take(separator.finish())
         return last_line_of(self._tail, routine=False)
+
+    def note(self, text: str) -> None:
+        """Add a record of our own about the child that has ended; it is no last line of it."""
+        data = f"{format_record(time.time(), 'WARN', self._name, ENDS_LOGGER, text)}\n".encode()
+        self._log.write(data)
+        if self._echo is not None:
+            self._echo(self._name, data)
 
     def mentions(self, words: tuple[str, ...]) -> bool:
         """Whether the last output of the current incarnation contains one of these."""

@@ -1715,7 +1715,9 @@ class TaskLedger(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ..., has_run: bool = ...) -> None: ...
 
 class TaskLooks(_message.Message):
-    __slots__ = ["at_line", "component", "key", "keyed", "line", "looks", "memory", "memory_before", "of_key", "process", "raised", "task_id"]
+    __slots__ = ["alike", "alike_times", "at_line", "component", "key", "keyed", "line", "looks", "memory", "memory_before", "of_key", "process", "raised", "raised_times", "task_id"]
+    ALIKE_FIELD_NUMBER: _ClassVar[int]
+    ALIKE_TIMES_FIELD_NUMBER: _ClassVar[int]
     AT_LINE_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     KEYED_FIELD_NUMBER: _ClassVar[int]
@@ -1727,7 +1729,10 @@ class TaskLooks(_message.Message):
     OF_KEY_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     RAISED_FIELD_NUMBER: _ClassVar[int]
+    RAISED_TIMES_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    alike: str
+    alike_times: int
     at_line: int
     component: str
     key: str
@@ -1739,8 +1744,9 @@ class TaskLooks(_message.Message):
     of_key: int
     process: str
     raised: str
+    raised_times: int
     task_id: int
-    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., raised: _Optional[str] = ..., memory: _Optional[_Union[MemoryTrail, _Mapping]] = ..., memory_before: _Optional[_Union[MemoryTrail, _Mapping]] = ...) -> None: ...
+    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., raised: _Optional[str] = ..., memory: _Optional[_Union[MemoryTrail, _Mapping]] = ..., memory_before: _Optional[_Union[MemoryTrail, _Mapping]] = ..., alike: _Optional[str] = ..., alike_times: _Optional[int] = ..., raised_times: _Optional[int] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "untracked", "waiting_for", "waiting_s"]
@@ -1907,7 +1913,7 @@ class TraceRecord(_message.Message):
     def __init__(self, trace: _Optional[int] = ..., at: _Optional[float] = ..., took_s: _Optional[float] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
 
 class TracesReply(_message.Message):
-    __slots__ = ["discarded", "hops", "kept", "matching", "now", "p50_s", "p99_s", "traces"]
+    __slots__ = ["discarded", "hops", "kept", "matching", "now", "p50_s", "p99_s", "traces", "under_way"]
     DISCARDED_FIELD_NUMBER: _ClassVar[int]
     HOPS_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
@@ -1916,6 +1922,7 @@ class TracesReply(_message.Message):
     P50_S_FIELD_NUMBER: _ClassVar[int]
     P99_S_FIELD_NUMBER: _ClassVar[int]
     TRACES_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     discarded: int
     hops: _containers.RepeatedCompositeFieldContainer[HopFigures]
     kept: int
@@ -1924,7 +1931,8 @@ class TracesReply(_message.Message):
     p50_s: float
     p99_s: float
     traces: _containers.RepeatedCompositeFieldContainer[TraceRecord]
-    def __init__(self, hops: _Optional[_Iterable[_Union[HopFigures, _Mapping]]] = ..., traces: _Optional[_Iterable[_Union[TraceRecord, _Mapping]]] = ..., matching: _Optional[int] = ..., kept: _Optional[int] = ..., discarded: _Optional[int] = ..., now: _Optional[float] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ...) -> None: ...
+    under_way: int
+    def __init__(self, hops: _Optional[_Iterable[_Union[HopFigures, _Mapping]]] = ..., traces: _Optional[_Iterable[_Union[TraceRecord, _Mapping]]] = ..., matching: _Optional[int] = ..., kept: _Optional[int] = ..., discarded: _Optional[int] = ..., now: _Optional[float] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., under_way: _Optional[int] = ...) -> None: ...
 
 class TriggerCheckpoint(_message.Message):
     __slots__ = ["checkpoint", "savepoint", "task_ids", "unaligned"]

@@ -203,11 +203,12 @@ class Figures:
             status = registry.tasks.get(task)
             if status is None:
                 continue
-            part.up += status.state in UP_STATES
+            runs = registry.end_of(task) is None
+            part.up += runs and status.state in UP_STATES
             part.queue_bytes += status.in_queue_bytes
             part.queue_tuples += status.in_queue_tuples
             part.pending += status.pending
-            if status.state == control_pb2.TASK_RUNNING:
+            if runs and status.state == control_pb2.TASK_RUNNING:
                 part.call_s = max(part.call_s, status.loop_age_s)
             if status.in_queue_bytes and (part.fullest is None or status.in_queue_bytes > part.fullest.value):
                 part.fullest = Extreme(float(status.in_queue_bytes), task, place.container)

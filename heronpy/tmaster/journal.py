@@ -26,6 +26,8 @@ KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
 #: A repetition within this time is merged with the last event; of a lifecycle state only within the second time.
 #: Longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash loop is one event.
 MERGE_S, FLAP_S = 150.0, 5.0
+#: An episode of backpressure that has lasted so long is an event before its end.
+LASTING_S = 1.0
 TEXT_MAX_CHARS = 500
 #: Exits caused by a restore, an update or a command; each of those is a separate event.
 _EXPLAINED = frozenset(
@@ -96,6 +98,33 @@ class Journal:
             del self._events[before.number]
         self._events[event.number] = event
         self._newest[key] = event.number
+        self._drop_oldest()
+
+    def go_on(
+        self, kind: EventKind, text: str, *, subject: str, reason: str = "", lasted_s: float | None = None
+    ) -> bool:
+        """What happened last goes on, however long ago it began: it gets this text, under a new number.
+
+        With `lasted_s`, which is added to what it has lasted, it has ended just now. False if it is not known.
+        """
+        before = self._events.get(self._newest.get((kind, subject, reason), 0))
+        if before is None:
+            return False
+        text = " ".join(text.split())[:TEXT_MAX_CHARS]
+        if text == before.text and lasted_s is None:
+            return True
+        event = TopologyEvent()
+        event.CopyFrom(before)
+        self.last += 1
+        event.number, event.text = self.last, text
+        if lasted_s is not None:
+            event.at, event.lasted_s = self.now + self._wall_offset_s, before.lasted_s + lasted_s
+        del self._events[before.number]
+        self._events[event.number] = event
+        self._newest[(kind, subject, reason)] = event.number
+        return True
+
+    def _drop_oldest(self) -> None:
         while len(self._events) > self._limit:
             number, oldest = self._events.popitem(last=False)
             self.forgotten += 1
@@ -142,11 +171,13 @@ class _Episode:
     name: str
     since: float
     most_bytes: int = 0
+    #: It is an event already.
+    told: bool = False
 
 
 @dataclass(slots=True)
 class Watcher:
-    """Derives events from reports: restarted processes, and backpressure episodes that have ended."""
+    """Derives events from reports: processes that ended and were restarted, and backpressure episodes."""
 
     journal: Journal
     #: Containers whose executors this topology master has heard itself.
@@ -186,23 +217,27 @@ class Watcher:
         for process in records:
             seen[process.name] = process.restarts
             new = process.restarts - before.get(process.name, process.restarts)
-            if new > 0 and process.exit not in _EXPLAINED:
+            if process.exit not in _EXPLAINED and process.restarts:
                 self._restarted(process, new)
         self._restarts[container] = seen
 
     def _restarted(self, process: control_pb2.ProcessRecord, times: int) -> None:
+        """A process has ended so often, 0: not again, and is started again now or after its pause."""
+        kind = control_pb2.EVENT_OOM if process.exit == control_pb2.EXIT_OOM else control_pb2.EVENT_RESTART
         reason = process.exit_reason
         detail = next(iter(process.exit_detail.strip().splitlines()), "")
         what = reason.replace("_", " ") + (f": {detail}" if detail else "")
-        self.journal.add(
-            control_pb2.EVENT_OOM if process.exit == control_pb2.EXIT_OOM else control_pb2.EVENT_RESTART,
-            f"{process.name} was started again: {what}",
-            subject=process.name,
-            reason=reason,
-            detail=detail,
-            times=times,
-            warning=reason not in _WANTED,
-        )
+        again = "was started again"
+        if process.state == control_pb2.PROC_BACKOFF:
+            again = f"will be started again in {format_duration(round(process.next_restart_s, 1) or 0.1)}"
+        text = f"{process.name} {again}: {what}"
+        if times > 0:
+            warning = reason not in _WANTED
+            self.journal.add(
+                kind, text, subject=process.name, reason=reason, detail=detail, times=times, warning=warning
+            )
+        elif process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING):
+            self.journal.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
         """A stream manager reports the culprits for which it holds the spouts; without any, its episodes are over."""
@@ -217,20 +252,31 @@ class Watcher:
                 name = culprit.instance_id or culprit.component or f"the link to {culprit.peer}"
                 episode = open_ones[key] = _Episode(name, since)
             episode.most_bytes = max(episode.most_bytes, culprit.queued_bytes)
+            if not episode.told and now - episode.since >= LASTING_S:
+                self._lasts(stmgr, episode)
         for key in open_ones.keys() - there:
             self._over(stmgr, open_ones.pop(key))
         if not open_ones:
             del self._episodes[stmgr]
 
-    def _over(self, stmgr: str, episode: _Episode) -> None:
-        lasted_s = max(0.0, self.journal.now - episode.since)
+    def _lasts(self, stmgr: str, episode: _Episode) -> None:
+        """Many episodes are over within a moment; one that is not is told while it lasts."""
+        episode.told = True
         self.journal.add(
             control_pb2.EVENT_BACKPRESSURE,
-            f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
-            f" (up to {format_bytes(episode.most_bytes)} waited in {stmgr})",
+            f"the spouts are held because {episode.name} is too slow"
+            f" ({format_bytes(episode.most_bytes)} wait in {stmgr})",
             subject=episode.name,
-            lasted_s=lasted_s,
         )
+
+    def _over(self, stmgr: str, episode: _Episode) -> None:
+        kind, lasted_s = control_pb2.EVENT_BACKPRESSURE, max(0.0, self.journal.now - episode.since)
+        text = (
+            f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
+            f" (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
+        )
+        if not (episode.told and self.journal.go_on(kind, text, subject=episode.name, lasted_s=lasted_s)):
+            self.journal.add(kind, text, subject=episode.name, lasted_s=lasted_s)
 
     def place(self, containers: Iterable[int]) -> None:
         """The plan has these containers; forget the others."""

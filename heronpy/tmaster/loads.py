@@ -59,8 +59,15 @@ _HISTOGRAM = control_pb2.Sample.HISTOGRAM
 
 #: Of a report: its number of samples, and those that count: place, name, label, column.
 _Layout = tuple[int, list[tuple[int, str, str, int]]]
-#: Upper bounds of the buckets, and how many values are in each: not cumulative.
-Counts = tuple[tuple[float, ...], list[float]]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Upper bounds of buckets, how many values are in each, not cumulative, and the sum of all values."""
+
+    bounds: tuple[float, ...]
+    each: list[float]
+    total: float
 
 
 @dataclass(slots=True)
@@ -273,16 +280,18 @@ def _read(
 def _counts(sample: control_pb2.Sample) -> Counts:
     bounds = tuple([bucket.le for bucket in sample.buckets])
     cumulative = [bucket.count for bucket in sample.buckets]
-    return bounds, [float(max(0, b - a)) for a, b in zip([0, *cumulative], cumulative, strict=False)]
+    each = [float(max(0, b - a)) for a, b in zip([0, *cumulative], cumulative, strict=False)]
+    return Counts(bounds, each, sample.sum if isfinite(sample.sum) else 0.0)
 
 
 def _merge(into: dict[str, Counts], name: str, counts: Counts) -> None:
     """Add counts; those with other bounds than the first are left out, because they cannot be added."""
     known = into.get(name)
     if known is None:
-        into[name] = counts[0], list(counts[1])
-    elif known[0] == counts[0]:
-        known[1][:] = map(float.__add__, known[1], counts[1])
+        into[name] = Counts(counts.bounds, list(counts.each), counts.total)
+    elif known.bounds == counts.bounds:
+        known.each[:] = map(float.__add__, known.each, counts.each)
+        known.total += counts.total
 
 
 def _add(totals: _Totals, before: _Totals, histograms: bool) -> None:
@@ -374,13 +383,13 @@ def _take_rates(rates: Rates, latest: _Totals, mark: _Totals, over_s: float, rep
     for label, total in latest.streams.items():
         rate = max(0.0, total - mark.streams.get(label, 0.0)) / over_s
         rates.streams[label] = rates.streams.get(label, 0.0) + rate
-    for name, (bounds, counts) in latest.histograms.items():
+    for name, counts in latest.histograms.items():
         earlier = mark.histograms.get(name)
         if earlier is None:
-            _merge(rates._counts, name, (bounds, counts))
-        elif earlier[0] == bounds:
-            grown_counts = [max(0.0, b - a) for a, b in zip(earlier[1], counts, strict=True)]
-            _merge(rates._counts, name, (bounds, grown_counts))
+            _merge(rates._counts, name, counts)
+        elif earlier.bounds == counts.bounds:
+            each = [max(0.0, b - a) for a, b in zip(earlier.each, counts.each, strict=True)]
+            _merge(rates._counts, name, Counts(counts.bounds, each, max(0.0, counts.total - earlier.total)))
 
 
 def _finish(rates: Rates) -> None:
@@ -414,5 +423,5 @@ def _take_others(window: Window, latest: _Totals, mark: _Totals, over_s: float) 
 def _pair(counts: Counts | None) -> Times | None:
     if counts is None:
         return None
-    p50, p99 = (quantile_in(*counts, part) for part in (0.5, 0.99))
+    p50, p99 = (quantile_in(counts.bounds, counts.each, part, counts.total) for part in (0.5, 0.99))
     return Times(p50.value * _NS, p99.value * _NS, p99.at_least) if p50 is not None and p99 is not None else None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import short_line
+from heronpy.views.exception_groups import alike, short_line
+
+#: Of what exceptions have in common.
+ALIKE_MAX_CHARS = 500
 
 
 class LooksStore:
@@ -33,7 +37,9 @@ class LooksStore:
     ) -> control_pb2.LooksReply:
         """Answer GetLooks."""
         raised: dict[str, control_pb2.ExceptionReport] = {}
+        reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
         for report in exceptions:
+            reports[report.process].append(report)
             before = raised.get(report.process)
             if before is None or before.last_at <= report.last_at:
                 raised[report.process] = report
@@ -46,6 +52,22 @@ class LooksStore:
             if last is not None:
                 one.component, one.task_id = last.component, last.task_id
                 one.raised = short_line(last.traceback)
+                _add_alike(one, last, reports[name])
             if not asked.component or one.component == asked.component:
                 tasks.append(one)
         return control_pb2.LooksReply(tasks=tasks)
+
+
+def _add_alike(
+    looks: control_pb2.TaskLooks, last: control_pb2.ExceptionReport, reports: Iterable[control_pb2.ExceptionReport]
+) -> None:
+    """What the exceptions of its task have in common with the last one: those of its type that its line raised."""
+    if not looks.raised:
+        return
+    messages = [
+        (next(iter(one.message.splitlines()), ""), max(1, one.count))
+        for one in reports
+        if one.type == last.type and short_line(one.traceback) == looks.raised
+    ]
+    text, looks.alike_times, looks.raised_times = alike(messages)
+    looks.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]

@@ -13,6 +13,7 @@ from typing import Any
 
 from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
+from heronpy.common.states import UP_STATES
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events, lifecycle
@@ -486,6 +487,10 @@ class TopologyMaster:
             if status is not None:
                 reply.tasks.append(status)
                 registry.totals.fill(reply.tasks[-1], moment)
+                end = registry.end_of(task)
+                if end is not None and status.state in UP_STATES:
+                    reply.tasks[-1].state = control_pb2.TASK_LOST
+                    reply.tasks[-1].error = f"its process has ended{f': {end}' if end else ''}"
             else:
                 unheard = reply.tasks.add(task_id=task, component=place.component, instance_id=place.name)
                 registry.totals.fill_unheard(unheard, moment)

@@ -24,8 +24,8 @@ from heronpy.tmaster.memories import MemoryStore
 from heronpy.tmaster.slow import SlowStore
 from heronpy.tmaster.traces import TraceStore
 
-#: Findings are at least this old before they are worked out again, seconds.
-FINDINGS_S = 5.0
+#: Findings are at least this old before they are worked out again, seconds; when something has happened, the second.
+FINDINGS_S, SOON_S = 5.0, 1.0
 FINDINGS_MAX = 3
 _PATIENCE = 100.0
 #: No plan is newer.
@@ -63,7 +63,9 @@ class Observatory:
         self._placed: set[str] = set()
         self._findings: list[control_pb2.HealthFinding] = []
         self._found_at = 0.0
-        self._due = float("-inf")
+        #: When they may be worked out again, and if an event comes after the last one that they know.
+        self._due = self._due_by_event = float("-inf")
+        self._known_event = 0
 
     def take(self, batch: control_pb2.MetricsBatch, now: float) -> None:
         """Take the reports of a container."""
@@ -107,11 +109,14 @@ class Observatory:
 
     def load(self, asked: control_pb2.GetLoad, now: float) -> control_pb2.LoadReply:
         """Answer GetLoad."""
-        if now >= self._due:
+        last_event = self._machine.desk.journal.last
+        # Else a view would say in one line that a task is down, and in the next what was found when it was up.
+        if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
             self._findings = [to_proto(one) for one in diagnose(self.signals(now))[:FINDINGS_MAX]]
-            self._found_at = now + self._wall_offset_s
-            self._due = now + max(FINDINGS_S, _PATIENCE * (time.thread_time() - began))
+            self._found_at, self._known_event = now + self._wall_offset_s, last_event
+            patience_s = _PATIENCE * (time.thread_time() - began)
+            self._due, self._due_by_event = now + max(FINDINGS_S, patience_s), now + max(SOON_S, patience_s)
         shared = self.figures.reply(asked.plan_version, now)
         reply = control_pb2.LoadReply(findings=self._findings, found_at=self._found_at)
         reply.MergeFrom(shared)

@@ -85,6 +85,8 @@ class Registry:
     resting: dict[int, dict[str, control_pb2.ProcessRecord]] = field(default_factory=dict)
     #: Stream managers and executors that have been silent for too long.
     silent: set[str] = field(default_factory=set)
+    #: Per task: its processes below this epoch have ended, as their executor says, and why the last of them did.
+    ended: dict[int, tuple[int, str]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     _spouts: frozenset[int] = frozenset()
     _expected: frozenset[int] = frozenset()
@@ -106,6 +108,7 @@ class Registry:
         }
         for task in [t for t in self.tasks if self.places.get(t) != places.get(t)]:
             del self.tasks[task]
+        self.ended = {t: end for t, end in self.ended.items() if self.places.get(t) == places.get(t)}
         self.places = places
         self._containers = frozenset(c.id for c in packing.containers)
         self._by_container = {c.id: [i.task_id for i in c.instances] for c in packing.containers}
@@ -156,7 +159,18 @@ class Registry:
 
     def _works(self, task: int) -> bool:
         status = self.tasks.get(task)
-        return status is not None and status.state in UP_STATES
+        return status is not None and status.state in UP_STATES and self.end_of(task) is None
+
+    def end_of(self, task: int) -> str | None:
+        """Why the process that has reported last as this task has ended; None: it has not, or it had finished.
+
+        Executors see an end at once, stream managers only a silence: what is restored goes by theirs, what people are
+        told by this.
+        """
+        status = self.tasks.get(task)
+        below, why = self.ended.get(task, (0, ""))
+        over = status is not None and status.state not in _FINAL_STATES and status.epoch < below
+        return why if over else None
 
     def rests(self, task: int) -> bool:
         """Whether a task's process has ended and waits for its restart."""
@@ -305,10 +319,7 @@ class Registry:
                 self.lagging.discard(task)
             else:
                 self.lagging.add(task)
-            if status.state in UP_STATES:
-                self.down.discard(task)
-            else:
-                self.down.add(task)
+            self._index_down(task)
         if task in self._spouts:
             if status.state in _DONE_STATES:
                 self.unexhausted.discard(task)
@@ -318,6 +329,12 @@ class Registry:
             self.failed_tasks.add(task)
         else:
             self.failed_tasks.discard(task)
+
+    def _index_down(self, task: int) -> None:
+        if self._works(task):
+            self.down.discard(task)
+        else:
+            self.down.add(task)
 
     def _has_failed(self, task: int) -> bool:
         status = self.tasks[task]
@@ -378,6 +395,8 @@ class Registry:
             self.failed_processes.pop(name, None)
         for process in processes:
             foreign = process.task_id and self.name_of(process.task_id) != process.name
+            if process.task_id in self.places and not foreign:
+                self._take_end(process)
             self.totals.take_process(process)
             self.totals.take_restarts(process, epoch)
             if process.state == control_pb2.PROC_BACKOFF and not foreign:
@@ -389,6 +408,16 @@ class Registry:
         self.resting.pop(container, None)
         if resting:
             self.resting[container] = resting
+
+    def _take_end(self, process: control_pb2.ProcessRecord) -> None:
+        """The processes of a task before the one of this record have ended, and that one has if it does not run."""
+        task, runs = process.task_id, process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING)
+        if self.ended.get(task, (-1, ""))[0] == process.epoch + (not runs):
+            return  # as in nearly all heartbeats
+        why = next(iter(process.exit_detail.strip().splitlines()), "") or process.exit_reason.replace("_", " ")
+        self.ended[task] = process.epoch + (not runs), why
+        if task in self._expected:
+            self._index_down(task)
 
     # ---- time -------------------------------------------------------------------------------
 

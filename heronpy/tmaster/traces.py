@@ -137,14 +137,17 @@ class TraceStore:
 
     def reply(self, asked: control_pb2.GetTraces, now: float, wall_s: float) -> control_pb2.TracesReply:
         """Answer GetTraces; `wall_s` is now."""
-        found = [
+        begun = [
             (number, trace)
             for number, trace in self._traces.items()
             if trace.root is not None
             and asked.since <= trace.root.at
             and (not asked.until or trace.root.at < asked.until)
-            and (trace.joined.whole or now - trace.heard_at >= SETTLE_S)
-            and trace.joined.took_s >= asked.min_s
+        ]
+        found = [
+            (number, trace)
+            for number, trace in begun
+            if (trace.joined.whole or now - trace.heard_at >= SETTLE_S) and trace.joined.took_s >= asked.min_s
         ]
         took = sorted(trace.joined.took_s for _, trace in found)
         slowest = sorted(found, key=lambda one: -one[1].joined.took_s)[: min(asked.limit, TRACES_MAX)]
@@ -165,6 +168,7 @@ class TraceStore:
             now=wall_s,
             p50_s=quantile(took, 0.5),
             p99_s=quantile(took, 0.99),
+            under_way=sum(not trace.joined.whole for _, trace in begun),
         )
 
     def validate(self) -> None:

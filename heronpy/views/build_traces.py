@@ -34,6 +34,7 @@ def traces_of(reply: control_pb2.TracesReply) -> Traces:
         p99_s=reply.p99_s if known else None,
         kept=reply.kept,
         discarded=reply.discarded,
+        under_way=reply.under_way,
     )  # fmt: skip
 
 

@@ -75,3 +75,5 @@ class Traces(Struct, kw_only=True):
     kept: int
     #: Spans that the topology master gave up.
     discarded: int
+    #: Traces of that time of which a tuple has not arrived, or its call has not ended: they took longer than is known.
+    under_way: int

@@ -91,7 +91,7 @@ def test_tasks_behind_a_silent_stream_manager_are_down(heron: Heron, tmp_path: P
     try:
         said = when_first(heron, "down")
         assert said["sentence"].startswith(
-            "1 of 1 task of source is down (container_1_source_1): stmgr-1 has been silent"
+            "the only task of source is down (container_1_source_1): stmgr-1 has been silent"
         )
     finally:
         go_on()

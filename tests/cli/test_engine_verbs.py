@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -120,10 +121,15 @@ def placed(wordy: FakeTopology) -> Any:
 
 
 def test_status_has_host_engine_id_and_phase(placed: FakeTopology, heron: Heron) -> None:
+    placed.answers["get_containers"].containers[0].restarts = 7
     shown = heron("status", "local", "wordy")
     assert shown.code == exits.OK, shown.err
     for text in ("engine id", "812_0", "n1", "container 1 QUEUED job 812_1: Priority"):
         assert text in shown.out
+    # They were one sum: of containers, and of processes in them.
+    [titles] = [line.split("  ") for line in shown.out.splitlines() if "engine id" in line]
+    assert [one.strip() for one in titles if one.strip()][4:7] == ["restarts", "processes", "their restarts"]
+    assert re.search(r"812_0 +7 +\d+ +0 ", shown.out), shown.out
     told = json.loads(heron("status", "local", "wordy", "--json").out)["containers"]
     assert [(one["container"], one["phase"], one["engine_id"]) for one in told] == [
         (0, "RUNNING", "812_0"),

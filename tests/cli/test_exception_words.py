@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heronpy.cli.render.exceptions import exception_text, group_text
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import groups_of
+from heronpy.views.exception_groups import alike, groups_of
 
 
 @pytest.mark.parametrize(
@@ -23,3 +25,26 @@ def test_it_is_said_when_a_task_ended_by_it(kind: str, startup: bool, words: str
     assert ("while it started" in exception_text(report)) is (startup and "while" in words)
     [group] = groups_of([report])
     assert words + ": once" in group_text(group).replace("heronpy.common.errors.", "")
+
+
+@pytest.mark.parametrize(
+    ("messages", "found"),
+    [
+        ([(f"order 49 of user {n} cannot be booked", 1) for n in range(49)] + [("order 3 of user 7 cannot be booked", 1)],
+         ("order 49 of user … cannot be booked", 49, 50)),
+        ([("no number", 3)], ("no number", 3, 3)),
+        ([("no tariff for 12", 1), ("no tariff for 13", 4)], ("no tariff for …", 5, 5)),
+        ([("'a'", 1), ("'b'", 1)], ("", 0, 2)),
+        ([("1 of 2", 1), ("the disk is full", 9)], ("the disk is full", 9, 10)),
+        ([("", 2)], ("", 0, 2)),
+        ([], ("", 0, 0)),
+    ],
+)  # fmt: skip
+def test_what_is_common_to_messages(messages: list[tuple[str, int]], found: tuple[str, int, int]) -> None:
+    assert alike(messages) == found
+
+
+@given(st.lists(st.tuples(st.text(" ab1", max_size=12), st.integers(1, 5)), max_size=30))
+def test_no_more_messages_have_it_than_there_are(messages: list[tuple[str, int]]) -> None:
+    text, having, total = alike(messages)
+    assert 0 <= having <= total == sum(times for _, times in messages) and bool(text) >= bool(having)

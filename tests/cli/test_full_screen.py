@@ -208,6 +208,26 @@ def test_the_culprit_and_what_to_do_come_first_on_a_small_terminal() -> None:
     assert "? keys" in texts(pressed(data, "enter"), data)[-1]
 
 
+def test_a_long_cause_cuts_no_facts() -> None:
+    """At 80 columns it ended at "failing for 47 s, given u", and how many tasks were up was not there."""
+    data = figures()
+    assert data.load is not None
+    data.load.state = "DEGRADED"
+    data.load.cause = (
+        "1 of 4 tasks of work is down, restart 10, next in 24 s, failing for 47 s, given up after 10 min: ValueError"
+    )
+    data.load.latency_p99_s, data.load.held = 49.7, 0.83
+    data.load.culprits = [
+        Culprit(name="container_12_normalise_orders_37", component="n", task_id=3, queued_bytes=1 << 20, since_s=41.0,
+                stmgr="s")
+    ]  # fmt: skip
+    shown = [line.rstrip() for line in texts(View(), data)]
+    assert shown[0] == "clicks  DEGRADED  8/8 tasks up  1h01m  physical plan 7  end-to-end p99 49.7s"
+    assert " ".join(shown[1:3]) == data.load.cause
+    held = "spouts held 83% of the time, now by container_12_normalise_orders_37 (1MB queued for 41s)"
+    assert held in " ".join(shown), shown
+
+
 def test_wide_terminals_show_more_columns() -> None:
     narrow, wide = (
         next(line for line in texts(View(), figures(), width) if line.startswith("  name")) for width in (80, 200)

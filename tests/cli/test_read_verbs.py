@@ -392,9 +392,11 @@ def test_trace_shows_hops_and_the_slowest_tuple(
         "No tuple of topology 'wordy' was traced that took at least 5ms"
         in heron("trace", "local", "wordy", "--seconds", "1", "--min-ms", "5").out
     )
+    nothing = heron("trace", "local", "wordy", "--seconds", "1").out
+    assert nothing == "No tuple of topology 'wordy' was traced; if its spouts are held, heron doctor says by whom\n"
     orders = [body for name, body in wordy.asked if isinstance(body, control_pb2.GetTraces)]
     assert (orders[0].per_s, orders[0].lease_s) == (100.0, 3.0)
-    assert (orders[-1].per_s, orders[-1].since, orders[-1].until, orders[-1].min_s) == (0.0, 50.0, 51.0, 0.005)
+    assert [(one.per_s, one.since, one.until, one.min_s) for one in orders if one.min_s] == [(0.0, 50.0, 51.0, 0.005)]
     reply.MergeFrom(control_pb2.TracesReply(matching=1, kept=1, p50_s=0.01, p99_s=0.01, discarded=4))
     reply.hops.add(source="word/default", target="count", hop="wire", count=1, p50_s=0.1)
     spans = reply.traces.add(trace=7, took_s=0.01, at=9.0).spans
@@ -406,8 +408,13 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     first, second = [line for line in out.splitlines() if line.lstrip().startswith("container_1")]
     assert "\\x1b[31m" in first and "|PPPPPPPPPP " in first
     assert re.search(r"\| +b{9,11}w{4,6}q{4,6}i{13,16}P{4,6}\|", second) and "held here" in second
+    assert out.startswith("1 tuples: p50 10ms, p99 10ms from") and "under way" not in out
+    reply.under_way = 3
+    out = heron("trace", "local", "wordy", "--seconds", "1").out
+    assert out.startswith("1 tuples: p50 at least 10ms, p99 at least 10ms from")
+    assert "under way  3 traced tuples have not arrived everywhere yet, or are in a call" in out
     found = json.loads(heron("trace", "local", "wordy", "--seconds", "1", "--json").out)
-    assert found["traces"][0]["spans"][1]["parts"][0] == {"hop": "batch", "took_s": 0.002}
+    assert found["traces"][0]["spans"][1]["parts"][0] == {"hop": "batch", "took_s": 0.002} and found["under_way"] == 3
     away = heron("trace", "local", "wordy", "--seconds", "1", "--otlp", "http://127.0.0.1:1")
     assert away.code == 1 and "the collector at http://127.0.0.1:1/v1/traces does not take the traces: " in away.err
     assert len(away.err.splitlines()) == 1

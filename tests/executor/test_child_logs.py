@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from heronpy.common.log_format import parse_line
 from heronpy.common.setting_types import InstanceSettings, LoggingSettings, StmgrSettings
 from heronpy.executor import child_logs
 from heronpy.executor.child_logs import STACKS_MARK, ChildLogs
 from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, STMGR, TMASTER
 from heronpy.executor.records import process_record
-from heronpy.procs.supervision import ProcessSpec, ProcessState, ProcessView
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.supervision import Ended, ProcessSpec, ProcessState, ProcessView
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2
 from instance.bolt_loop import BoltTask
@@ -54,6 +56,35 @@ def test_memory_is_known_from_the_report_and_not_from_its_words(
     tmp_path: Path, exception: Report | None, words: tuple[str, bool]
 ) -> None:
     assert last_words(tmp_path, b"the end\n", exception) == words
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_the_log_of_a_task_says_why_it_was_killed(tmp_path: Path, raised: bool) -> None:
+    """It ended in the middle of its work: who read the log of the task saw the next start, and no word of memory."""
+    echoed: list[bytes] = []
+
+    async def main() -> None:
+        logs = ChildLogs(tmp_path, LoggingSettings(), lambda name, data: echoed.append(data))
+        with os.fdopen(logs.open_output("word"), "wb") as out:
+            out.write(b"at work\n")
+        logs.last_words("word", None, True)
+        why = "its resident memory peaked at 122MB, above the limit of 120MB"
+        logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.OOM, why, raised))
+        logs.ended(Ended(ProcessSpec("gone", INSTANCE), ExitReason.KILLED, "SIGKILL"))
+        os.close(logs.open_output("word"))
+        assert logs.last_words("word", None, False)[0] == "", "these are no words of the next one"
+        logs.close()
+
+    asyncio.run(main())
+    lines = (tmp_path / "word.log").read_text().splitlines()
+    assert lines[0] == "raw | at work" and b"".join(echoed).decode().splitlines() == lines
+    told = [parse_line(line) for line in lines[1:]]
+    if raised:
+        assert told == [], "its traceback says it"
+    else:
+        [record] = told
+        assert record is not None and (record.level, record.logger) == ("WARN", "heronpy.executor")
+        assert record.message == ("word has ended: oom: its resident memory peaked at 122MB, above the limit of 120MB")
 
 
 def test_what_was_reported_at_some_time_has_not_caused_a_kill(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "down between two restarts": (
         signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (4, "ValueError: x")}),
-        Verdict.CRASHING, "count-3 was restarted 4 times and is down: ValueError: x",
+        Verdict.CRASHING, "count-3 ended 4 times and is down: ValueError: x",
     ),
     "down for want of memory": (
         signals(bolt(2), TaskSignals("count-3", "count", False, False), out_of_memory={"count-3": (1, "peak 70MB")}),
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(bolt(2, 0.99, 50), *(bolt(n, 0.2, 800) for n in (3, 4, 5)), **HELD,
                 looks={"count-2": LookSignals(100, line="parse (orders.py:62)", at_line=0.97)}),
         Verdict.SLOW_TASK,
-        "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s; 97 % of the time in"
+        "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s each; 97 % of the time in"
         " parse (orders.py:62)",
     ),
     "waiting in one line": (
@@ -130,27 +130,56 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*EVEN, restarted={"count-2": (2, "ValueError: x")}, looks={"count-2": LookSignals(raised="process (sick.py:62)")}),
         Verdict.CRASHING, "count-2 was restarted 2 times: ValueError: x, in process (sick.py:62)",
     ),
+    "crashing for what is common to all crashes": (
+        signals(*EVEN, restarted={"count-2": (9, "ValueError: order 49 of user 7")},
+                looks={"count-2": LookSignals(raised="process (sick.py:62)", alike="ValueError: order 49 of user …",
+                                              alike_times=8, raised_times=9)}),
+        Verdict.CRASHING,
+        "count-2 was restarted 9 times: ValueError: order 49 of user … (8 of 9 times), in process (sick.py:62)",
+    ),
+    "ended otherwise than it had raised": (
+        signals(*EVEN, restarted={"count-2": (2, "killed")},
+                looks={"count-2": LookSignals(raised="process (sick.py:62)", alike="ValueError: order 49",
+                                              alike_times=8, raised_times=9)}),
+        Verdict.CRASHING, "count-2 was restarted 2 times: killed",
+    ),
     "memory runs out again and again": (
         signals(bolt(2, memory_bytes=90 << 20), bolt(3, memory_bytes=60 << 20), memory_limits={"count": 120 << 20},
                 out_of_memory={"count-2": (5, "peak 121MB")}, memory_lasts_s={"count-2": 6.0}),
         Verdict.MEMORY,
-        "count-2 ran out of memory 5 times, every 6s: it grows by 35.2GB per hour: peak 121MB",
+        "count-2 ran out of memory 5 times, every 6s, growing by 600MB per minute: peak 121MB",
     ),
     "memory grows": (
         signals(bolt(2, memory_bytes=60 << 20), bolt(3, memory_bytes=300 << 20), memory_limits={"count": 512 << 20},
                 history=history(largest_bytes=[float(n << 20) for n in (100, 150, 200, 250, 300)])),
         Verdict.MEMORY,
-        "memory of count-3 grows by 2.9GB per hour: 300MB now, its siblings have 60MB, its limit of 512MB in 4m14s",
+        "memory of count-3 grows by 50MB per minute, for 4m00s: 300MB now, its siblings have 60MB; at this rate it"
+        " reaches its limit of 512MB in 4m14s",
     ),
     "memory grows towards the machine's": (
         signals(bolt(2, memory_bytes=300 << 20, host="h1"), machine_memory={"h1": 1 << 30},
                 history=history(largest_bytes=[float(n << 20) for n in (100, 150, 200, 250, 300)])),
-        Verdict.MEMORY, "memory of count-2 grows by 2.9GB per hour: 300MB now, its limit of 1GB in 14m29s",
+        Verdict.MEMORY,
+        "memory of count-2 grows by 50MB per minute, for 4m00s: 300MB now; at this rate it reaches its limit of 1GB in"
+        " 14m29s",
     ),
     "a leak of gigabytes an hour without a limit": (
         signals(bolt(2, memory_bytes=771 << 20, host="h1"), machine_memory={"h1": 24 << 30},
                 history=history(largest_bytes=[float(n << 20) for n in (280, 400, 520, 640, 760)])),
-        Verdict.MEMORY, "memory of count-2 grows by 7GB per hour: 771MB now, its limit of 24GB in 3h18m",
+        Verdict.MEMORY,
+        "memory of count-2 grows by 120MB per minute, for 4m00s: 771MB now; at this rate it reaches its limit of 24GB in"
+        " 3h18m",
+    ),
+    "memory has reached its limit": (
+        signals(bolt(2, memory_bytes=512 << 20), memory_limits={"count": 512 << 20},
+                history=history(largest_bytes=[float(n << 20) for n in (312, 362, 412, 462, 512)])),
+        Verdict.MEMORY,
+        "memory of count-2 grows by 50MB per minute, for 4m00s: 512MB now; it is at its limit of 512MB",
+    ),
+    "a cache that is half full, and fills ever more slowly": (
+        signals(bolt(2, 0.3, memory_bytes=300 << 20), memory_limits={"count": 512 << 20},
+                history=history(largest_bytes=[float(n << 20) for n in (180, 220, 252, 278, 298)])),
+        Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 % of the time, busiest task count-2 at 30 %",
     ),
     "a leak that has time": (
         signals(bolt(2, 0.3, memory_bytes=771 << 20, host="h1"), machine_memory={"h1": 24 << 30},
@@ -162,7 +191,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "slow task": (
         signals(bolt(2, 0.99, 50), *(bolt(n, 0.2, 800) for n in (3, 4, 5)), **HELD), Verdict.SLOW_TASK,
-        "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s",
+        "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s each",
     ),
     "dependency": (
         signals(bolt(2, 0.97, 19, cpu=0.01), **HELD), Verdict.DEPENDENCY,
@@ -170,7 +199,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "too few": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, culprits=["count-2"]), Verdict.UNDER_PROVISIONED,
-        "count needs more tasks: about 4,000/s arrive; its 2 tasks handle 2,000/s, each 95 % busy or more",
+        "count needs more tasks: about 4,000/s arrive; its 2 tasks together handle 2,000/s, each at least 95 % busy",
     ),
     "limit": (
         signals(*EVEN, max_pending=1000, acking=True, pending=990), Verdict.LIMIT,
@@ -257,7 +286,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "too few behind a limit of pending tuples": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), max_pending=1000, acking=True, pending=990),
-        Verdict.UNDER_PROVISIONED, "count needs more tasks: about 2,000/s arrive; its 2 tasks handle 2,000/s",
+        Verdict.UNDER_PROVISIONED, "count needs more tasks: about 2,000/s arrive; its 2 tasks together handle 2,000/s",
     ),
     "spark has done no batch": (
         signals(*EVEN, spark_waiting=2, spark_lag_s=95.0), Verdict.SPARK,
@@ -698,7 +727,9 @@ def test_how_many_tasks_are_needed_is_said_without_the_burst_of_a_start() -> Non
         "wait until then: it may only have to catch up with what had waited for its start; heron top local wc"
     )
     later = of(200.0, [50_000.0, 3000.0, 3000.0, 3000.0])
-    assert first(later)[1].startswith("count needs more tasks: about 3,000/s arrive; its 2 tasks handle 2,000/s")
+    assert first(later)[1].startswith(
+        "count needs more tasks: about 3,000/s arrive; its 2 tasks together handle 2,000/s"
+    )
     assert advice(diagnose(later)[0], "local", "wc") == "heron update local wc --component-parallelism count:5"
     for found in (of(None, []), of(200.0, [])):
         assert advice(diagnose(found)[0], "local", "wc") == "heron update local wc --component-parallelism count:17"

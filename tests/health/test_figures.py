@@ -129,7 +129,7 @@ def test_each_component_that_is_down_says_why_it_is() -> None:
                          state=control_pb2.TASK_LOST, error=f"earlier\n{why}\n")  # fmt: skip
     found = diagnose(signals_of(status, control_pb2.MetricsReply(interval_s=60.0), now=0.0))
     assert [sentence(one, "wc") for one in found] == [
-        f"1 of 1 task of {name} is down ({name}-{number}): {why}" for number, name in enumerate(("a", "b"), 1)
+        f"the only task of {name} is down ({name}-{number}): {why}" for number, name in enumerate(("a", "b"), 1)
     ]
     assert (
         advice(found[0], "local", "wc") == "heron status local wc; heron exceptions local wc; heron logs local wc a-1"

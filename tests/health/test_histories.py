@@ -43,7 +43,7 @@ CALM_ONES, WAVERING = ("healthy", "loaded", "update", "no-input", "burst", "spar
 SENTENCES = {
     "healthy": ("Sick is healthy: 473/s, spouts held 0 % of the time, busiest task container_1_work_2 at 7 %", ""),
     "loaded": ("Sick is healthy: 464/s, spouts held 0 % of the time, busiest task container_1_work_2 at 94 %", ""),
-    "slow": ("container_1_work_2 is slow: while busy it handles 39/s, the other tasks of work 836/s", _RESTART),
+    "slow": ("container_1_work_2 is slow: while busy it handles 39/s, the other tasks of work 836/s each", _RESTART),
     "skew": (
         "data skew: container_1_work_3, one of 4 tasks, processes 85 % of the tuples (an even share is 25 %) and is 100 % busy,"
         " the others 8 %", _SKEW,
@@ -57,11 +57,11 @@ SENTENCES = {
         _MEMORY,
     ),
     "leak-early": (
-        "memory of container_1_work_2 grows by 5.7GB per hour: 119.3MB now, its siblings have 46.7MB, its"
-        " limit of 120MB in 0s", _MEMORY,
+        "memory of container_1_work_2 grows by 97.9MB per minute, for 41s: 119.3MB now, its siblings have 46.7MB; it is"
+        " at its limit of 120MB", _MEMORY,
     ),
     "leak-once": (
-        "container_1_work_2 ran out of memory once: it grows by 5.7GB per hour: its resident memory peaked"
+        "container_1_work_2 ran out of memory once, growing by 97.9MB per minute: its resident memory peaked"
         " at 122.2MB, above the limit of 120MB", _MEMORY,
     ),
     "starved": (
@@ -70,7 +70,7 @@ SENTENCES = {
     ),
     "sink": ("store is waiting, not computing: 51ms per tuple, 578us of it CPU", _WAITS),
     "slow-line": (
-        "container_1_work_2 is slow: while busy it handles 34/s, the other tasks of work 455/s; 98 % of the time in"
+        "container_1_work_2 is slow: while busy it handles 34/s, the other tasks of work 455/s each; 98 % of the time in"
         " process (sick.py:60)", _RESTART,
     ),
     "skew-key": (
@@ -78,7 +78,7 @@ SENTENCES = {
         " the others 13 %; 96 % of its tuples have user='big'", _SKEW,
     ),
     "crash-line": (
-        "container_1_work_2 was restarted 17 times and is down: ValueError: order 49 of user 53 cannot be booked, in"
+        "container_1_work_2 ended 17 times and is down: ValueError: order 49 of user 53 cannot be booked, in"
         " process (sick.py:65)", "heron exceptions local Sick; heron logs local Sick container_1_work_2",
     ),
     "crash-acks": (
@@ -133,11 +133,11 @@ SENTENCES = {
         "heron exceptions local Troubled; then heron restart local Troubled, or submit a corrected program",
     ),
     "silent": (
-        "1 of 1 task of source is down (container_1_source_1): stmgr-1 has been silent for 10 s",
+        "the only task of source is down (container_1_source_1): stmgr-1 has been silent for 10 s",
         "heron status local Troubled; heron exceptions local Troubled; heron logs local Troubled container_1_source_1",
     ),
     "too-few": (
-        "work needs more tasks: about 392/s arrive; its only task handles 180/s, 100 % busy or more",
+        "work needs more tasks: about 392/s arrive; its only task handles 180/s, 100 % busy",
         "heron update local Troubled --component-parallelism work:4",
     ),
     "spare": (
@@ -146,7 +146,7 @@ SENTENCES = {
     ),
     "burst": ("work is catching up: its queues empty in 58s", ""),
     "start-burst": (
-        "work needs more tasks: about 20/s arrive; its only task handles 16/s, 100 % busy or more",
+        "work needs more tasks: about 20/s arrive; its only task handles 16/s, 100 % busy",
         "heron update local Troubled --component-parallelism work:2",
     ),
     "bad-update": (

@@ -66,8 +66,8 @@ def test_a_leak_is_told_before_its_first_end() -> None:
     told = list(said(lambda s: 45 + 1.6 * s, 120, 46))
     assert 34 <= told[0][0] <= 38 and told[-1][0] == 46, "and from then on, until it ends"
     assert [second for second, _ in told] == list(range(told[0][0], 47))
-    assert told[0][1].startswith("memory of count-2 grows by 5.6GB per hour: ")
-    assert told[0][1].endswith(", its siblings have 45MB, its limit of 120MB in 11s")
+    assert told[0][1].startswith("memory of count-2 grows by 96MB per minute, for 3")
+    assert told[0][1].endswith(", its siblings have 45MB; at this rate it reaches its limit of 120MB in 11s")
 
 
 def test_a_slower_leak_is_told_when_it_is_half_way_to_its_limit() -> None:
@@ -80,7 +80,7 @@ def test_of_a_leak_that_ended_once_it_is_said_how_fast_it_grew() -> None:
     store = store_of(lambda s: 45 + 1.6 * s, 46)
     store.take(report(lambda s: 45.0, 50, epoch=2), 50.0)
     [found] = diagnose(look(store, 50.0, 45, 120, ended=True))
-    assert sentence(found, "wc") == "count-2 ran out of memory once: it grows by 5.6GB per hour: peak 121MB"
+    assert sentence(found, "wc") == "count-2 ran out of memory once, growing by 96MB per minute: peak 121MB"
     assert not look(store, 400.0, 45, 120).looks, "that is long ago"
 
 

@@ -13,6 +13,7 @@ from instance import link
 from instance.looks import KEEP_S, WISHES, Looks, keys_of
 from instance.tuples import HeronTuple, InFrame
 
+Report = control_pb2.ExceptionReport
 PLAN = plan_pb2.PhysicalPlan()
 _bolt = PLAN.topology.bolts.add()
 _bolt.comp.name = "count"
@@ -117,3 +118,25 @@ def test_the_topology_master_knows_the_newest_of_each_task() -> None:
     report.ClearField("found")
     store.take(report)
     assert not store.reply(control_pb2.GetLooks(), []).tasks, "idle now"
+
+
+def test_the_topology_master_knows_what_the_exceptions_of_a_line_have_in_common() -> None:
+    """The last one named the user who came by; that all were of order 49 was nowhere."""
+
+    def raised(number: int, line: int = 62, kind: str = "ValueError", process: str = "parse-3") -> Report:
+        message = f"order 49 of user {number}"
+        return Report(
+            process=process, component="parse", type=kind, message=message, count=2, last_at=float(number),
+            traceback=f'Traceback\n  File "/home/me/orders.py", line {line}, in process\n{kind}: {message}',
+        )  # fmt: skip
+
+    others = [raised(1, line=9), raised(2, kind="KeyError"), raised(3, process="parse-4")]
+    asked = control_pb2.GetLooks()
+    tasks = LooksStore().reply(asked, [*map(raised, range(10, 30)), *others]).tasks
+    found = {one.process: (one.alike, one.alike_times, one.raised_times) for one in tasks}
+    assert found == {
+        "parse-3": ("ValueError: order 49 of user …", 40, 40),
+        "parse-4": ("ValueError: order 49 of user 3", 2, 2),
+    }
+    [ended] = LooksStore().reply(asked, [Report(process="parse-3", type="Crashed", message="SIGSEGV")]).tasks
+    assert (ended.raised, ended.alike) == ("", ""), "no line has raised it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -16,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from heronpy.proto import control_pb2
 from tests.support.command import EXAMPLES, Heron
-from tests.support.inside import inside
+from tests.support.inside import ask_master, inside
 from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "exits.py"
@@ -184,6 +186,27 @@ def test_errors_of_the_user_surface_after_their_own_budget(heron: Heron, out: Pa
     [told] = heron("exceptions", "local", "exits", "--json").json()["exceptions"]
     assert told["count"] == 3 and "raise ValueError" in told["traceback"]
     assert heron("dead-letters", "local", "exits", "--json").json() == []
+
+
+def test_an_end_is_known_to_every_view_as_soon_as_to_one(heron: Heron, out: Path) -> None:
+    """Its task was RUNNING, and counted as up, until its stream manager had heard nothing of it for ten seconds."""
+    submit(heron, out, "exit", executor__restart_backoff_s=50, stmgr__instance_lost_s=600)
+    wait_for(lambda: record(heron).state == control_pb2.PROC_BACKOFF, PATIENCE_S, "the pause before the restart")
+    status = inside(heron, "exits")
+    [task] = [task for task in status.tasks if task.instance_id == VICTIM]
+    assert task.state == control_pb2.TASK_LOST and task.error.startswith("its process has ended: "), task
+    assert status.lifecycle == control_pb2.LIFE_DEGRADED
+    load = ask_master(heron, "exits", control_pb2.GetLoad())
+    assert {one.component: (one.up, one.tasks) for one in load.components}["victim"] == (0, 1)
+    shown = heron("status", "local", "exits").out
+    assert "2 of 3 up" in shown and f"{VICTIM}   BACKOFF" in shown and "task not up" not in shown, shown
+    assert heron("list", "local", "--json").json()[0]["state"] == "DEGRADED"
+    assert re.search(r"victim +bolt +0/1 ", heron("top", "local", "exits", "--once").out)
+    told = json.loads(heron("doctor", "local", "exits", "--json").out)
+    assert told["findings"][0]["verdict"] == "down" and told["findings"][0]["names"] == [VICTIM]
+    [event] = heron.when_events("exits", "restart", 1)
+    assert f"{VICTIM} will be started again in " in event["text"]
+    assert f"{VICTIM} has ended: " in heron("logs", "local", "exits", VICTIM).out
 
 
 @pytest.mark.heavy

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2, door_pb2
 from heronpy.tmaster import events
+from heronpy.tmaster.figures import SHARED_S, Figures
 from heronpy.tmaster.journal import FLAP_S, HANDED_OVER_MAX, MERGE_S, Journal, Watcher
+from heronpy.tmaster.observatory import NO_PLAN
 from tests.tmaster.checkpoint_world import attempt, restored_from, world
 from tests.tmaster.tmaster_world import World
 
@@ -151,22 +153,69 @@ def test_an_end_that_somebody_wanted_is_no_warning(reason: str) -> None:
     assert [event.warning for event in watcher.journal.after(0).events] == [False, False]
 
 
-def test_an_episode_is_told_when_it_is_over() -> None:
+def test_what_is_in_its_pause_is_not_told_as_started() -> None:
+    """It said "was started again" of a process that waited a minute for its restart."""
+    watcher = Watcher(Journal())
+    journal = watcher.journal
+    watcher.processes(1, 1, [process("a", 0)])
+    rests = process("a", 1, "user_exception", "ValueError: no")
+    rests.state, rests.next_restart_s = control_pb2.PROC_BACKOFF, 59.6
+    journal.now = 10.0
+    watcher.processes(1, 1, [rests])
+    [waits] = journal.after(0).events
+    assert waits.text == "a will be started again in 59.6s: user exception: ValueError: no"
+    rests.next_restart_s = 30.0
+    journal.now = 40.0
+    watcher.processes(1, 1, [rests])
+    assert journal.last == waits.number, "nothing has happened"
+    journal.now = 10.0 + 2 * MERGE_S
+    rests.state, rests.next_restart_s = control_pb2.PROC_RUNNING, 0.0
+    for _ in range(3):
+        watcher.processes(1, 1, [rests])
+    [again] = journal.after(0).events
+    assert again.text == "a was started again: user exception: ValueError: no" and again.number == waits.number + 1
+    assert (again.times, again.at, again.first_at) == (1, 10.0, 10.0), "it has ended once, and then"
+    successor = Watcher(Journal())
+    successor.journal.take_over(journal.ledger("wc-1"), "wc-1")
+    successor.processes(1, 1, [rests])
+    assert len(successor.journal) == 1
+    journal.validate()
+
+
+def test_a_successor_tells_that_what_waited_was_started() -> None:
+    watcher = Watcher(Journal())
+    watcher.processes(1, 1, [process("a", 0)])
+    rests = process("a", 1, "killed")
+    rests.state, rests.next_restart_s = control_pb2.PROC_BACKOFF, 2.0
+    watcher.processes(1, 1, [rests])
+    successor = Watcher(Journal())
+    successor.journal.take_over(watcher.journal.ledger("wc-1"), "wc-1")
+    successor.processes(1, 1, [process("a", 1, "killed")])
+    assert texts(successor.journal, RESTART) == ["a was started again: killed"]
+
+
+def test_an_episode_is_told_while_it_lasts_and_when_it_is_over() -> None:
     watcher = Watcher(Journal())
     journal = watcher.journal
     slow = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", since_s=0.5, queued_bytes=1 << 20)
     link = control_pb2.Culprit(peer="stmgr-2", queued_bytes=5)
     journal.now = 10.0
     watcher.culprits("stmgr-1", [slow, link])
+    assert not len(journal), "many are over within a second"
     journal.now = 12.0
     watcher.culprits("stmgr-1", [slow])
     assert texts(journal, control_pb2.EVENT_BACKPRESSURE) == [
-        "the spouts were held for 2s because the link to stmgr-2 was too slow (up to 5B waited in stmgr-1)"
+        "the spouts are held because container_1_count_7 is too slow (1MB wait in stmgr-1)",
+        "the spouts were held for 2s because the link to stmgr-2 was too slow (up to 5B waited in stmgr-1)",
     ]
+    journal.now = 13.0
+    watcher.culprits("stmgr-1", [slow])
+    assert journal.last == 2
     journal.now = 50.5
     watcher.culprits("stmgr-1", [])
     last = journal.after(0).events[-1]
     assert (last.subject, last.lasted_s) == ("container_1_count_7", 41.0) and "up to 1MB" in last.text
+    assert (last.times, last.at, len(journal)) == (1, 50.5, 2), "its begin and its end are one event"
     watcher.culprits("stmgr-1", [slow])
     journal.now = 60.0
     watcher.place([3])
@@ -210,3 +259,44 @@ def test_a_restore_is_told_with_its_reason() -> None:
     journal = w.machine.desk.journal
     assert texts(journal, control_pb2.EVENT_CHECKPOINT)[-1].startswith("checkpoint 2 is complete")
     assert "starts from checkpoint 2: " in texts(journal, control_pb2.EVENT_RESTORE)[-1]
+
+
+def test_an_end_is_known_as_soon_as_its_executor_says_it() -> None:
+    """A stream manager hears only a silence, for ten seconds: until then the task was RUNNING, and up."""
+    w = World(containers=2).running()
+    figures = Figures(w.machine, 0.0)
+    task = next(one for one in w.tasks() if not one.spout)
+    number, name = task.status.task_id, w.machine.desk.registry.name_of(task.status.task_id)
+    sim = next(sim for sim in w.sims.values() if number in sim.tasks)
+
+    def shown() -> tuple[str, int, int]:
+        [status] = [one for one in w.status().tasks if one.task_id == number]
+        w.now += SHARED_S
+        up = sum(one.up for one in figures.reply(NO_PLAN, w.now).components)
+        return control_pb2.TaskState.Name(status.state), up, w.life
+
+    def say(state: control_pb2.ProcessState, epoch: int) -> None:
+        record = control_pb2.ProcessRecord(
+            name=name, task_id=number, state=state, epoch=epoch, exit_detail="ValueError: no\nmore"
+        )
+        beat = control_pb2.ExecutorHeartbeat(container=sim.container, epoch=1, processes=[record])
+        w.feed(events.ExecutorBeat(sim.executor_peer, beat))
+
+    epoch = task.status.epoch
+    say(control_pb2.PROC_RUNNING, epoch)
+    assert shown() == ("TASK_RUNNING", 4, control_pb2.LIFE_RUNNING)
+    say(control_pb2.PROC_BACKOFF, epoch)
+    sim.heartbeat()
+    assert shown() == ("TASK_LOST", 3, control_pb2.LIFE_DEGRADED)
+    [status] = [one for one in w.status().tasks if one.task_id == number]
+    assert status.error == "its process has ended: ValueError: no"
+    say(control_pb2.PROC_RUNNING, epoch + 1)
+    sim.heartbeat()
+    assert shown() == ("TASK_LOST", 3, control_pb2.LIFE_DEGRADED), "the new one has not initialised"
+    task.status.epoch = epoch + 1
+    sim.heartbeat()
+    assert shown() == ("TASK_RUNNING", 4, control_pb2.LIFE_RUNNING)
+    task.status.state = control_pb2.TASK_FINISHED
+    sim.heartbeat()
+    say(control_pb2.PROC_STOPPED, epoch + 1)
+    assert shown()[:2] == ("TASK_FINISHED", 4), "that is no fault"

@@ -263,6 +263,32 @@ def test_a_quantile_is_in_the_right_bucket(values: list[float], part: float) -> 
     assert quantile_in(bounds, [0.0] * len(bounds), part) is None
 
 
+def test_a_median_agrees_with_the_mean_of_its_bucket() -> None:
+    """All calls took 53 ms: the median was said to be 75 ms, the middle of its bucket, beside a mean of 53 ms."""
+    bounds = (20.0, 50.0, 100.0, float("inf"))
+
+    def median(each: list[float], total: float | None) -> float:
+        found = quantile_in(bounds, each, 0.5, total)
+        assert found is not None
+        return found.value
+
+    assert median([0.0, 0.0, 100.0, 0.0], 5300.0) == pytest.approx(53.0)
+    assert median([5.0, 0.0, 95.0, 0.0], 50.0 + 95 * 53.0) == pytest.approx(53.0, abs=0.5)
+    assert median([0.0, 0.0, 100.0, 0.0], None) == 75.0
+    assert median([0.0, 0.0, 100.0, 0.0], 1.0) == 75.0, "that is no sum of them"
+    assert median([0.0, 40.0, 60.0, 0.0], 5300.0) == pytest.approx(50 + 50 / 6), "what the others sum to is not known"
+    assert median([0.0, 0.0, 100.0, 1.0], 15300.0) == pytest.approx(75.25), "nor of what is above all bounds"
+    high = quantile_in(bounds, [0.0, 0.0, 100.0, 0.0], 0.99, 5300.0)
+    assert high is not None and high.value == pytest.approx(99.06), "those above the mean may be anywhere"
+    loads = Loads()
+    for second in range(13):
+        told = report(latency={5e7: 0, 1e8: 20 * second})
+        told.samples[0].sum = 53e6 * 20 * second
+        loads.take(told, float(second))
+    shown = loads.recent(12.0).components["count"].execute
+    assert shown is not None and shown.p50 == pytest.approx(0.053)
+
+
 def test_a_call_that_does_not_end_is_a_latency_of_its_component() -> None:
     part = _Part("count", False, call_s=40.0)
     for sink in (True, False):

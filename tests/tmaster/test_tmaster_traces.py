@@ -53,6 +53,22 @@ def test_each_part_of_the_way_has_its_time() -> None:
     assert way_of(root(7)).sums() == {"process": 0.002}
 
 
+def test_what_has_begun_and_not_arrived_is_counted() -> None:
+    """One of four tasks was slow, and its tuples in no figure: p99 was that of the other three."""
+    store = TraceStore()
+    for trace in (7, 8, 9):
+        begun = root(trace, at=50.0 + trace)
+        begun.end = control_pb2.SPAN_GOES_ON
+        store.take(report(begun), 10.0)
+    store.take(report(child(7, 2, 1, 1000)), 10.0)
+    for now in (10.0, 10.0 + SETTLE_S):
+        found = traces_of(ask(store, now))
+        assert found.under_way == 2 and found.matching in (1, 3)
+    assert traces_of(ask(store, until=58.0)).under_way == 0, "only of what was asked for"
+    store.take(report(child(8, 2, 1, 1000)), 20.0)
+    assert traces_of(ask(store)).under_way == 1
+
+
 def test_between_hosts_the_wire_is_unknown_and_the_rest_is_not() -> None:
     span = child(7, 2, 1, 1000, clock=5)
     far = 10**15

@@ -48,7 +48,7 @@ CAUSES = {
     ),
     "leak": Cause("memory", ("memory", "work_2"), "work / work-2", "memory", ("h", "heap", "bytearray")),
     "crash": Cause(
-        "crashing", ("was restarted", "work_2", "process (sick.py:"), "work / work-2", "cannot be booked",
+        "crashing", (" times", "work_2", "process (sick.py:"), "work / work-2", "cannot be booked",
         ("l", "", "cannot be booked"),
     ),
     "sink": Cause(

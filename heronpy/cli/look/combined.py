@@ -41,4 +41,6 @@ class Combined:
         for bound in bounds:
             each.append(float(max(0, self.buckets[bound] - passed)))
             passed = max(passed, self.buckets[bound])
-        return quantile_in([*bounds, inf], [*each, float(max(0, self.count - passed))], part) if bounds else None
+        if not bounds:
+            return None
+        return quantile_in([*bounds, inf], [*each, float(max(0, self.count - passed))], part, self.sum)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.output import clean, moment, print_json, say
+from heronpy.cli.output import moment, print_json, say, say_labelled
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
@@ -132,10 +132,10 @@ def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> Non
         )
     else:
         for one in found.findings:
-            say(f"{one.verdict.upper():<10} {clean(one.sentence)}")
+            say_labelled(one.verdict.upper(), one.sentence)
             if one.next:
-                say(f"{'next':<10} {clean(one.next)}")
-        say(f"{'unknown':<10} {clean(found.not_known)}")
+                say_labelled("next", one.next, whole=True)
+        say_labelled("unknown", found.not_known)
     if not found.healthy:
         raise click.exceptions.Exit(exits.FAILED)
 
@@ -161,15 +161,15 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
     if lines:
         say(f"{'at':<10} {moment(time.time())}")
     for finding in findings:
-        say(f"{finding.verdict.name.replace('_', ' '):<10} {clean(sentence(finding, signals.topology))}")
+        say_labelled(finding.verdict.name.replace("_", " "), sentence(finding, signals.topology))
         if finding.task:
             host = f", on {finding.host}" if finding.host else ""
-            say(f"{'where':<10} {clean(f'{finding.task}: a task of {finding.component}{host}')}")
+            say_labelled("where", f"{finding.task}: a task of {finding.component}{host}")
         todo = advice(finding, session.target.cluster, signals.topology)
         if todo:
-            say(f"{'next':<10} {clean(todo)}")
+            say_labelled("next", todo, whole=True)
     for line in seen(signals):
-        say(f"{'seen':<10} {clean(line)}")
+        say_labelled("seen", line)
     if lines:
         say()
 

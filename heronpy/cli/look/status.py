@@ -224,13 +224,18 @@ def _show_status(
             say(f"The scheduler does not run, so nobody replaces a container that ends; run: {start}")
     else:
         _show_placed(placed, {executor.container: executor for executor in status.executors})
-    silent = [task for task in down if task.state not in UP_STATES]  # the others' processes are listed below
+    troubled = summary.troubled_processes(status.executors)
+    listed = {process.name for process in troubled if process.state != control_pb2.PROC_RUNNING}
+    silent = [
+        task
+        for task in down
+        if task.state not in UP_STATES and not (task.state == control_pb2.TASK_LOST and task.instance_id in listed)
+    ]
     if silent:
         rows = [
             (task.instance_id or task.component, task_state_name(task.state), task.error or None) for task in silent
         ]
         print_table(("task not up", "state", "error"), rows)
-    troubled = summary.troubled_processes(status.executors)
     if troubled:
         processes = [
             (
@@ -261,7 +266,7 @@ def _show_containers(status: control_pb2.StatusReply) -> None:
         for executor in sorted(status.executors, key=lambda executor: executor.container)
     ]
     if rows:
-        columns = ("container", "host", "executor pid", "processes", "restarts", "memory")
+        columns = ("container", "host", "executor pid", "processes", "their restarts", "memory")
         print_table(columns, rows, right=("container", *columns[2:]))
 
 
@@ -277,12 +282,13 @@ def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, co
                 one.host or None,
                 one.phase,
                 one.engine_id or None,
+                one.restarts,
                 len(executor.processes),
-                sum(process.restarts for process in executor.processes) + one.restarts,
+                sum(process.restarts for process in executor.processes),
                 format_bytes(memory) if memory else None,
             )
         )
-    columns = ("container", "host", "phase", "engine id", "processes", "restarts", "memory")
+    columns = ("container", "host", "phase", "engine id", "restarts", "processes", "their restarts", "memory")
     print_table(columns, rows, right=("container", *columns[4:]))
     if placed.killing:
         say("The topology was killed, and its containers are being ended; run 'heron kill' again to finish")

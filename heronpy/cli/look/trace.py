@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from heronpy.cli.look.otlp import address, headers, send
-from heronpy.cli.output import print_json, print_table, say
+from heronpy.cli.output import print_json, print_table, say, say_labelled
 from heronpy.cli.render.waterfall import LETTERS, waterfall
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -43,9 +43,13 @@ def show_traces(
         print_json({"topology": topology, **msgspec.to_builtins(found)})
         return
     if not found.matching:
-        say(f"No tuple of topology '{topology}' was traced{_which(min_ms)}")
+        held = "" if min_ms or found.under_way else "; if its spouts are held, heron doctor says by whom"
+        say(f"No tuple of topology '{topology}' was traced{_which(min_ms)}{held}")
     else:
         _print(found)
+    if found.under_way:
+        say()
+        say_labelled("under way", _under_way(found.under_way))
     if found.discarded:
         say(f"\n{found.discarded:,} calls were not kept, because their traces have too many")
     if sent is not None:
@@ -72,6 +76,15 @@ def _which(min_ms: float) -> str:
     return f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
 
 
+def _under_way(number: int) -> str:
+    """That the figures do not know the end of so many tuples, which may be the slowest."""
+    tuples, where = ("1 traced tuple has", "is") if number == 1 else (f"{number:,} traced tuples have", "are")
+    return (
+        f"{tuples} not arrived everywhere yet, or {where} in a call: how long that takes is in no figure above; a slow"
+        " task may be where they wait (heron doctor, heron top)"
+    )
+
+
 def _hop(hop: Hop) -> str:
     """Its name; between hosts with the error of the comparison of their clocks."""
     return f"{hop.hop} +- {format_duration(hop.error_s)}" if hop.error_s else hop.hop
@@ -90,7 +103,8 @@ def _print(found: Traces) -> None:
         for number, hop in enumerate(hops)
     ]  # fmt: skip
     p50, p99 = format_duration(found.p50_s or 0.0), format_duration(found.p99_s or 0.0)
-    say(f"{found.matching:,} tuples: p50 {p50}, p99 {p99} from next_tuple to the end of the last call\n")
+    least = "at least " if found.under_way else ""
+    say(f"{found.matching:,} tuples: p50 {least}{p50}, p99 {least}{p99} from next_tuple to the end of the last call\n")
     print_table(("from", "to", "hop", "count", "p50", "p99", "max"), rows, right=("count", "p50", "p99", "max"))
     slowest = found.traces[0]
     say(f"\nthe slowest, {format_duration(slowest.took_s)}, trace {slowest.id}:\n{waterfall(slowest)}")

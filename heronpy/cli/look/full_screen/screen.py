@@ -114,19 +114,21 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
     if load is None:
         return [_line(f"{figures.topology}  waiting for its figures", BOLD), *_wrapped(figures.trouble, WARN, width, 2)]
     tasks, up = sum(one.tasks for one in load.components), sum(one.up for one in load.components)
-    state = f"{load.state}: {load.cause}" if load.cause else load.state
-    p99 = f"  p99 {latency(load.latency_p99_s, load.latency_at_least)}" if load.latency_p99_s is not None else ""
+    bad, known = load.state in ("FAILED", "DEGRADED"), load.latency_p99_s is not None
+    p99 = f"  end-to-end p99 {latency(load.latency_p99_s, load.latency_at_least)}" if known else ""
     facts = f"  {up}/{tasks} tasks up  {format_duration(figures.uptime_s)}  physical plan {load.plan_version}{p99}"
     lines = [
         Line(
             (
                 (clean(figures.topology), BOLD),
-                (f"  {clean(state)}", ALARM if load.state in ("FAILED", "DEGRADED") else PLAIN),
+                (f"  {clean(load.state)}", ALARM if bad else PLAIN),
                 (facts, PLAIN),
                 ("  FROZEN" if view.frozen else "", BOLD),
             )
         )
     ]
+    # Below the facts: it is often longer than a line, and they would be cut.
+    lines += _wrapped(load.cause, ALARM if bad else PLAIN, width, 2)
     lines += _wrapped(figures.trouble, WARN, width, 2)
     if figures.sentence:
         mark = "" if figures.calm else "! "
@@ -139,7 +141,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         more = f" and {len(load.culprits) - 1} more" if len(load.culprits) > 1 else ""
         held = f"spouts held {share(load.held)} of the time" if load.held is not None else "spouts held"
         waits = f"{format_bytes(one.queued_bytes)} queued for {format_duration(one.since_s)}"
-        lines.append(_line(f"{held}, now by {one.name} ({waits}){more}", WARN))
+        lines += _wrapped(f"{held}, now by {one.name} ({waits}){more}", WARN, width, 2)
     if figures.losses:
         lines.append(_line(f"tuples missing from the result: {figures.losses}", ALARM))
     for text in figures.units:
@@ -270,7 +272,12 @@ def _title(
     kept = f"  with '{clean(view.filter)}', of {known}" if view.filter else ""
     column = next((one.title for one in table.columns if one.key == table.sort.removeprefix("-")), "")
     reverse = ", reversed" if table.sort.startswith("-") else ""
-    return Line(((what, BOLD), (part, PLAIN), (f"  by {column}{reverse}" if column else "", PLAIN), (kept, WARN)))
+    # Those of tasks are of a longer time than those of components, so their sum is another one while rates change.
+    of_what = figures.tasks if view.level is Level.TASKS else figures.load
+    over_s = of_what.window_s if of_what is not None else None
+    window = f"  over {format_duration(round(over_s))}" if over_s else ""
+    order = f"  by {column}{reverse}" if column else ""
+    return Line(((what, BOLD), (part, PLAIN), (order, PLAIN), (kept, WARN), (window, QUIET)))
 
 
 def _columns(table: _Table, room: int) -> tuple[list[Column[ComponentLoad] | Column[TaskLoad]], int]:
