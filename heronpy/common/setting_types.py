@@ -65,8 +65,8 @@ class InstanceSettings:
     profile: str = _setting(
         "balanced",
         "Defaults of linger_max_us and spout_idle_min_us: 'latency' (0 and 50) sends each tuple at once and polls"
-        " spouts most often, 'thrift' (10,000 and 5,000) saves processor time by waiting longer, 'balanced' (1,000 and 1,000)"
-        " is in between. Values that are set themselves win.",
+        " spouts most often, 'thrift' (10,000 and 5,000) saves processor time by waiting longer, 'balanced' (1,000"
+        " and 1,000) is in between. Values that are set themselves win.",
         choices=("balanced", "latency", "thrift"),
     )
     tuple_max_bytes: int = _setting(32 * MB, "Emitting a larger tuple raises an error in the user's code.", low=1)
