@@ -260,12 +260,12 @@ def _has_no_cpu_left(host: HostSignals) -> bool:
 
 
 def _waits_for_acks(signals: Signals) -> list[TaskSignals]:
-    """The spouts that may have no more tuples pending; none unless they are at least half of them.
+    """The spouts that may have no more tuples pending; none unless they are at least half of those with input.
 
     Sinks that ack a batch at once empty what is pending with each: how much it is at one moment does not tell.
     """
     most = signals.max_pending
-    spouts = [task for task in signals.tasks if task.is_spout and task.up]
+    spouts = [task for task in signals.tasks if task.is_spout and task.up and not task.ended]
     if not most or not signals.acking:
         return []
     full = [

@@ -9,7 +9,7 @@ import pytest
 
 from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import Verdict
-from heronpy.health.signals import Signals, signals_of
+from heronpy.health.signals import Signals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 from tests.health.test_diagnose import EVEN, RUNNING, bolt, first, history, signals
@@ -118,3 +118,14 @@ def test_what_the_topology_master_answers_is_read() -> None:
     found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), now=0.0, load=load)
     assert found.still_s == {"words": 20.5} and found.held_now == 0.75
     assert [task.ended for task in found.tasks] == [False, True]
+
+
+def test_spouts_whose_input_has_ended_do_not_hide_one_that_waits_for_acks() -> None:
+    """Six of seven had ended, and the last one emitted 20/s at its limit: the topology was called healthy."""
+    limited = with_spout(signals(*EVEN, max_pending=100, acking=True), at_limit=0.99)
+    others = [TaskSignals(f"words-{n}", "words", True, True, ended=True, at_limit=0.0) for n in range(2, 8)]
+    limited.tasks += others
+    assert verdicts(limited)[0] is Verdict.LIMIT
+    for task in others:
+        task.ended = False
+    assert Verdict.LIMIT not in verdicts(limited), "the others emit freely"
