@@ -20,7 +20,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.support import process_engine
 from tests.support.topologies import Deployed, deploy, packing_plan
-from tests.support.waiting import wait_for
+from tests.support.waiting import alive, wait_for
 
 NAME = "word-count"
 PLAN = packing_plan({1: [("word", 1)], 2: [("count", 2)]})
@@ -146,12 +146,11 @@ def test_a_scheduler_that_ends_leaves_its_containers(world: World) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.heavy
 def test_a_scheduler_that_hangs_is_replaced(world: World) -> None:
     before = world.all_run()
     first = world.itself
     first.suspend()
-    wait_for(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE, 20, "its end")
+    wait_for(lambda: not alive(first.pid), 20, "its end")
     after = world.all_run()
     assert world.itself.pid != first.pid
     key = [(one.name, one.submission, one.epoch) for one in before.values()]
