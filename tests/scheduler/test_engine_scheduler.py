@@ -39,8 +39,10 @@ class World:
             "scheduler": {"kill_grace_s": 1.0},
         }  # fmt: skip
         self.deployed: Deployed = deploy(home, PLAN, settings, engine=process_engine.KIND, release=release())
-        (folder / "tmp").mkdir()
-        env = {**os.environ, **process_engine.offer(folder), "TMPDIR": str(folder / "tmp")}
+        # Short: with a longer path sockets are in a folder of /tmp by their topology's id, which all these tests share.
+        self.tmp = home.parent / "e"
+        self.tmp.mkdir(mode=0o700)
+        env = {**os.environ, **process_engine.offer(folder), "TMPDIR": str(self.tmp)}
         env["HERON_TEST_CONTAINER"] = "tests.support.small_container"
         self.guardian = subprocess.Popen(
             [sys.executable, "-m", "heronpy.scheduler", "--launch", self.deployed.launch_file],
@@ -58,7 +60,9 @@ class World:
         return plan_pb2.SchedulerLocation.FromString(found[0])
 
     def ask(self, body: object, timeout_s: float = 20.0) -> object:
-        with RpcClient(self.location().endpoint) as client:
+        endpoint = self.location().endpoint
+        assert endpoint.startswith(f"ipc://{self.tmp}/"), f"another test may listen at {endpoint}"
+        with RpcClient(endpoint) as client:
             return client.call(body, timeout_s)  # type: ignore[arg-type]
 
     def records(self) -> dict[str, control_pb2.ProcessRecord]:
@@ -75,7 +79,7 @@ class World:
 
     def starts(self) -> set[str]:
         """Of executors: container and epoch."""
-        return {path.name.removeprefix("started-") for path in (self.folder / "tmp").glob("started-*")}
+        return {path.name.removeprefix("started-") for path in self.tmp.glob("started-*")}
 
     def containers(self) -> dict[str, list[psutil.Process]]:
         return process_engine.containers(self.folder)
