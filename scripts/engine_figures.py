@@ -436,6 +436,8 @@ def _cpu(where: Cluster, number: int, settings: list[str], mode: str = "ATMOST_O
     changes = {"containers": 2, "duration_s": LOAD_S, "mode": mode}
     run = run_once(where, profiles.changed(profiles.load("word_count"), changes, settings), number)
     assert all(check["ok"] for check in run["checks"]), run["checks"]
+    roles = {role: round(found["per_million"], 2) for role, found in run["figures"]["cpu"].items()}
+    print(f"{where.target}, {mode}, {run['figures']['rate']:,.0f} words/s: {roles}", file=sys.stderr)
     return float(run["figures"]["cpu_s_per_million"])
 
 
