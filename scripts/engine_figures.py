@@ -1,15 +1,29 @@
 #!/usr/bin/env python3
 """Measures a topology on the Slurm of the tests, and prints the table of docs/performance.md, "On an engine".
 
-python scripts/engine_figures.py [--runs N]
+python scripts/engine_figures.py [WHAT] [--runs N]
 
-Root, slurm-wlm and munge are needed. The daemons, three nodes of this machine on loopback, are started and ended here.
+WHAT is one of
+  slurm      all figures of a topology on Slurm (the default)
+  adopt      a scheduler that is killed: until all is adopted, and what was replaced, on Slurm
+  followed   how long a line takes from a task on Slurm to `heron logs -f`
+  transfers  how often the package of 8 containers with 200 tasks goes to each of two hosts
+  hosts      CPU per tuple of two containers on two hosts, against two on one
+  store      CPU per tuple with a checkpoint each second in an object store (moto), against a folder
+  before     CPU of submit, restart and kill on one machine, against those of an earlier commit (--commit)
+
+The last three are ratios of CPU seconds in alternating pairs, of which the median counts; they need no quiet machine,
+but are better on one. Root is needed, for Slurm also slurm-wlm and munge: its daemons, three nodes of this machine on
+loopback, are started and ended here. The two hosts are namespaces.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -18,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,8 +42,13 @@ import psutil  # noqa: E402
 
 from heronpy.common.folders import make_folders  # noqa: E402
 from heronpy.common.units import counted  # noqa: E402
+from heronpy.loadtest import profiles  # noqa: E402
+from heronpy.loadtest.cluster import Cluster  # noqa: E402
+from heronpy.loadtest.run import run_once  # noqa: E402
 from heronpy.proto import control_pb2  # noqa: E402
-from tests.support import fish  # noqa: E402
+from tests.support import fish, process_engine  # noqa: E402
+from tests.support.hosts import SimHost, made_hosts  # noqa: E402
+from tests.support.object_server import ObjectServer  # noqa: E402
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster  # noqa: E402
 from tests.support.slurm_topologies import NAME, Submitted  # noqa: E402
 from tests.support.waiting import wait_for  # noqa: E402
@@ -122,7 +142,7 @@ class Figures:
             self._flow(it)
             self._rest(it)
             found = self._kill(it, found)
-            found = self._adopt(it, found)
+            found = self.adopt(it, found)
             victim = max(found.values(), key=lambda one: (one.host != found["executor-0"].host, one.name))
             stopped, lost = it.processes_of(victim.engine_id), victim.host
             began = time.monotonic()
@@ -188,7 +208,7 @@ class Figures:
         self.killed.found.append(time.monotonic() - began)
         return it.all_run()
 
-    def _adopt(self, it: Submitted, found: Records) -> Records:
+    def adopt(self, it: Submitted, found: Records) -> Records:
         first = it.location().pid
         began = time.monotonic()
         os.kill(first, 9)
@@ -227,6 +247,254 @@ def _files(folder: Path) -> dict[str, int]:
     return found
 
 
+# ---- one figure at a time -------------------------------------------------------------------------
+def adopt(cluster: SlurmCluster, base: Path, runs: int) -> list[Row]:
+    """Schedulers that are killed, one after the other."""
+    figures = Figures()
+    it = _submitted(cluster, base, *PROGRAM)
+    try:
+        found = it.all_run()
+        for _ in range(runs):
+            time.sleep(SETTLE_S)
+            found = figures.adopt(it, found)
+    finally:
+        it.heron("kill", "hpc", it.name, "--force", "--timeout", "15")
+    return [figures.adopted, figures.restarts]
+
+
+def followed(cluster: SlurmCluster, base: Path, runs: int) -> list[Row]:
+    """Lines of a task that says something ten times a second, as they arrive at `heron logs -f`."""
+    row = Row("a line of a task until `heron logs -f` has printed it, median of a run", 1, "1 s", "s")
+    latest = Row("the same: the slowest", 1, "1 s", "s")
+    text = Path(fish.__file__).read_text(encoding="utf-8")
+    text = text.replace("self.ack(tup)", 'self.ack(tup); self.n = getattr(self, "n", 0) + 1\n        '
+                        'self.n % 10 or self.logger.info("heard %d", self.n)')  # fmt: skip
+    assert "heard" in text
+    program = base / "fish.py"
+    program.write_text(text, encoding="utf-8")
+    it = _submitted(cluster, base, str(program), name="fish")
+    try:
+        it.all_run()
+        for _ in range(runs):
+            delays = _delays(it)
+            row.found.append(statistics.median(delays))
+            latest.found.append(max(delays))
+    finally:
+        it.heron("kill", "hpc", it.name, "--force", "--timeout", "15")
+    return [row, latest]
+
+
+def _delays(it: Submitted) -> list[float]:
+    argv = [sys.executable, "-u", "-m", "heronpy.cli", "logs", "hpc", it.name, "count", "-f", "-n", "0", "--json"]
+    with subprocess.Popen(argv, env=it.env, cwd=ROOT, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        try:
+            delays = []
+            for line in follower.stdout:
+                record = json.loads(line)
+                if record["text"].startswith("heard"):
+                    delays.append(time.time() - record["time"])
+                if len(delays) >= 60:
+                    # The first ones are those that came while it began.
+                    return delays[20:]
+        finally:
+            follower.kill()
+    raise AssertionError("the following ended")
+
+
+def _submitted(cluster: SlurmCluster, base: Path, *words: str, name: str = NAME) -> Submitted:
+    home = base / "home"
+    make_folders(home)
+    os.environ["HERON_HOME"] = str(home)
+    rooms = {"engine": FAST, "packing": {"instance_ram_bytes": "100MB", "instance_cpu": 0.3}}
+    it = Submitted(cluster, home, base / "hosts", rooms, name)
+    it.heron("submit", "hpc", *words)
+    return it
+
+
+PACKAGE_BYTES = 20_000_000
+IDLE = """
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder
+
+class Silent(Spout):
+    outputs = ["word"]
+    def next_tuple(self): pass
+
+class Idle(Bolt):
+    def process(self, tup): self.ack(tup)
+
+builder = TopologyBuilder("idle")
+silent = builder.add_spout("silent", Silent, par=1)
+builder.add_bolt("idle", Idle, par=199, inputs={silent: Grouping.fields("word")})
+builder.set_config({"topology.stmgrs": 8})
+builder.build_and_submit()
+"""
+
+
+def transfers(base: Path, runs: int) -> list[Row]:
+    """What the network cards of two hosts count while eight containers with 200 tasks start."""
+    rows = [Row(f"package to host {number}: bytes received, in packages", 1.2, "1 transfer", "") for number in (1, 2)]
+    for number in range(runs):
+        with made_hosts(2) as (address, hosts):
+            folder = base / str(number)
+            where = on_hosts(folder, address, hosts)
+            (folder / "idle").mkdir()
+            (folder / "idle" / "__main__.py").write_text(IDLE, encoding="utf-8")
+            (folder / "idle" / "data").write_bytes(os.urandom(PACKAGE_BYTES))
+            before = [_received(host) for host in hosts]
+            try:
+                where.heron("submit", where.target, str(folder / "idle"), "--timeout", "180")
+                placed = json.loads(where.heron("list", where.target, "--json"))[0]["containers"]
+                assert {one["host"] for one in placed} == {host.name for host in hosts}, placed
+                assert len(placed) == 9, "container 0, and eight with tasks"
+                for row, host, earlier in zip(rows, hosts, before, strict=True):
+                    row.found.append((_received(host) - earlier) / PACKAGE_BYTES)
+            finally:
+                where.heron("kill", where.target, "idle", "--force", "--timeout", "30")
+                where.close()
+    return rows
+
+
+def _received(host: SimHost) -> int:
+    [line] = [one for one in host.run("cat", "/proc/net/dev").splitlines() if one.strip().startswith("eth0:")]
+    return int(line.partition(":")[2].split()[0])
+
+
+def on_hosts(folder: Path, address: str, hosts: list[SimHost]) -> Cluster:
+    """A cluster whose containers run on hosts; its folders are reached by all of them."""
+    home = folder / "home"
+    make_folders(home / "engine")
+    conf = home / "conf" / "hosts"
+    conf.mkdir(parents=True, mode=0o700)
+    (conf / "engine.yaml").write_text(f"kind: {process_engine.KIND}\nshared: {folder}\n", encoding="utf-8")
+    (conf / "packing.yaml").write_text("instance_ram_bytes: 50MB\ninstance_cpu: 0.01\n", encoding="utf-8")
+    os.environ.update(process_engine.offer(home / "engine"), HERON_CONF=str(conf.parent), HERON_HOME=str(home))
+    process_engine.on_hosts(home / "engine", address, hosts)
+    where = Cluster("hosts", home, temporary=False)
+    shutil.rmtree(where.scratch)
+    where.scratch = folder / "scratch"
+    make_folders(where.scratch)
+    return where
+
+
+#: How long, and how many words a second.
+LOAD_S, RATE = 12.0, 20_000.0
+
+
+def hosts_ratio(base: Path, runs: int) -> list[Row]:
+    """The word count, by CPU per million words."""
+    row = Row("two hosts against two containers of one, CurveZMQ in both: CPU per tuple", 1.1, "1.1x", "x")
+    with made_hosts(2) as (address, hosts):
+        far = on_hosts(base / "far", address, hosts)
+        near = Cluster("local", base / "near", temporary=False)
+        try:
+            for number in range(1, runs + 1):
+                settings = ["heron.security.transport=tcp"]
+                here, there = in_turn(
+                    number, partial(_cpu, near, number, settings), partial(_cpu, far, number, settings)
+                )
+                row.found.append(there / here)
+                print(f"pair {number}: {here:.2f} and {there:.2f} CPU-s per million words", file=sys.stderr)
+        finally:
+            far.close()
+            near.close()
+    return [row]
+
+
+def store_ratio(base: Path, runs: int) -> list[Row]:
+    """The same for a checkpoint each second; the server's own CPU is not the topology's."""
+    row = Row("checkpoint each second to moto against a folder: CPU per tuple", 1.15, "1.15x", "x")
+    server = ObjectServer()
+    os.environ.update(server.environment)
+    bucket = server.make_bucket("figures")
+    where = Cluster("local", base / "home", temporary=False)
+    try:
+        for number in range(1, runs + 1):
+            plain = ["heron.checkpoint.interval_s=1", f"heron.checkpoint.root={base}/store{number}"]
+            remote = ["heron.checkpoint.interval_s=1", f"heron.checkpoint.root={bucket}/{number}"]
+            here, there = in_turn(
+                number,
+                partial(_cpu, where, 2 * number, plain, "EFFECTIVELY_ONCE"),
+                partial(_cpu, where, 2 * number + 1, remote, "EFFECTIVELY_ONCE"),
+            )
+            row.found.append(there / here)
+            print(f"pair {number}: {here:.2f} and {there:.2f} CPU-s per million words", file=sys.stderr)
+    finally:
+        where.close()
+        server.kill()
+    return [row]
+
+
+def in_turn(number: int, first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
+    """Both, in another order each time."""
+    if number % 2:
+        return first(), second()
+    late = second()
+    return first(), late
+
+
+def _cpu(where: Cluster, number: int, settings: list[str], mode: str = "ATMOST_ONCE") -> float:
+    # As fast as it can it would be another rate in each run, and with it another share of what costs by the second.
+    changes = {"containers": 2, "duration_s": LOAD_S, "rate": RATE, "mode": mode}
+    run = run_once(where, profiles.changed(profiles.load("word_count"), changes, settings), number)
+    assert all(check["ok"] for check in run["checks"]), run["checks"]
+    roles = {role: round(found["per_million"], 2) for role, found in run["figures"]["cpu"].items()}
+    print(f"{where.target}, {mode}, {run['figures']['rate']:,.0f} words/s: {roles}", file=sys.stderr)
+    return float(run["figures"]["cpu_s_per_million"])
+
+
+#: The last commit without engines.
+BEFORE = "7636b50"
+_COUNTED = Path("/sys/fs/cgroup/cpuacct")
+
+
+def before_ratio(base: Path, runs: int, commit: str) -> list[Row]:
+    """CPU of all processes of a word count while it is submitted, restarted and killed, by a control group."""
+    rows = {
+        what: Row(f"local {what} against {commit}: CPU", 1.05, "1.05x", "x") for what in ("submit", "restart", "kill")
+    }
+    old = base / "old"
+    subprocess.run(["git", "worktree", "add", "--detach", str(old), commit], cwd=ROOT, check=True, capture_output=True)
+    try:
+        for number in range(1, runs + 1):
+            pair: dict[Path, dict[str, float]] = {}
+            for tree in (ROOT, old) if number % 2 else (old, ROOT):
+                pair[tree] = _life(tree, base / f"home{number}-{tree.name}")
+            for what, row in rows.items():
+                row.found.append(pair[ROOT][what] / pair[old][what])
+            print(f"pair {number}: now {pair[ROOT]}, then {pair[old]}", file=sys.stderr)
+    finally:
+        subprocess.run(["git", "worktree", "remove", "--force", str(old)], cwd=ROOT, check=True, capture_output=True)
+    return list(rows.values())
+
+
+def _life(tree: Path, home: Path) -> dict[str, float]:
+    """CPU seconds by what is done, of all processes that come and go meanwhile."""
+    make_folders(home)
+    group = _COUNTED / f"heron-figures-{os.getpid()}-{home.name}"
+    group.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(tree), "HERON_HOME": str(home), "HERON_CONFIG_HOME": str(home / "client")}
+    env.pop("HERON_CONF", None)
+
+    def heron(*words: str) -> float:
+        began = int((group / "cpuacct.usage").read_text())
+        enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+        argv = ["sh", "-c", enter, "sh", sys.executable, "-m", "heronpy.cli", *words]
+        done = subprocess.run(argv, env=env, cwd=tree, capture_output=True, text=True, timeout=180, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return (int((group / "cpuacct.usage").read_text()) - began) / 1e9
+
+    try:
+        program = str(tree / "topologies" / "windowed.py")
+        found = {"submit": heron("submit", "local", program, "life")}
+        found["restart"] = heron("restart", "local", "life")
+        found["kill"] = heron("kill", "local", "life")
+        return found
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text().split(), 30, "the end of all processes")
+        group.rmdir()
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     """Short, because sockets lie below it."""
@@ -237,27 +505,48 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Figures of a topology on Slurm.")
-    parser.add_argument("--runs", type=int, default=3, help="runs, of which the medians are printed (default: 3)")
-    arguments = parser.parse_args()
-    if why := missing():
-        print(f"error: {why}", file=sys.stderr)
-        return 1
-    figures, load = Figures(), os.getloadavg()[0]
+def measured(arguments: argparse.Namespace) -> list[Row]:
+    """The rows of what is asked for."""
+    what, runs = arguments.what, arguments.runs
+    if what in ("adopt", "followed"):
+        with slurm_cluster(memory_mb=4000) as cluster, scratch() as base:
+            return (adopt if what == "adopt" else followed)(cluster, base, runs)
+    if what in ("transfers", "hosts"):
+        # Where hosts made of namespaces see the same; each has a /tmp of its own.
+        with tempfile.TemporaryDirectory(prefix="hp-", dir="/var/tmp") as folder:
+            return (transfers if what == "transfers" else hosts_ratio)(Path(folder), runs)
+    if what in ("store", "before"):
+        with scratch() as base:
+            return store_ratio(base, runs) if what == "store" else before_ratio(base, runs, arguments.commit)
+    figures = Figures()
     with slurm_cluster(memory_mb=4000) as cluster, scratch() as base:
-        for number in range(arguments.runs):
+        for number in range(runs):
             figures.run(cluster, base, number)
-            print(f"run {number + 1} of {arguments.runs} done", file=sys.stderr)
+            print(f"run {number + 1} of {runs} done", file=sys.stderr)
     with scratch() as base:
         figures.many(base)
-    when = time.strftime("%Y-%m-%d")
-    print(f"{when}, {os.cpu_count()} cores, load {load:.1f} before and {os.getloadavg()[0]:.1f} after, medians of")
-    print(
-        f"{counted(arguments.runs, 'run')} (least to most); Slurm's own daemons, three nodes on one machine, two containers unless it says more.\n"
+    return figures.rows()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
+    modes = ("slurm", "adopt", "followed", "transfers", "hosts", "store", "before")
+    parser.add_argument("what", nargs="?", choices=modes, default="slurm")
+    parser.add_argument("--runs", type=int, default=3, help="runs, of which the medians are printed (default: 3)")
+    parser.add_argument("--commit", default=BEFORE, help=f"what `before` compares with (default: {BEFORE})")
+    arguments = parser.parse_args()
+    why = missing() if arguments.what in ("slurm", "adopt", "followed") else ""
+    if why or os.geteuid() != 0:
+        print(f"error: {why or 'root is needed, for hosts and control groups'}", file=sys.stderr)
+        return 1
+    load, when = os.getloadavg()[0], datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
+    rows = measured(arguments)
+    print(f"{when}, {os.cpu_count()} cores, load {load:.1f} before and {os.getloadavg()[0]:.1f} after, medians of")
+    print(f"{counted(arguments.runs, 'run')} (least to most).\n")
     print("| what | goal | found | |\n|---|---|---|---|")
-    for row in figures.rows():
+    for row in rows:
         print(row.line())
     return 0
 

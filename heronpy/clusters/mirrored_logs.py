@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ PIECE_BYTES = 256 << 10
 #: Pieces of one log in a row, so that a busy one does not keep the others from being read.
 PIECES_MAX = 64
 AGAIN_S = 0.3
+#: While they are followed, a container may be moved, or end with its topology, before anybody is told of it.
+PATIENCE_S = 5.0
 _LOGS = "log-files/"
 
 
@@ -43,6 +46,9 @@ class Mirror:
         self._folder = folder
         self._say = said
         self._told: set[str] = set()
+        #: By container: since when its logs cannot be read.
+        self._away_since: dict[int, float] = {}
+        self._patience_s = 0.0
         #: By name: which file it is, and how much of it is read.
         self._read: dict[str, tuple[int, int]] = {}
 
@@ -52,6 +58,7 @@ class Mirror:
 
     def follow(self, stopped: threading.Event) -> None:
         """Also what comes, until it is stopped; returns at once."""
+        self._patience_s = PATIENCE_S
         threading.Thread(target=lambda: asyncio.run(self._run(stopped.is_set)), daemon=True).start()
 
     async def _run(self, over: Callable[[], bool]) -> None:
@@ -80,7 +87,11 @@ class Mirror:
                     await self._copy_log(master, container, entry)
             self._told.discard(f"container {container}")
             self._told.discard("folder")
+            self._away_since.pop(container, None)
         except HeronError as error:
+            now = time.monotonic()
+            if now - self._away_since.setdefault(container, now) < self._patience_s:
+                return
             where = self._host_of(container)
             self._tell(f"container {container}", f"the logs of container {container}{where} cannot be read: {error}")
         except OSError as error:

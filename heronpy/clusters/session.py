@@ -216,6 +216,13 @@ class Session(Records):
         if isinstance(self.state, AccessState):
             self.state.gone(record.topology)
 
+    def is_forgotten(self, record: plan_pb2.ExecutionState) -> bool:
+        """Whether another command of this host has removed a topology by way of its door, as `forget` notes."""
+        from heronpy.clusters.access_state import AccessState
+        from heronpy.net.access import door_of
+
+        return isinstance(self.state, AccessState) and door_of(self.target.cluster, record.topology) is None
+
     def _no_master(self, name: str) -> str:
         if self.lacks_scheduler(name):
             return str(self.no_scheduler(name))  # its containers may run on, and it finds them

@@ -24,7 +24,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.folders import write_private_text
 from heronpy.common.release import release
 from heronpy.common.units import MB
-from heronpy.engines.contract import Ended, Engine, EngineError, EnginePhase, Found, Request
+from heronpy.engines.contract import Ended, Engine, EngineError, EngineFullError, EnginePhase, Found, Request
 from heronpy.net.addresses import in_any_order, ports_of
 
 #: How long the container may take from its submit to its report, queue included,
@@ -37,6 +37,7 @@ _REPORT_MAX_BYTES = 16 << 10
 #: For one caller, who may be anybody.
 _READ_S = 2.0
 _CPU, _RAM_BYTES = 1.0, 128 * MB
+_LATER = "check again when there is room, or use --no-container"
 
 
 def trial_id() -> str:
@@ -92,6 +93,8 @@ class Trial:
             sockets += [listener(address, self._port_range) for address in addresses]
             self._put_nonces()
             return self._run(sockets)
+        except EngineFullError as error:
+            return [Found.waits("container", str(error), _LATER)]
         except (EngineError, ConfigError) as error:
             return [Found("container", False, str(error), "correct what the sentence names")]
         except OSError as error:
@@ -159,9 +162,11 @@ class Trial:
                 return True, ended(one.exit_code, one.words, one.host, self._engine.last_words(one.engine_id))
             self._starting = one.phase is EnginePhase.STARTING and not one.hopeless
             if one.phase in (EnginePhase.QUEUED, EnginePhase.STARTING):
-                why = self._engine.explain(one.engine_id).words or one.words
-                fix = "check again when there is room, or use --no-container"
-                fix = "correct what the engine names" if one.hopeless else fix
+                why = self._engine.explain(one.engine_id).words or one.words or "the engine gives no reason"
+                if one.phase is EnginePhase.QUEUED and not one.hopeless:
+                    what = f"it is in the queue ({why}), so nothing was tried on a host of the cluster"
+                    return False, Found.waits("container", what, _LATER)
+                fix = "correct what the engine names" if one.hopeless else _LATER
                 return one.hopeless, Found("container", False, f"it is still {one.phase.name}: {why}", fix)
         return False, None
 

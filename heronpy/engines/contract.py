@@ -33,6 +33,10 @@ class EngineAwayError(EngineError, RetryableError):
     """No answer in time, or a refusal for now. Whether the call was carried out is unknown."""
 
 
+class EngineFullError(EngineAwayError):
+    """Refused while a limit on this user's or account's objects is used up."""
+
+
 class Ended(Enum):
     """What an engine knows of the end of a container."""
 
@@ -127,14 +131,36 @@ class NodeSize:
     where: str = ""
 
 
+class Untried(Enum):
+    """Why a requirement was not tried."""
+
+    #: There is no room now.
+    WAITS = "wait"
+    #: The engine does not tell.
+    SKIPPED = "skip"
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """One line of `check`: a requirement, whether it is met, and what to do if not."""
 
     what: str
+    #: Nothing is known to be wrong: it is met, or nobody could try it.
     ok: bool
     detail: str = ""
     fix: str = ""
+    #: Why it was not tried, if it was not.
+    untried: Untried | None = None
+
+    @classmethod
+    def waits(cls, what: str, detail: str, fix: str) -> Found:
+        """What cannot be tried before the cluster has room; `fix`: what to do then."""
+        return cls(what, True, detail, fix, Untried.WAITS)
+
+    @classmethod
+    def skipped(cls, what: str, detail: str, fix: str) -> Found:
+        """What nobody can try from here; `fix`: who knows it."""
+        return cls(what, True, detail, fix, Untried.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ account for it and has none to give.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ MASTER = ResourceRequest(0.5, 512 * MB, 0)
 #: What Spark's driver has besides the heap of its JVM: the share that Spark itself reserves for one, and the least.
 _DRIVER_OVERHEAD = 0.1
 _DRIVER_OVERHEAD_MIN_BYTES = 384 * MB
+#: Sizes that a sentence names.
+_SIZES_SHOWN = 4
 
 
 def requests_of(
@@ -77,15 +79,33 @@ def _sum(sizes: Iterable[float], default: float) -> float | None:
     return None if given and all(given) else sum(size or default for size in given)
 
 
-def total_of(requests: Mapping[int, ResourceRequest]) -> ResourceRequest:
-    """All of them together."""
-    return sum(requests.values(), ResourceRequest(0.0, 0, 0))
+def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
+    """What a submit asks for, and of whom, in words: each size of container, and the sum.
+
+    `engine` is asked for it; without one, "", nobody is, and the sizes are what the packing reckons with.
+    """
+    total = sum(requests.values(), ResourceRequest(0.0, 0, 0))
+    alike: dict[ResourceRequest, list[int]] = {}
+    for number, one in sorted(requests.items()):
+        alike.setdefault(one, []).append(number)
+    sizes = [f"{_named(numbers)} with {_size(one)}{' each' if numbers[1:] else ''}" for one, numbers in alike.items()]
+    more = [f"{counted(len(sizes) - _SIZES_SHOWN, 'other size')}"] if len(sizes) > _SIZES_SHOWN else []
+    asked = f"{engine} is asked for" if engine else "nothing is reserved on this machine for"
+    parts = ", ".join([*sizes[:_SIZES_SHOWN], *more])
+    return f"{asked} {counted(len(requests), 'container')}: {parts}; {_size(total)} in all"
 
 
-def sum_text(requests: Mapping[int, ResourceRequest]) -> str:
-    """The sum in words, for a submit."""
-    total = total_of(requests)
-    return f"{counted(len(requests), 'container')} with {size_text(total.cpu, total.ram_bytes, total.disk_bytes)}"
+def _named(numbers: Sequence[int]) -> str:
+    """container 0; containers 1 and 2; containers 1 to 40; 17 containers."""
+    if len(numbers) == 1:
+        return f"container {numbers[0]}"
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"containers {numbers[0]} {'and' if len(numbers) == 2 else 'to'} {numbers[-1]}"
+    return f"{len(numbers)} containers"
+
+
+def _size(size: ResourceRequest) -> str:
+    return size_text(size.cpu, size.ram_bytes, size.disk_bytes)
 
 
 def size_text(cpu: float, ram_bytes: int, disk_bytes: int | None) -> str:

@@ -11,6 +11,8 @@ import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
@@ -47,7 +49,10 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
         os.dup2(fd, stream)
     os.close(fd)
     if submitted.engine:
-        return guard(lambda pulse: run_on_engine(launch, pulse))
+        # Before the guardian forks: the successor of a scheduler that was killed does not import it anew.
+        from heronpy.scheduler.keeper import EngineScheduler
+
+        return guard(lambda pulse: run_on_engine(launch, lambda: EngineScheduler(launch, pulse).run()))
     return guard(lambda pulse: run(launch, launch_file, executor_module, pulse))
 
 
@@ -76,14 +81,13 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse
     return code
 
 
-def run_on_engine(launch: LaunchSpec, pulse: Pulse) -> int:
+def run_on_engine(launch: LaunchSpec, scheduler: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run the scheduler of containers that an engine runs; returns its exit code."""
     from heronpy.common.logs import setup
     from heronpy.common.setting_types import LoggingSettings
     from heronpy.common.settings import settings_for
     from heronpy.net.zsock import send_the_rest
     from heronpy.procs.loop import run_loop
-    from heronpy.scheduler.keeper import EngineScheduler
     from heronpy.storage.roots import check_folders
 
     setup("scheduler", settings_for(launch, LoggingSettings).level)
@@ -93,7 +97,7 @@ def run_on_engine(launch: LaunchSpec, pulse: Pulse) -> int:
     except (HeronError, OSError) as error:
         print(f"scheduler: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
-    code = run_loop(lambda: EngineScheduler(launch, pulse).run())
+    code = run_loop(scheduler)
     send_the_rest()
     return code
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from heronpy.clusters import trial, trial_container
-from heronpy.engines.contract import EnginePhase, Request
+from heronpy.engines.contract import EngineFullError, EnginePhase, Request, Untried
 from tests.support.fake_engine import FakeEngine, running
 
 
@@ -71,6 +71,33 @@ def test_what_its_host_prepares_for_long_has_its_time_from_its_start(monkeypatch
     monkeypatch.setattr(trial, "TRIAL_S", 1.5)
     monkeypatch.setattr(trial, "LIST_EVERY_S", 0.05)
     assert all(one.ok for one in trial.Trial(Host(starts_s=0.8), "t", [], "", "").run(["127.0.0.1"]))
+
+
+@pytest.mark.parametrize(("hopeless", "ok"), [(False, True), (True, False)])
+def test_a_trial_in_a_full_queue_waits_and_one_that_never_starts_fails(
+    hopeless: bool, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "TRIAL_S", 0.5)
+
+    class Full(FakeEngine):
+        def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
+            self.seen = [replace(running(0), phase=EnginePhase.QUEUED, host="", hopeless=hopeless)]
+            return {(0, 1): "7_0"}
+
+    engine = Full()
+    [found] = trial.Trial(engine, "t", [], "", "").run(["127.0.0.1"])
+    assert found.ok is ok and "Resources" in found.detail and found.fix
+    assert found.untried is (Untried.WAITS if ok else None)
+    assert engine.cancelled == ["7_0"]
+
+
+def test_a_trial_beyond_a_limit_of_submissions_waits() -> None:
+    class Full(FakeEngine):
+        def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
+            raise EngineFullError("sbatch refuses: QOSMaxSubmitJobPerUserLimit")
+
+    [found] = trial.Trial(Full(), "t", [], "", "").run(["127.0.0.1"])
+    assert (found.untried, found.detail) == (Untried.WAITS, "sbatch refuses: QOSMaxSubmitJobPerUserLimit")
 
 
 @pytest.mark.parametrize(

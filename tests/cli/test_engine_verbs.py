@@ -732,6 +732,24 @@ def test_check_of_a_cluster_without_an_engine_says_so(heron: Heron) -> None:
     assert checked.code == exits.FAILED and "FAIL  settings: cluster 'local' has no engine" in checked.out
 
 
+def test_what_was_not_tried_is_no_failure(heron: Heron, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [Found("state", True), Found.waits("container", "it is in the queue (Resources)", "check again")]
+    lines.append(Found.skipped("accounting", "account 'lab' cannot be checked", "ask the operator"))
+    monkeypatch.setattr("heronpy.cli.look.cluster.requirements", lambda *_, **__: lines)
+    checked = heron("cluster", "check", "local")
+    assert checked.code == exits.OK, checked
+    assert "wait  container: it is in the queue (Resources)\n      fix: check again\n" in checked.out
+    assert "skip  accounting: account 'lab' cannot be checked\n" in checked.out
+    told = json.loads(heron("cluster", "check", "local", "--json").out)
+    assert told["ok"] and [(one["ok"], one["untried"]) for one in told["requirements"]] == [
+        (True, None),
+        (None, "wait"),
+        (None, "skip"),
+    ]
+    lines.append(Found("release", False, "too old", "install another"))
+    assert heron("cluster", "check", "local").code == exits.FAILED
+
+
 def test_requirements_are_judged_one_by_one(tmp_path: Path) -> None:
     def lines(**rooms: dict[str, Any]) -> list[Found]:
         resolved = settings(**rooms)

@@ -14,6 +14,7 @@ import pytest
 
 from heronpy.clusters import mirrored_logs
 from heronpy.clusters.mirrored_logs import Mirror, append
+from heronpy.common.errors import DeadlineError
 from heronpy.proto import control_pb2, plan_pb2
 from tests.support.waiting import wait_for
 
@@ -66,6 +67,34 @@ def test_a_disk_that_is_full_for_a_while_ends_nothing_and_repeats_nothing(
     finally:
         stopped.set()
     assert said == [f"logs cannot be copied to {tmp_path}: No space left on device; trying again"]
+
+
+def test_a_container_that_is_away_for_a_moment_is_not_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topology that is followed to its end is not there any more, either, before its end is known."""
+    said, asked = list[str](), list[int]()
+
+    class Away(Files):
+        async def list_files(self, container: int) -> control_pb2.ListFilesReply:
+            asked.append(container)
+            raise DeadlineError("no answer")
+
+    monkeypatch.setattr(mirrored_logs, "Master", Away)
+    monkeypatch.setattr(mirrored_logs, "AGAIN_S", 0.01)
+    session = SimpleNamespace(packing_plan=lambda name: plan_pb2.PackingPlan(), containers=lambda name: None)
+    mirror = Mirror(session, plan_pb2.ExecutionState(topology="wc"), tmp_path, said.append)  # type: ignore[arg-type]
+    stopped = threading.Event()
+    mirror.follow(stopped)
+    wait_for(lambda: len(asked) > 3, 20, "some looks")
+    stopped.set()
+    assert not said
+    monkeypatch.setattr(mirrored_logs, "PATIENCE_S", 0.05)
+    stopped = threading.Event()
+    mirror.follow(stopped)
+    try:
+        wait_for(lambda: said, 20, "the sentence")
+    finally:
+        stopped.set()
+    assert said == ["the logs of container 0 cannot be read: no answer"]
 
 
 def test_what_was_written_in_part_is_taken_back(tmp_path: Path) -> None:

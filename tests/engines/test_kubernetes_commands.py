@@ -105,7 +105,9 @@ def test_what_kubernetes_cannot_run_is_refused_before_anything_is_submitted(k8s:
 @heavy
 def test_a_topology_survives_a_container_and_a_drain(k8s: Client) -> None:
     k8s.init()
-    assert "asks:   3 containers" in k8s.run("submit", "k8s", str(k8s.program))
+    assert "room:   kubernetes is asked for 3 containers: container 0 with " in k8s.run(
+        "submit", "k8s", str(k8s.program)
+    )
     before = k8s.all_run()
     assert {one["host"] for one in before.values()} == {"n1", "n2"} and len(k8s.cluster.names("pods")) == 3
     assert before[1]["engine_id"] in k8s.run("status", "k8s", "fish")

@@ -182,6 +182,11 @@ def test_check_and_reach(cluster: SlurmCluster) -> None:
     assert any("2 cores" in one.detail for one in found), found
     [bad] = [one for one in engine_of(cluster, partition="nowhere").check() if not one.ok]
     assert "nowhere" in bad.detail and bad.fix
+    # Slurm without accounts takes any name, so nobody can say whether this one is right.
+    named = engine_of(cluster, partition="batch", account="no-such").check()
+    assert all(one.ok for one in named), named
+    [untold] = [one for one in named if one.untried]
+    assert "account 'no-such' cannot be checked: this Slurm keeps no accounts" in untold.detail and untold.fix
     assert engine_of(cluster).reach() == ("127.0.0.1",)
     lacking = SlurmEngine("t", SlurmOptions(), ["true"], {"PATH": "/nowhere"})
     assert not lacking.check()[0].ok and "sbatch" in lacking.check()[0].detail

@@ -105,7 +105,7 @@ def test_a_cluster_is_set_up_and_checked(hpc: Hpc) -> None:
 
 def test_a_topology_is_submitted_shown_moved_and_killed(hpc: Hpc) -> None:
     hpc.init()
-    assert "asks:   3 containers" in hpc.run("submit", "hpc", str(hpc.program))
+    assert "room:   slurm is asked for 3 containers: container 0 with " in hpc.run("submit", "hpc", str(hpc.program))
     assert hpc.phases() == {"RUNNING"} and len(hpc.jobs()) == 3
     assert "engine id" in hpc.run("status", "hpc", "fish")
     wait_for(lambda: "executor-2" in hpc.run("logs", "hpc", "fish", "executor-2"), PATIENCE_S, "logs of container 2")
@@ -194,6 +194,9 @@ def test_what_waits_in_the_queue_is_shown_and_taken_down(hpc: Hpc) -> None:
     job = hpc.cluster.run(*filling).split()[-1]
     try:
         wait_for(lambda: any("RUNNING" in line for line in hpc.jobs()), PATIENCE_S, "the nodes being full")
+        checked = hpc.run("cluster", "check", "hpc")
+        assert "\nwait  container: it is in the queue (" in checked, checked
+        assert "FAIL" not in checked and len(hpc.jobs()) == 1
         late = hpc.run("submit", "hpc", str(hpc.program), "--queue-timeout", "4", "--timeout", "2", code=5)
         assert "still in the queue after 4 s: container 0 QUEUED job" in late, late
         assert len(hpc.jobs()) == 1

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError
-from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, EnginePhase, Explained, Request, Seen
+from heronpy.engines.contract import (
+    Ended,
+    EngineAwayError,
+    EngineFatalError,
+    EngineFullError,
+    EnginePhase,
+    Explained,
+    Request,
+    Seen,
+)
 from heronpy.engines.slurm.batch import (
     SlurmOptions,
     batch_script,
@@ -36,6 +45,7 @@ from heronpy.engines.slurm.texts import (
     parse_start,
     parse_submitted,
     seen_of,
+    unchecked_names,
 )
 from heronpy.procs.exit_reason import ExitReason
 
@@ -106,6 +116,23 @@ def test_confirmed_ends(state: str, status: int, reason: ExitReason, code: int |
     seen = seen_in(f"1_1|{state}|n1|{status}|None|heron.t.1|(null)|")
     assert (seen.ended, seen.reason, seen.exit_code) == (Ended.CONFIRMED, reason, code)
     assert seen.cancelled == (state == "CANCELLED")
+
+
+@pytest.mark.parametrize(
+    ("kept", "enforced", "words"),
+    [
+        ("(null)", "none", "account 'lab' and qos 'fast' cannot be checked: this Slurm keeps no accounts"),
+        ("accounting_storage/none", "none", "keeps no accounts (AccountingStorageEnforce is none)"),
+        ("accounting_storage/slurmdbd", "none", "enforces none"),
+        ("accounting_storage/slurmdbd", "associations,limits", "qos 'fast' cannot be checked: this Slurm enforces"),
+        ("accounting_storage/slurmdbd", "associations,limits,qos,safe", ""),
+    ],
+)
+def test_names_that_slurm_does_not_look_up_are_told(kept: str, enforced: str, words: str) -> None:
+    config = parse_config(f"AccountingStorageType   = {kept}\nAccountingStorageEnforce = {enforced}\n")
+    told = unchecked_names(config, "lab", "fast")
+    assert words in told and bool(words) == bool(told), told
+    assert unchecked_names(config, "", "") == ""
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "CANCELLED", "PREEMPTED", "TIMEOUT"])
@@ -354,7 +381,7 @@ def test_a_command_that_hangs_is_killed_after_its_deadline(tmp_path: Path) -> No
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", EngineAwayError),
         ("sbatch: error: Batch job submission failed: Resource temporarily unavailable", EngineAwayError),
         ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates"
-         " accounting/QOS policy (job submit limit, user's size and/or time limits)", EngineAwayError),
+         " accounting/QOS policy (job submit limit, user's size and/or time limits)", EngineFullError),
         ("sbatch: error: Batch job submission failed: Invalid partition name specified", EngineFatalError),
         ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
          EngineFatalError),

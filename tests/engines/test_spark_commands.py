@@ -134,7 +134,9 @@ def test_a_cluster_is_set_up_and_checked(sparky: Sparky) -> None:
 
 def test_a_topology_is_submitted_shown_changed_and_killed(sparky: Sparky) -> None:
     sparky.init()
-    assert "asks:   3 containers" in sparky.run("submit", "sparky", str(sparky.program))
+    assert "room:   spark is asked for 3 containers: container 0 with " in sparky.run(
+        "submit", "sparky", str(sparky.program)
+    )
     before = sparky.all_run()
     assert {one["engine_id"] for one in before.values()} == {"0.1", "1.1", "2.1"}
     assert all(one["host"] for one in before.values()) and len(sparky.spark.executors()) == 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.units import GB, MB
 from heronpy.packing import pack
-from heronpy.packing.requests import MASTER, ResourceRequest, asks, requests_of, sum_text, total_of
+from heronpy.packing.requests import MASTER, ResourceRequest, asks, requests_of, room_text
 from heronpy.proto import plan_pb2, topology_pb2
 from tests.cli.conftest import word_count
 
@@ -33,7 +33,21 @@ def test_without_sizes_the_settings_hold() -> None:
     found = requests(topology)
     assert found == {0: MASTER, 1: ResourceRequest(pytest.approx(1.65), 330 * MB, 0)}
     assert not asks(pack(topology, SETTINGS))
-    assert sum_text(found) == "2 containers with 2.15 cores and 842MB of memory"
+    assert room_text(found, "slurm") == (
+        "slurm is asked for 2 containers: container 0 with 0.5 cores and 512MB of memory, container 1 with 1.65 cores"
+        " and 330MB of memory; 2.15 cores and 842MB of memory in all"
+    )
+
+
+def test_containers_of_one_size_are_named_together() -> None:
+    small, large = ResourceRequest(0.5, 100 * MB, 0), ResourceRequest(2.0, GB, 0)
+    found = {0: MASTER, **dict.fromkeys(range(1, 5), small), 5: large, 7: large, 8: large}
+    assert room_text(found, "").startswith(
+        "nothing is reserved on this machine for 8 containers: container 0 with 0.5 cores and 512MB of memory,"
+        " containers 1 to 4 with 0.5 cores and 100MB of memory each, 3 containers with 2 cores and 1GB of memory each;"
+    )
+    many = {number: ResourceRequest(number, GB, 0) for number in range(1, 10)}
+    assert "container 4 with 4 cores and 1GB of memory, 5 other sizes; 45 cores" in room_text(many, "slurm")
 
 
 def test_sizes_of_components_come_first() -> None:
@@ -47,7 +61,7 @@ def test_disk_is_requested_where_the_topology_asks_for_it() -> None:
     found = requests(topology_with(component_diskmap="count:1GB"))
     assert found[0].disk_bytes == 0
     assert found[1].disk_bytes == round((2 * GB + 10 * MB) * 1.1)
-    assert sum_text(found).endswith("842MB of memory and 2.2GB of disk"), sum_text(found)
+    assert room_text(found, "slurm").endswith("842MB of memory and 2.2GB of disk in all"), room_text(found, "slurm")
 
 
 def test_a_container_gets_what_is_requested_for_it() -> None:
@@ -77,4 +91,3 @@ def test_no_request_is_empty(sizes: list[list[tuple[float, int]]], percent: floa
     assert all(min(one.cpu, one.ram_bytes) > 0 for one in found.values())
     for container in plan.containers:
         assert found[container.id].ram_bytes >= container.required.ram_bytes
-    assert total_of(found).ram_bytes == sum(one.ram_bytes for one in found.values())

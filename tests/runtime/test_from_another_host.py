@@ -50,13 +50,23 @@ class Seat:
     env: dict[str, str]
     through: list[str]
 
-    def run(self, *words: object, given: str = "") -> subprocess.CompletedProcess[str]:
+    def _argv(self, words: tuple[object, ...]) -> list[str]:
         names = ("HERON_HOME", "HERON_CONF", "HERON_CONFIG_HOME", "TMPDIR")
         pairs = [f"{name}={self.env[name]}" for name in names if name in self.env]
+        env = ["env", *pairs] if self.through else []
+        return [*self.through, *env, sys.executable, "-m", "heronpy.cli", *map(str, words)]
+
+    def run(self, *words: object, given: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self.through, *(["env", *pairs] if self.through else []), sys.executable, "-m", "heronpy.cli",
-             *map(str, words)],
-            env=self.env, cwd=ROOT, input=given, capture_output=True, text=True, timeout=180, check=False,
+            self._argv(words), env=self.env, cwd=ROOT, input=given, capture_output=True, text=True, timeout=180,
+            check=False,
+        )  # fmt: skip
+
+    def start(self, *words: object) -> subprocess.Popen[str]:
+        """The command, left running."""
+        return subprocess.Popen(
+            self._argv(words), env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def heron(self, *words: object, given: str = "", code: int = exits.OK) -> str:
@@ -187,7 +197,16 @@ def test_all_verbs_from_a_host_that_reaches_the_door_alone(world: World) -> None
     status = there.json("status", "hosts", NAME)
     assert {one["engine_host"] for one in status["containers"]} == {"host1"}
     assert not any(status["door_refused"].values()), status["door_refused"]
-    said = there.heron("kill", "hosts", NAME)
-    assert "Successfully killed" in said
+    follower = there.start("logs", "hosts", NAME, "-f")
+    try:
+        assert follower.stdout is not None and follower.stdout.readline()
+        said = there.heron("kill", "hosts", NAME)
+        assert "Successfully killed" in said
+        _, told = follower.communicate(timeout=60)
+        assert follower.returncode == 0, told
+        assert told.splitlines()[-1].startswith((f"topology '{NAME}' was killed", f"topology '{NAME}' has ended")), told
+    finally:
+        follower.kill()
+        follower.communicate()
     wait_for(lambda: not process_engine.containers(world.engine), 30, "the end of all containers")
     assert "No topology runs" in here.heron("list", "hosts") and "No topology runs" in there.heron("list", "hosts")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import heapq
 import json
 import os
-import queue
 import sys
 import threading
 import time
@@ -20,10 +18,12 @@ from tempfile import TemporaryDirectory
 import click
 
 from heronpy.cli import exits
+from heronpy.cli.look.following import EndWatch, followed_records
 from heronpy.cli.look.log_find import find_in_logs, hits
-from heronpy.cli.output import clean_block, warning
+from heronpy.cli.output import clean_block, command, warn, warning
 from heronpy.clusters.archived_logs import archived_runs, not_reached
 from heronpy.clusters.ended import last_ended
+from heronpy.clusters.ending import AWAY_S, End
 from heronpy.clusters.log_folders import component_of, log_dir, words_of
 from heronpy.clusters.mirrored_logs import Mirror
 from heronpy.clusters.searching import Wanted
@@ -37,9 +37,6 @@ from heronpy.common.nearest import suggestion
 from heronpy.common.units import parse_duration_s
 from heronpy.proto import plan_pb2
 from heronpy.storage.log_archive import FOLDER
-
-FOLLOW_POLL_S = 0.1
-FOLLOWED_MAX = 200
 
 
 def show_logs(
@@ -90,7 +87,12 @@ def show_logs(
         oldest = parse_since(since) if since else None if earlier else submitted_at(session, topology)
         if follow and lines is None and since is None:
             lines = 10
-        _show(folders, what, topology, follow, oldest, level, lines, find, ignore_case, as_json)
+        watch = EndWatch(session, topology, running) if follow else None
+        if watch is not None:
+            stack.callback(watch.stop)
+        _show(folders, what, topology, watch, oldest, level, lines, find, ignore_case, as_json)
+        if watch is not None and watch.end is not None:
+            _say_end(session, topology, watch.end)
 
 
 def submitted_at(session: Session, topology: str) -> float | None:
@@ -119,7 +121,7 @@ def _show(
     folders: list[Path],
     what: tuple[str, ...],
     topology: str,
-    follow: bool,
+    watch: EndWatch | None,
     oldest: float | None,
     level: str | None,
     lines: int | None,
@@ -127,6 +129,7 @@ def _show(
     ignore_case: bool,
     as_json: bool,
 ) -> None:
+    follow = watch is not None
     names = select(folders, what, topology)
     shown = Lines(as_json, coloured=follow and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     try:
@@ -141,12 +144,33 @@ def _show(
             for record in deque(past, maxlen=lines) if lines is not None else past:
                 shown.print(record)
             oldest = now
-        if follow:
-            for record in followed_records(folders, names, what, oldest, level):
+        if watch is not None:
+            watch.start()
+            for record in followed_records(folders, names, what, oldest, level, lambda: watch.end is not None):
                 if find is None or contains(record.text, find, ignore_case):
                     shown.print(record)
     except KeyboardInterrupt:
         return
+
+
+def _say_end(session: Session, topology: str, end: End) -> None:
+    """Why nothing more comes; a Failure when that is not known."""
+    again = command("heron", "logs", session.target, topology)
+    match end:
+        case End.FINISHED:
+            warn(f"topology '{topology}' has finished; {command('heron', 'kill', session.target, topology)} removes it")
+        case End.REPLACED:
+            warn(f"topology '{topology}' has ended, and another one has its name now; follow that: {again} -f")
+        case End.REMOVED:
+            kept = f"; what it logged is kept: {again}" if session.logs_of_ended(topology) else ""
+            warn(f"topology '{topology}' has ended{kept}")
+        case End.KILLED:
+            warn(f"topology '{topology}' was killed")
+        case End.AWAY:
+            raise exits.Failure(
+                f"the scheduler of '{topology}' has not answered this host for {AWAY_S:g} s, so whether the topology"
+                f" goes on is not known; try again: {again} -f"
+            )
 
 
 def _check_flags(find: str | None, ignore_case: bool, context: int, follow: bool) -> None:
@@ -201,39 +225,6 @@ def past_records(folders: list[Path], names: list[str], since: float | None, lev
     """The present records of all the processes, by time."""
     streams = [read_logs(folder, name, since=since, level=level) for folder, name in _files(folders) if name in names]
     yield from heapq.merge(*streams, key=lambda record: record.when)
-
-
-def followed_records(
-    folders: list[Path], names: list[str], what: tuple[str, ...], since: float | None, level: str | None
-) -> Iterator[Record]:
-    """Records as they are written, without end; matching processes that appear later join in."""
-    arrived: queue.Queue[Record] = queue.Queue(maxsize=10_000)
-    stopped = threading.Event()
-
-    def follow(folder: Path, name: str) -> None:
-        for record in read_logs(folder, name, since, level, follow=True, stop=stopped.is_set, poll_s=FOLLOW_POLL_S):
-            arrived.put(record)
-
-    def start(folder: Path, name: str) -> None:
-        threading.Thread(target=follow, args=(folder, name), daemon=True).start()
-
-    running = {one for one in _files(folders) if one[1] in names[:FOLLOWED_MAX]}
-    for folder, name in sorted(running):
-        start(folder, name)
-    look_at = time.monotonic()
-    try:
-        while True:
-            with contextlib.suppress(queue.Empty):
-                yield arrived.get(timeout=0.5)
-            if time.monotonic() < look_at or len(running) >= FOLLOWED_MAX:
-                continue
-            look_at = time.monotonic() + 1.0
-            for folder, name in _files(folders):
-                if (folder, name) not in running and (not what or name in what or component_of(name) in what):
-                    running.add((folder, name))
-                    start(folder, name)
-    finally:
-        stopped.set()
 
 
 class Lines:

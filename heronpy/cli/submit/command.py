@@ -32,7 +32,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.home import heron_home
 from heronpy.common.losses import losses_text
-from heronpy.packing.requests import asks, sum_text
+from heronpy.packing.requests import asks, room_text
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tracker import place
 
@@ -115,7 +115,7 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
     name = planned.topology.name
     say(f"Successfully launched topology '{name}'" + (" (its tasks are still starting)" if options.detach else ""))
     if planned.engine or asks(planned.packing_plan):
-        say(f"  asks:   {sum_text(submission.requests(planned))}")
+        say(f"  room:   {room_text(submission.requests(planned), planned.engine)}")
     say(f"  logs:   {started.spec.log_dir}")
     say(f"  status: {command('heron', 'status', session.target, name)}")
     record = started.record

@@ -41,7 +41,8 @@ def check_command(**flags: Any) -> None:
     """Try what a cluster needs: a line for each requirement, with a fix for each failure.
 
     The last is a throw-away container: whether a host of the cluster runs it, has the same Python and heronpy, sees the
-    shared folders, and reaches this host. Nothing of it stays. Exit code 0: all is well; 1: something is not.
+    shared folders, and reaches this host. Nothing of it stays. `wait`: there is no room to try it now; `skip`: nobody
+    here can tell; the line says why. Exit code 0: nothing that was tried is wrong; 1: something is.
     """
     from heronpy.cli.look.cluster import check
 

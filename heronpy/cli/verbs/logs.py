@@ -16,7 +16,9 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @topology_argument
 @click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...",
                 shell_complete=complete.logged)  # fmt: skip
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new records; Ctrl-C ends it.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Keep printing new records, until the topology ends; Ctrl-C ends it."
+)
 @click.option("--since", metavar="TIME", help="Only what is newer: an age such as 5m, or an ISO time.")
 @click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
 @click.option(

@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from heronpy.engines.contract import EngineAwayError, EngineFatalError
+from heronpy.engines.contract import EngineAwayError, EngineFatalError, EngineFullError
 
 DEADLINE_S = 10.0
 #: More output than this is not ours; a line of squeue has some hundred bytes.
@@ -18,10 +18,12 @@ _KEPT = {"SLURM_CONF"}
 #: Refusals that a later attempt may cure.
 _AWAY = re.compile(
     r"timed out|unable to contact|connection refused|connection reset|zero bytes|temporarily un|try again"
-    r"|transport endpoint|communication|in standby mode|being reconfigured|submit limit|maxsubmit"
+    r"|transport endpoint|communication|in standby mode|being reconfigured"
     r"|protocol authentication|munge encode|slurm_load_\w+ error",
     re.IGNORECASE,
 )
+#: Until jobs of the user, the account or the quality of service have ended.
+_FULL = re.compile(r"submit limit|maxsubmit", re.IGNORECASE)
 _GONE = re.compile(r"invalid job id", re.IGNORECASE)
 
 
@@ -70,5 +72,6 @@ class Commands:
             return done.stdout.decode(errors="replace")
         said = done.stderr.decode(errors="replace").strip().splitlines()
         words = said[-1].partition("error: ")[2] or said[-1] if said else f"exit code {done.returncode}"
-        away = _AWAY.search(done.stderr.decode(errors="replace"))
-        raise (EngineAwayError if away else EngineFatalError)(f"{name} refuses: {words[:500]}")
+        text = "\n".join(said)
+        kind = EngineFullError if _FULL.search(text) else EngineAwayError if _AWAY.search(text) else EngineFatalError
+        raise kind(f"{name} refuses: {words[:500]}")

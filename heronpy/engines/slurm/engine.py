@@ -18,6 +18,7 @@ from heronpy.engines.contract import (
     EngineAwayError,
     EngineError,
     EngineFatalError,
+    EngineFullError,
     Explained,
     Found,
     NodeSize,
@@ -46,6 +47,7 @@ from heronpy.engines.slurm.texts import (
     parse_start,
     parse_submitted,
     seen_of,
+    unchecked_names,
 )
 
 #: The oldest release on which this was tried.
@@ -246,6 +248,10 @@ class SlurmEngine:
             found.append(partition)
             if partition.ok:
                 found.append(self._check_submission())
+            unchecked = unchecked_names(config, self._options.account, self._options.qos)
+            if unchecked:
+                fix = "ask the operator of the cluster whether it is right: a wrong one fails nothing here"
+                found.append(Found.skipped("accounting", unchecked, fix))
         except EngineError as error:
             found.append(Found("controller", False, str(error), "see that slurmctld runs and SLURM_CONF is right"))
         return found
@@ -281,6 +287,8 @@ class SlurmEngine:
         argv = [*sbatch_arguments([size], self._options, ()), "--test-only"]
         try:
             self._commands.run(argv, batch_script(size, self._options, ["true"]))
+        except EngineFullError as error:
+            return Found.waits("submission", str(error), "check again when jobs of yours have ended")
         except EngineFatalError as error:
             if _NO_NODE in str(error).lower() and (closed := self._closed_nodes()):
                 what = f"no node of the partition takes jobs now ({closed}), so {error}"

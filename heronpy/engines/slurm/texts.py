@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from heronpy.common.units import format_bytes
@@ -213,6 +213,23 @@ def parse_config(text: str) -> dict[str, str]:
     """The output of scontrol show config, by name."""
     lines = [line.partition("=") for line in text.splitlines() if "=" in line]
     return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def unchecked_names(config: Mapping[str, str], account: str, qos: str) -> str:
+    """Which of the names that are set Slurm takes unseen, and why, by `parse_config`; empty if it checks them.
+
+    It looks names up where it keeps accounts (slurmdbd) and was told to enforce them; elsewhere any name is as good as
+    another, and one that is misspelt is charged without a word.
+    """
+    enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
+    unseen = [f"account '{account}'"] if account and "associations" not in enforced else []
+    unseen += [f"qos '{qos}'"] if qos and "qos" not in enforced else []
+    if not unseen:
+        return ""
+    kept = config.get("AccountingStorageType", "").rpartition("/")[2]
+    why = "keeps no accounts" if kept in ("", "none", "(null)") else "enforces none"
+    said = config.get("AccountingStorageEnforce", "none")
+    return f"{' and '.join(unseen)} cannot be checked: this Slurm {why} (AccountingStorageEnforce is {said})"
 
 
 @dataclass(frozen=True, slots=True)
