@@ -315,7 +315,7 @@ MARKED = """(events) => {
     save: nothing, restore: nothing, beginPath: nothing, rect: nothing, clip: nothing,
     measureText: (text) => ({ width: 6 * text.length }),
     fillText: (text, left) => found.texts.push([text, left]),
-    fillRect: (left, top, width) => found.bands.push([left, width]),
+    fillRect: (left, top, width, height) => found.bands.push([left, width, height]),
   };
   options.hooks.drawClear[0]({ ctx, bbox: { left: 0, top: 0, width: 600, height: 100 }, scales: { x: { min: 0, max: 600 } }, valToPos: (at) => at });
   return found;
@@ -333,7 +333,7 @@ def test_marks_say_how_often_and_since_when(started: Any) -> None:
     held = page.evaluate("async (one) => (await import('http://page.test/past.js')).lasting(one, 400)", culprit)
     found = page.evaluate(MARKED, [crash, held])
     assert found["texts"] == [["R11 work-2", 52], ["B store-3", 302]]
-    assert found["bands"] == [[50, 150], [300, 100]]
+    assert found["bands"] == [[50, 150, 12], [200, 1, 100], [300, 100, 100]]
     page.close()
 
 

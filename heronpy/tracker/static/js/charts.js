@@ -199,6 +199,8 @@ const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', restore:
 const begin = (event) => Math.min(event.first_at, event.at - (event.lasted_s ?? 0));
 /** A mark has no more digits. */
 const TIMES_MAX = 999;
+/** The height of a strip. */
+const STRIP = 12;
 
 /** The marked events that reach into a time. @param {any[]} events @param {number} from @param {number} to */
 const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to);
@@ -206,7 +208,7 @@ const marked = (events, from, to) => events.filter((event) => event.kind in MARK
 /** Equal letters in a row as one with their number. @param {string} letters */
 export const joined = (letters) => letters.replace(/(.)\1+/g, (run, letter) => letter + run.length);
 
-/** What lasted or was repeated as bands, other events as lines; at the top a letter, `R2` for two, and who it was where there is room. */
+/** What lasted as bands, other events as lines; at the top a letter, `R2` for two, and who it was where there is room. */
 function drawMarks(plot, events, colour) {
   const { ctx, bbox } = plot;
   const position = (at) => plot.valToPos(at, 'x', true);
@@ -222,7 +224,10 @@ function drawMarks(plot, events, colour) {
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = colour(event.kind === 'update' ? '--mark-calm' : '--mark');
-    ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, position(event.at) - left), bbox.height);
+    // What was repeated did not last: a line at its end, and a strip back to where it began.
+    const right = position(event.at);
+    ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, right - left), event.lasted_s ? bbox.height : STRIP * devicePixelRatio);
+    if (!event.lasted_s) ctx.fillRect(right, bbox.top, devicePixelRatio, bbox.height);
     ctx.fillStyle = colour('--quiet');
     const alone = !letters;
     if (alone) from = left;

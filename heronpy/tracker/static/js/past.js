@@ -29,12 +29,10 @@ export function stoppedSpouts({ id }, load) {
   return spouts.filter(({ name, emitted_per_s }) => emitted_per_s === 0 && emitting.has(id + name)).map(({ name }) => name);
 }
 
-/** What the tracker has seen since the last answer; the last minutes at first. @param {any} place @param {any} topology @param {boolean} wanted */
-function useSamples(place, topology, wanted) {
-  const id = topology?.id ?? '';
+/** What the tracker has seen since the last answer; the last minutes at first. @param {any} place @param {string} id @param {boolean} wanted */
+function useSamples(place, id, wanted) {
   recent.of(id);
-  const path = wanted && id && !topology.ended_at ? pathOf(place, 'timeline') : null;
-  const { data } = useGet(path, () => ({ since: recent.of(id) || -RECENT_S, points: SAMPLES, metric: METRICS, samples: 1 }), DRAWN_S);
+  const { data } = useGet(wanted ? pathOf(place, 'timeline') : null, () => ({ since: recent.of(id) || -RECENT_S, points: SAMPLES, metric: METRICS, samples: 1 }), DRAWN_S);
   useMemo(() => data && recent.take(id, data), [data]);
   return data;
 }
@@ -59,7 +57,6 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
   const asked = useGet(pathOf(route.place, 'timeline'), query, ended ? 0 : 30);
   const load = state.snapshot?.load;
   const topology = state.snapshot?.topology;
-  const told = useSamples(route.place, topology, seconds <= RECENT_S);
   const began = Math.round((topology?.ended_at ?? load?.at ?? 0) - (topology?.uptime_s ?? 0));
   const keptFrom = asked.data?.kept_from ?? null;
   const choose = (name) => replaceQuery(route, { span: name === '10m' ? '' : name });
@@ -70,15 +67,16 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
     };
   });
   return html`<${Section} title="charts" aside=${html`<${Spans} span=${span} keptFrom=${keptFrom} onSpan=${choose} />`}>
-    <${Drawn} data=${asked.data} told=${told} problem=${asked.problem} seconds=${seconds} component=${component} spark=${spark} events=${events} held=${load?.culprits} nodes=${state.snapshot?.plan?.nodes ?? NO_NODES} began=${began} />
+    <${Drawn} place=${route.place} id=${topology?.id ?? ''} live=${topology && !ended && !topology.ended_at} data=${asked.data} problem=${asked.problem} seconds=${seconds} component=${component} spark=${spark} events=${events} held=${load?.culprits} nodes=${state.snapshot?.plan?.nodes ?? NO_NODES} began=${began} />
   <//>`;
 }
 
 /** An episode of backpressure that lasts, as an event. @param {any} culprit @param {number} at */
 export const lasting = ({ name, since_s }, at) => ({ kind: 'backpressure', subject: name, at, first_at: at, lasted_s: since_s, times: 1, text: `the spouts are held because of ${taskName(name)}` });
 
-/** What was asked for. While it is out of sight that is seldom put together. */
-const Drawn = rarely(({ data, told, problem, seconds, component, spark, events, held, nodes, began }) => {
+/** What was asked for, and in sight what the tracker has seen. Out of sight that is seldom put together. */
+const Drawn = rarely(({ place, id, live, data, problem, seconds, component, spark, events, held, nodes, began, near }) => {
+  const told = useSamples(place, id, near && live && seconds <= RECENT_S);
   const timeline = useMemo(() => joined(data, recent, seconds, component, began), [data, told, seconds, component]);
   // An episode is an event once it is over.
   const marks = useMemo(() => {
@@ -89,7 +87,7 @@ const Drawn = rarely(({ data, told, problem, seconds, component, spark, events, 
     ${!timeline.times.length && html`<${Trouble} problem=${problem} />`}
     <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${marks} nodes=${nodes} />
   </div>`;
-}, ['problem', 'seconds', 'component', 'spark', 'nodes'], ['data', 'told', 'events', 'began']);
+}, ['id', 'live', 'problem', 'seconds', 'component', 'spark', 'nodes'], ['data', 'events', 'began']);
 
 /** What happened, the newest first. @param {{events: any[]}} props */
 export const Events = rarely(({ events }) => {

@@ -32,16 +32,16 @@ export class Samples {
   take(id, { times, series }) {
     this.of(id);
     if (!times.length) return;
-    const until = this.times.findIndex((at) => at >= times[0]);
-    const end = until < 0 ? this.times.length : until;
-    const begin = this.times.findIndex((at) => at > times.at(-1) - RECENT_S);
+    const [size, known] = [this.times.length, this.times.findIndex((at) => at >= times[0])];
+    const end = known < 0 ? size : known;
+    const old = [...this.times.slice(0, end), ...times].findIndex((at) => at > times.at(-1) - RECENT_S);
     const more = new Map(series.map((one) => [`${one.component}/${one.metric}`, one.values]));
-    const put = (before, after) => [...(begin < 0 ? [] : before.slice(begin, end)), ...after];
-    const nothing = (column) => column.map(() => null);
-    for (const key of new Set([...this.series.keys(), ...more.keys()])) {
-      this.series.set(key, put(this.series.get(key) ?? nothing(this.times), more.get(key) ?? nothing(times)));
+    const nothing = times.map(() => null);
+    for (const key of more.keys()) if (!this.series.has(key)) this.series.set(key, Array(size).fill(null));
+    for (const [key, values] of [['', this.times], ...this.series]) {
+      values.splice(end, size, ...(values === this.times ? times : more.get(key) ?? nothing));
+      values.splice(0, old);
     }
-    this.times = put(this.times, times);
   }
 }
 
