@@ -460,6 +460,7 @@ def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> No
         taken.get_by_role("button", name=kind).focus()
         page.keyboard.press("Enter")
         taken.get_by_text(what).first.wait_for()
+    assert taken.get_by_text("of a core").count() == 1, "a task that waits shows little, whatever its picture says"
     assert said == ["container_1_count_3 stops for up to 2 s while its objects are counted."]
     assert taken.locator("svg rect").count() == 0 or taken.locator("tbody tr").count() > 0, "a table beside the graph"
     tab.broken = True  # what is not there is asked for

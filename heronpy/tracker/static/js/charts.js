@@ -224,10 +224,11 @@ function drawMarks(plot, events, colour) {
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = colour(event.kind === 'update' ? '--mark-calm' : '--mark');
-    // What was repeated did not last: a line at its end, and a strip back to where it began.
+    // What was repeated did not last all the time: a line at its end, and a strip back to where it began.
     const right = position(event.at);
-    ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, right - left), event.lasted_s ? bbox.height : STRIP * devicePixelRatio);
-    if (!event.lasted_s) ctx.fillRect(right, bbox.top, devicePixelRatio, bbox.height);
+    const lasted = event.lasted_s && event.times < 2;
+    ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, right - left), lasted ? bbox.height : STRIP * devicePixelRatio);
+    if (!lasted) ctx.fillRect(right, bbox.top, devicePixelRatio, bbox.height);
     ctx.fillStyle = colour('--quiet');
     const alone = !letters;
     if (alone) from = left;

@@ -39,7 +39,7 @@ export function TaskPage({ route }) {
     <h2 class="title"><a href=${to(place, 'component', component)}>${component || '-'}</a> / ${taskName(instance)} <span class="quiet">${instance}</span></h2>
     ${facts && html`<${Facts} items=${facts} />`}
     ${!row && state.snapshot?.tasks && html`<p class="flow warn" role="status">The topology has no task ${instance} now.${moved && html` Its task ${number} is <a href=${to(place, 'task', moved.instance_id)}>${moved.instance_id}</a>.`}</p>`}
-    ${row && !state.snapshot.topology?.ended_at && html`<${Evidence} key=${instance} place=${place} process=${instance} />`}
+    ${row && !state.snapshot.topology?.ended_at && html`<${Evidence} key=${instance} place=${place} process=${instance} cpu=${row.cpu} />`}
     <${Section} title="log"><${LogView} key=${instance} place=${place} process=${instance} follow=${state.status !== 'gone'} /><//>
     <${Exceptions} place=${place} query=${{ component, task: number || undefined }} />
     ${row && !state.snapshot.topology?.ended_at && state.status !== 'gone' && html`<${Slow} key=${instance} place=${place} query=${{ component, task: number || undefined }} />`}
