@@ -47,6 +47,8 @@ TOPOLOGY, PLAN, LOAD, TASKS, SAMPLES, BATCHES = "topology", "plan", "load", "tas
 SEEN_S = 90.0
 POINTS_MAX = 1_000
 NO_NUMBER = (1 << 63) - 1
+#: The state of a task or process that ran when it was seen last; those of others stay.
+ENDED_STATE, _OVER = "ENDED", frozenset(("FINISHED", "FAILED", "LOST", "STOPPED"))
 
 
 class EndedError(NoMasterError):
@@ -335,5 +337,18 @@ async def ended_topology(history: History, session: Session, run: Run) -> EndedT
     if known is None or known.ended_at is None:
         known = _summary(record, known, None, "ended", run.ended_at or run.seen_at)
     found = EndedTopology(session, record, known, decoded(plan, Plan), decoded(load, Load))
-    found.tasks_kept = decoded(tasks, Tasks)
+    found.tasks_kept = _as_ended(decoded(tasks, Tasks))
     return found
+
+
+def _as_ended(tasks: Tasks | None) -> Tasks | None:
+    """With the states of what ran when it was seen last, and has ended since."""
+    if tasks is None:
+        return None
+    for task in tasks.tasks:
+        if task.state not in _OVER:
+            task.state, task.up = ENDED_STATE, False
+    for process in tasks.processes:
+        if process.state not in _OVER:
+            process.state = ENDED_STATE
+    return tasks

@@ -11,11 +11,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from array import array
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from math import isnan, nan
 
 import msgspec
 
@@ -36,11 +34,8 @@ from heronpy.tracker.problems import Problem
 from heronpy.tracker.sources import ClusterSource, Watched
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.build_past import event_of
-from heronpy.views.build_saved import spark_figures
 from heronpy.views.load import Load
 from heronpy.views.overview import Topology
-from heronpy.views.past import Series, Timeline
-from heronpy.views.saved import Batches
 
 log = logging.getLogger("heronpy.tracker")
 
@@ -54,8 +49,6 @@ DOCUMENTS_SOON_S, DOCUMENTS_LATER_S = 5.0, 60.0
 FOLDERS_S, TIDY_S = 10.0, 600.0
 #: So long after a change towards its end a topology is asked for everything each time.
 ENDING_S = 60.0
-#: Distance and number of samples of a young topology: one in two seconds, as its page has.
-SAMPLE_S, SAMPLES_MAX = 1.9, 330
 EVENTS_AT_ONCE = 1000
 #: A minute that is not there yet is asked for again after this time.
 MINUTES_AGAIN_S = 5.0
@@ -64,11 +57,6 @@ ASKED_AT_ONCE = 16
 #: What runs is figures of; the last ones of a topology that has come to its end are all 0.
 _ENDING = ("FINISHING", "FINISHED")
 _STEADY = ("RUNNING", "PAUSED", "DEGRADED", "FINISHED", "FAILED")
-_SAMPLED = (
-    "emitted_per_s", "executed_per_s", "acked_per_s", "failed_per_s", "busy", "busy_max", "blocked", "idle",
-    "queue_bytes", "latency_p50_s", "latency_p99_s", "end_to_end_p50_s", "end_to_end_p99_s", "complete_p50_s",
-    "complete_p99_s", "memory_bytes", "cpu",
-)  # fmt: skip
 
 #: By the kind of the document.
 DOCUMENTS: dict[str, Callable[[Call], Awaitable[msgspec.Struct]]] = {
@@ -80,53 +68,6 @@ DOCUMENTS: dict[str, Callable[[Call], Awaitable[msgspec.Struct]]] = {
     "units": reading.units,
 }
 _KEEPER = Asker("tracker", ALL)
-
-
-class Samples:
-    """The figures of a young topology, each two seconds."""
-
-    def __init__(self) -> None:
-        self._times: list[float] = []
-        self._columns: dict[tuple[str, str], array[float]] = {}
-        #: The batches of Spark, when they were seen last, and what is known of them since the time before.
-        self._batches: tuple[Batches, float] | None = None
-        self._spark: dict[str, float | None] = {}
-
-    def see_batches(self, found: Batches, at: float) -> None:
-        """Note the batches of Spark; the next figures tell of them."""
-        before = self._batches
-        self._spark = spark_figures(found, before[0] if before else None, at - before[1] if before else 0.0)
-        self._batches = found, at
-
-    def see(self, load: Load) -> None:
-        """Note figures, unless they are as old as the last ones."""
-        if (self._times and load.at - self._times[-1] < SAMPLE_S) or len(self._times) >= SAMPLES_MAX:
-            return
-        self._times.append(load.at)
-        self._note("", "held", load.held)
-        for name, value in self._spark.items():
-            self._note("", name, value)
-        for row in load.components:
-            for name in _SAMPLED:
-                self._note(row.name, name, getattr(row, name))
-        for column in self._columns.values():
-            column.extend([nan] * (len(self._times) - len(column)))
-
-    def _note(self, component: str, metric: str, value: float | None) -> None:
-        column = self._columns.setdefault((component, metric), array("f"))
-        column.extend([nan] * (len(self._times) - 1 - len(column)))
-        column.append(nan if value is None else value)
-
-    def timeline(self) -> Timeline | None:
-        """As a route would answer; None when there are less than two."""
-        if len(self._times) < 2:
-            return None
-        series = [
-            Series(component=component, metric=metric, values=[None if isnan(value) else value for value in column])
-            for (component, metric), column in self._columns.items()
-            if not all(map(isnan, column))
-        ]
-        return Timeline(times=self._times, step_s=SAMPLE_S, series=series, kept_from=self._times[0])
 
 
 @dataclass(slots=True)
@@ -147,7 +88,6 @@ class _Kept:
     #: With the last finding that was more than that it changes, or ends.
     said: Topology | None = None
     has_config: bool = False
-    samples: Samples = field(default_factory=Samples)
     under_way: asyncio.Task[None] | None = None
 
 
@@ -238,8 +178,8 @@ class Keeper:
         await self._history.do(lambda store: store.see(run))
 
     async def _put_samples(self, key: str, one: _Kept) -> None:
-        found = one.samples.timeline()
-        if found is not None and found.times[-1] - one.watched.record.submitted_at < YOUNG_S + MINUTE_S:
+        found = one.watched.samples.timeline()
+        if len(found.times) > 1 and found.times[-1] - one.watched.record.submitted_at < YOUNG_S + MINUTE_S:
             body = msgspec.json.encode(found)
             await self._history.do(lambda store: store.put(key, [(SAMPLES, body)]))
 
@@ -274,8 +214,6 @@ class Keeper:
                 shown = watched.summary()
                 if shown.verdict not in (None, Verdict.CHANGING.value):
                     one.said = shown
-                if load is not None and _age_s(one) < YOUNG_S:
-                    one.samples.see(load)
                 if load is not None and (one.load is None or state not in _ENDING):
                     one.load = load
                 with contextlib.suppress(HeronError):
@@ -346,8 +284,6 @@ class Keeper:
                 found[kind] = answer
             elif not isinstance(answer, HeronError | Problem):
                 log.error("the %s of %s cannot be kept", kind, watched.name, exc_info=answer)
-        if isinstance(batches := found.get("batches"), Batches):
-            one.samples.see_batches(batches, time.time())
         if one.load is not None:
             found[LOAD] = one.load
         one.has_config = one.has_config or "config" in found

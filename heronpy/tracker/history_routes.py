@@ -11,7 +11,7 @@ from heronpy.tracker.history_ended import TOPOLOGY as SUMMARY
 from heronpy.tracker.history_ended import decoded, record_of
 from heronpy.tracker.history_store import Store
 from heronpy.tracker.problems import Problem
-from heronpy.tracker.reading import TOPOLOGY, V1
+from heronpy.tracker.reading import TASK, TOPOLOGY, V1
 from heronpy.views.overview import History, Topology
 from heronpy.views.past import ExceptionGroup, Exceptions
 
@@ -52,6 +52,8 @@ async def history(call: Call) -> History:
 async def answer_ended(call: Call, route: Route) -> Any:
     """What a route answers for a topology that has ended."""
     watched = call.watched
+    if route.path.startswith(TASK):
+        raise Problem(410, "ended", f"{watched.gone}, and all its processes have ended", "its logs are kept")
     if route.method not in SAFE:
         raise Problem(410, "ended", f"{watched.gone}; nothing of it can be changed", "submit it again")
     kind = KINDS.get(route.path)

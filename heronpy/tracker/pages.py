@@ -1,7 +1,7 @@
 """The files of the pages, by their names in one folder: read once, served with an ETag.
 
-Comments and spaces of our own modules, and the spaces of our style sheet, stay here: they are a fifth of what a
-browser would load of them.
+Comments, spaces and needless markup of our own modules, and the spaces of our style sheet, stay here: they are a fifth
+of what a browser would load of them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _REGULAR = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/")
 _BEFORE_REGULAR = frozenset("(,=:[!&|?{};\n")
 #: The text of a template up to its end or to an expression in it.
 _TEMPLATE = re.compile(r"[`}](?:\\.|\$(?!\{)|[^`\\$])*(?P<end>`|\$\{)", re.DOTALL)
+#: In a template of `html`: the name of a tag that ends, and the quotes of a value that is one word. It needs neither.
+_END, _QUOTES = re.compile(r"</[a-z0-9]+>"), re.compile(r'(?<=[a-z]=)"([\w-]+)"(?=[ \n/>])')
 #: Code up to what may begin another part, or end the expression.
 _CODE = re.compile(r"[^'\"`/{} ]+| +|.", re.DOTALL)
 #: Space in a style sheet that no rule depends on; that before a colon may begin a selector.
@@ -83,7 +85,8 @@ def _load(folder: Traversable, prefix: str, found: dict[str, Page]) -> None:
 
 
 def compact(text: str) -> str:
-    """A module without comments, and without spaces that nothing depends on; its lines keep their numbers.
+    """A module without comments, and without what nothing depends on of its spaces and markup; its lines keep their
+    numbers.
 
     ValueError: a template has no end, or one over several lines is no `html`, so that its indents may mean something.
     """
@@ -112,7 +115,7 @@ def compact(text: str) -> str:
                 raise ValueError(f"a text has several lines: {found[0][:80]}")
             if found["end"] == "${":
                 open_in.append((0, is_html))
-            keep(found[0])
+            keep(_QUOTES.sub(r"\1", _END.sub("<//>", found[0])) if is_html else found[0])
         elif found := _NO_CODE.match(text, place):
             if found["comment"] is None:
                 keep(found[0])

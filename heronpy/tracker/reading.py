@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 V1 = "/api/v1"
 TOPOLOGY = V1 + "/topologies/{cluster}/{role}/{environ}/{name}"
+#: Below it is what one process does now.
+TASK = TOPOLOGY + "/tasks/{id}/"
 PAGE_MAX = 200
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 EVENTS_MAX = 1000
@@ -161,6 +163,10 @@ async def doctor(call: Call) -> Doctor:
     Param("points", "at most this many; minutes are summed up", int, 0, low=0, high=1000),
     Param("component", "only this component; may be repeated", list),
     Param("metric", "only this series; may be repeated", list),
+    Param(
+        "samples", "1: of the last ten minutes, what this tracker has seen every few seconds, while it runs", int, 0,
+        low=0, high=1,
+    ),
     returns=Timeline,
 )  # fmt: skip
 async def timeline(call: Call) -> Timeline:
@@ -168,6 +174,9 @@ async def timeline(call: Call) -> Timeline:
     wanted, watched = call.query, call.watched
     now = watched.ended_at or time.time()
     since = wanted["since"] if wanted["since"] >= 0 else now + wanted["since"]
+    if wanted["samples"] and watched.ended_at is None:
+        await watched.refresh()
+        return watched.samples.timeline(since, wanted["points"], wanted["component"], wanted["metric"])
     request = control_pb2.GetTimeline(
         components=wanted["component"], since=since, until=wanted["until"], points=wanted["points"],
         names=[series_name(name) for name in wanted["metric"]],
@@ -315,7 +324,9 @@ async def batches(call: Call) -> Batches:
     plan = await watched.plan()
     local = settings_for(launch, SparkSettings).master.startswith("local")
     hosts = [one.host for one in plan.containers if one.container == 0 and one.host]
-    return batches_of(reply, "127.0.0.1" if local or not hosts else hosts[0])
+    found = batches_of(reply, "127.0.0.1" if local or not hosts else hosts[0])
+    watched.samples.see_batches(found, time.time())
+    return found
 
 
 @table.route("GET", TOPOLOGY + "/units", Scope.VIEW, returns=Pipelines)

@@ -10,17 +10,19 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from heronpy.clusters.masters import Master, NoMasterError
+from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.common.errors import HeronError
 from heronpy.common.states import lifecycle_name
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.tracker.history import SENTENCES, how_ended
+from heronpy.tracker.samples import Samples
 from heronpy.views.build_load import TASK_METRICS, load_of, tasks_of
 from heronpy.views.build_overview import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
 from heronpy.views.build_plan import plan_of
@@ -44,6 +46,9 @@ PAUSE_MAX_S = 10.0
 TASK_WINDOW_S = 10.0
 #: As `heron doctor`.
 DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
+#: The state of a topology while a command removes it, and what such a command says that it does.
+KILLING = "KILLING"
+_REMOVING = frozenset(doing.value for doing in Doing)
 #: Distance of the points of `recent_per_s`, and how many are kept.
 RECENT_S, RECENT_MAX = 10.0, 30
 
@@ -97,6 +102,8 @@ class Watched:
         self._absent, self._cause = STARTING, ""
         self._heard_at: float | None = None
         self._ask_at = self._pause_s = 0.0
+        #: Of what runs, its figures in the last minutes.
+        self.samples = Samples()
         self._recent: deque[float | None] = deque(maxlen=RECENT_MAX)
         self._recent_at = 0.0
         self._load: Shared[None] = Shared(self._ask_load)
@@ -133,14 +140,11 @@ class Watched:
         known = self.physical.version if self.physical is not None else 0
         try:
             reply = await self.master.ask(control_pb2.GetLoad(plan_version=known), ASK_S)
-        except (DeadlineError, RpcError) as error:
-            self._away(NO_ANSWER, str(error))
-            return
         except NoMasterError as error:
             self._away(*await asyncio.to_thread(self._why_no_master, str(error)))
             return
         except HeronError as error:
-            self._away(NO_ANSWER, str(error))
+            self._away(*await asyncio.to_thread(self._why_no_answer, str(error)))
             return
         if reply.topology_id not in ("", self.record.topology_id):
             self._away(NO_ANSWER, "another topology of this name answers")
@@ -151,15 +155,30 @@ class Watched:
         self.reply, self._absent, self._cause = reply, "", ""
         self._heard_at, self._ask_at, self._pause_s = time.monotonic(), 0.0, 0.0
         self._note_rate()
+        self._note_figures()
 
     def _away(self, state: str, cause: str) -> None:
         self._absent, self._cause = state, cause
         self._pause_s = min(max(ASK_S, 2 * self._pause_s), PAUSE_MAX_S)
         self._ask_at = time.monotonic() + self._pause_s
 
+    def _why_no_answer(self, text: str) -> tuple[str, str]:
+        """State and cause of a topology whose master does not answer; blocking."""
+        with suppress(HeronError):
+            if self._being_removed():
+                return KILLING, f"topology '{self.name}' is being killed"
+        return NO_ANSWER, text
+
+    def _being_removed(self) -> bool:
+        """Whether a command is removing it; that it no longer answers, or nothing of it runs, is as it should be."""
+        found = self.session.state.get(paths.operation(self.name))
+        return found is not None and found[0].decode(errors="replace") in _REMOVING
+
     def _why_no_master(self, text: str) -> tuple[str, str]:
         """State and cause of a topology without master; blocking."""
         try:
+            if self._being_removed():
+                return KILLING, f"topology '{self.name}' is being killed"
             waits_for = self.session.starting(self.record)
             if waits_for is not None:
                 return STARTING, waits_for.value
@@ -202,6 +221,11 @@ class Watched:
             self._recent.extend([None] * missed)
             self._recent.append(self.summary().emitted_per_s)
             self._recent_at = now
+
+    def _note_figures(self) -> None:
+        load = self.load()
+        if load is not None:
+            self.samples.see(load)
 
     # ---- what is shown ----------------------------------------------------------------------
 

@@ -12,21 +12,28 @@ from collections.abc import Callable
 
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.live_evidence import HEAP_LIMIT_S, Process, answer_s, find_process, pause_text
-from heronpy.common.errors import HeronError, RetryableRpcError
+from heronpy.common.errors import HeronError, InvalidRpcError, RetryableRpcError
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Call, Table
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.problems import Problem
-from heronpy.tracker.reading import TOPOLOGY
+from heronpy.tracker.reading import TASK
 from heronpy.tracker.shelf import Entry
 from heronpy.tracker.sources import Watched
 from heronpy.views.build_evidence import heap_of, profile_of
 from heronpy.views.evidence import Evidence, EvidenceBody
 
-TASK = TOPOLOGY + "/tasks/{id}/"
 STACKS, PROFILE, HEAP = "stacks", "profile", "heap"
 DURATION_MIN_S, DURATION_MAX_S = 0.5, 60.0
 RATE_MAX, TOP_MAX = 1000, 500
+
+#: What a process does that does not run.
+_DOWN = {
+    control_pb2.PROC_STARTING: "is being started",
+    control_pb2.PROC_BACKOFF: "has ended and is about to be started again",
+    control_pb2.PROC_FAILED: "has ended and is not started again",
+    control_pb2.PROC_STOPPED: "has ended",
+}
 
 table = Table()
 
@@ -36,12 +43,14 @@ Request = control_pb2.DumpStacks | control_pb2.Profile | control_pb2.Heap
 async def _start(call: Call, kind: str, takes_s: float, make: Callable[[str], Request]) -> Evidence:
     """Have evidence of the process taken that the path names."""
     watched, tracker = call.watched, call.tracker
+    status = await watched.master.ask(control_pb2.GetStatus())
     try:
-        process = find_process(watched.name, await watched.master.ask(control_pb2.GetStatus()), call.path["id"])
+        process = find_process(watched.name, status, call.path["id"])
     except RequestError as error:
         raise Problem(404, "not-found", str(error)) from None
     except ClusterError as error:
-        raise Problem(409, "not-running", str(error)) from None
+        why = why_down(status, call.path["id"]) or str(error)
+        raise Problem(409, "not-running", why, "its log tells what it did until then") from None
     busy = tracker.shelf.busy(watched.record.topology_id, process.name)
     if busy is not None:
         text = f"evidence of {process.name} is being taken already: {busy.kind}"
@@ -63,7 +72,9 @@ async def _take(
         reply = await watched.master.take(process.container, request, answer_s(takes_s))
         outcome, ok = "done", True
     except HeronError as error:
-        outcome = str(error)
+        outcome = await _why_none(watched, process, error)
+        if outcome != str(error):
+            raise ClusterError(outcome) from None
         raise
     finally:
         record = watched.record
@@ -77,6 +88,34 @@ async def _take(
     elif isinstance(reply, control_pb2.HeapReply):
         found.heap = heap_of(reply)
     return found
+
+
+async def _why_none(watched: Watched, process: Process, error: HeronError) -> str:
+    """Why nothing was taken: that the process has ended meanwhile, else what was said."""
+    said = str(error)
+    if isinstance(error, InvalidRpcError):  # its executor knows it sooner than the topology master
+        said = f"{process.name} has ended, and may be about to be started again"
+    try:
+        status = await watched.master.ask(control_pb2.GetStatus())
+    except HeronError:
+        return said
+    now = next((one for each in status.executors for one in each.processes if one.name == process.name), None)
+    if now is not None and now.state == control_pb2.PROC_RUNNING and now.pid not in (0, process.pid):
+        return f"{process.name} has ended meanwhile{_reason(now)}, and was started again; ask again"
+    return why_down(status, process.name) or said
+
+
+def why_down(status: control_pb2.StatusReply, what: str) -> str:
+    """That the process of this name or task number has ended, or is between two starts; empty: it runs, or is none."""
+    for executor in status.executors:
+        for one in executor.processes:
+            if what in (one.name, str(one.task_id)) and one.state in _DOWN:
+                return f"{one.name} {_DOWN[one.state]}{_reason(one)}"
+    return ""
+
+
+def _reason(process: control_pb2.ProcessRecord) -> str:
+    return f" ({process.exit_reason})" if process.exit_reason else ""
 
 
 def _newest(call: Call, kind: str) -> Evidence:

@@ -133,6 +133,20 @@ def test_nothing_of_it_can_be_changed_or_asked_anew(asking: Asking, seen: FakeTo
     watch_it_end(asking, seen)
     refused = asking.act("kill")
     assert refused.status_code == 410 and "topology 'wordy' was killed" in refused.json()["title"]
+    taken = asking.ask("POST", f"{WORDY}/tasks/2/stacks", json={}, headers={"X-Heron": "1"})
+    said = "topology 'wordy' was killed, and all its processes have ended"
+    assert (taken.status_code, taken.json()["title"]) == (410, said)
+
+
+def test_its_tasks_and_processes_do_not_run(asking: Asking, seen: FakeTopology) -> None:
+    """They were shown as they were seen last, RUNNING."""
+    seen.status.tasks[2].state = control_pb2.TASK_FAILED
+    executor = seen.status.executors.add(container=1, host="here")
+    executor.processes.add(name="stmgr-1", state=control_pb2.PROC_RUNNING, pid=11)
+    watch_it_end(asking, seen)
+    found = asking.get(f"{WORDY}/tasks")
+    assert [(one["state"], one["up"]) for one in found["tasks"]] == [("ENDED", False)] * 2 + [("FAILED", False)]
+    assert {one["state"] for one in found["processes"]} == {"ENDED"}
 
 
 def test_the_doctor_tells_what_its_last_minutes_and_events_tell(asking: Asking, seen: FakeTopology) -> None:

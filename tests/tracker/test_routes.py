@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from heronpy.clusters.records import Doing
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError
 from heronpy.common.log_format import format_record
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from heronpy.tracker import reading_files
+from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
-from tests.tracker.conftest import WORDY, Asking
+from tests.tracker.conftest import WORDY, Asking, load_reply
 
 
 def test_the_list_says_what_is_wrong_first(asking: Asking, busy: FakeTopology) -> None:
@@ -77,6 +81,26 @@ def test_timeline_has_gaps_where_nothing_is_known(asking: Asking, busy: FakeTopo
     asked = dict(busy.asked)["get_timeline"]
     assert isinstance(asked, control_pb2.GetTimeline)
     assert list(asked.names) == ["busiest"] and list(asked.components) == ["count"]
+
+
+def test_the_last_minutes_are_told_as_they_were_seen(asking: Asking, busy: FakeTopology) -> None:
+    """A leak's ramp, which minutes hide, and what was there before a page was opened."""
+
+    async def do(client: httpx.AsyncClient, tracker: Tracker) -> Any:
+        for at, used in ((1e9 + 65, 100), (1e9 + 67, 200)):
+            reply = load_reply()
+            reply.at = at
+            reply.components[1].largest.value = used
+            busy.answers["get_load"] = reply
+            for one in tracker.clusters["local"].topologies.values():
+                one._load._answer = None  # noqa: SLF001
+            await client.get(WORDY)
+        asked = f"{WORDY}/timeline?samples=1&since={1e9}&component=count&metric=memory_bytes_max"
+        return (await client.get(asked)).json()
+
+    found = asking.within(do)
+    assert found["times"] == [1e9 + 65, 1e9 + 67]
+    assert found["series"] == [{"component": "count", "metric": "memory_bytes_max", "values": [100, 200]}]
 
 
 def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -> None:
@@ -161,6 +185,19 @@ def test_a_master_that_does_not_answer_costs_the_figures_only(asking: Asking, bu
     assert asking.get(WORDY)["state"] == "NO MASTER"
     busy.state.delete(paths.scheduler("wordy"))
     assert asking.get(WORDY)["state"] == "DEAD"
+
+
+@pytest.mark.parametrize("gone", [("tmaster",), ("tmaster", "scheduler"), ()], ids=["master", "all", "nothing yet"])
+def test_one_that_is_being_killed_is_not_taken_for_dead(
+    gone: tuple[str, ...], asking: Asking, busy: FakeTopology
+) -> None:
+    """A kill removes one part after the other, and the list was alarmed by each."""
+    busy.answers["get_load"] = RetryableRpcError("the topology master ends")
+    busy.state.create(paths.operation("wordy"), Doing.KILLING.value.encode())
+    for part in gone:
+        busy.state.delete(getattr(paths, part)("wordy"))
+    [one] = asking.get("/api/v1/topologies")["topologies"]
+    assert (one["state"], one["cause"], one["rank"]) == ("KILLING", "topology 'wordy' is being killed", 0)
 
 
 def test_settings_have_origins_and_no_secrets(asking: Asking, wordy: FakeTopology) -> None:

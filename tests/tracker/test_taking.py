@@ -11,7 +11,7 @@ import httpx
 import pytest
 from google.protobuf.message import Message
 
-from heronpy.common.errors import DeadlineError, HeronError, RetryableRpcError, RpcError
+from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.proto import control_pb2
 from heronpy.tracker.shelf import AT_ONCE_MAX, KEPT_MAX, Entry, Shelf
 from heronpy.views.evidence import Evidence
@@ -28,7 +28,8 @@ def running(busy: FakeTopology) -> FakeTopology:
     executor = busy.status.executors.add(container=1, host="here", files_door="ipc:///nowhere", pid=5)
     for name, task, pid in (("container_1_count_2", 2, 12), ("container_1_count_3", 3, 0), ("stmgr-1", 0, 11)):
         state = control_pb2.PROC_RUNNING if pid else control_pb2.PROC_BACKOFF
-        executor.processes.add(name=name, task_id=task, state=state, pid=pid)
+        reason = "" if pid else "oom"
+        executor.processes.add(name=name, task_id=task, state=state, pid=pid, exit_reason=reason)
     return busy
 
 
@@ -148,12 +149,38 @@ def test_what_fails_is_one_sentence_and_can_be_tried_again(
 
 
 @pytest.mark.parametrize(
+    ("state", "pid", "said"),
+    [
+        (control_pb2.PROC_BACKOFF, 0, "has ended and is about to be started again (oom)"),
+        (control_pb2.PROC_RUNNING, 13, "has ended meanwhile (oom), and was started again; ask again"),
+        (control_pb2.PROC_FAILED, 0, "has ended and is not started again (oom)"),
+        (control_pb2.PROC_RUNNING, 12, "has ended, and may be about to be started again"),
+    ],
+    ids=["between two starts", "started again", "for good", "not told yet"],
+)
+def test_of_a_task_that_ends_meanwhile_that_is_said(
+    state: control_pb2.ProcessState, pid: int, said: str, asking: Asking, running: FakeTopology,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    async def test(client: httpx.AsyncClient, door: Door) -> None:
+        door.answer = InvalidRpcError("container_1_count_2 does not run in this container")
+        assert (await client.post(f"{TASK}/stacks", json={})).status_code == 200
+        process = running.status.executors[-1].processes[0]
+        process.state, process.pid, process.exit_reason = state, pid, "oom"
+        door.go.set()
+        answer = await result(client, f"{TASK}/stacks")
+        assert (answer.status_code, answer.json()["title"]) == (409, f"container_1_count_2 {said}")
+
+    with_door(asking, monkeypatch, test)
+
+
+@pytest.mark.parametrize(
     ("path", "body", "status", "said"),
     [
         ("tasks/container_1_cuont_2/stacks", {}, 404, "did you mean 'container_1_count_2'"),
         ("tasks/99/stacks", {}, 404, "has no task or process '99'"),
         ("tasks/..%2F..%2Fetc/stacks", {}, 404, "there is nothing at"),
-        ("tasks/3/stacks", {}, 409, "container_1_count_3 is not running now"),
+        ("tasks/3/stacks", {}, 409, "container_1_count_3 has ended and is about to be started again (oom)"),
         ("tasks/2/profile", {"duration_s": 1e9}, 400, "from 0.5 to 60"),
         ("tasks/2/profile", {"rate": 0}, 400, "rate is 0"),
         ("tasks/2/heap", {"top": 10**6, "pause": True}, 400, "from 1 to 500"),

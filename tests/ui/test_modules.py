@@ -17,6 +17,7 @@ from heronpy.tracker.pages import load
 from heronpy.views.live import Snapshot
 from heronpy.views.load import ComponentLoad, EdgeLoad, Load, TaskLoad, Tasks
 from heronpy.views.overview import Topology
+from tests.support.waiting import wait_for
 from tests.ui.conftest import chromium, lasting_page
 
 figures = st.none() | st.floats(0, 1e8) | st.integers(0, 1000).map(float)
@@ -135,7 +136,9 @@ def test_deltas_lead_to_what_the_tracker_has(page: Any, states: list[Snapshot], 
         ("count", 0.0004, "<0.001"),
         ("count", 999.6, "1 k"),
         ("rate", 41_200, "41.2 k/s"),
-        ("share", 0.983, "0.98"),
+        ("share", 0.983, "98 %"),
+        ("share", 0.0004, "0 %"),
+        ("share", None, "-"),
         ("bytes", 1023, "1023 B"),
         ("bytes", 1 << 20, "1.0 MB"),
         ("duration", 39e-6, "39 µs"),
@@ -253,97 +256,189 @@ def test_marks_at_one_place_are_one(page: Any, letters: str, text: str) -> None:
     assert page.evaluate(joined, letters) == text
 
 
-def test_a_spark_run_of_seconds_has_a_line(page: Any) -> None:
-    """Between two looks of the page, as the tracker keeps them between two of its own."""
+#: Charts whose drawing only notes what it is asked for; `show` renders one with this last value and these events.
+CHARTS = """async (above) => {
+  window.drawn = 0;
+  window.uPlot = class {
+    constructor(options) { window.options = options; }
+    setData() { window.drawn += 1; }
+    setSize() {}
+    destroy() {}
+  };
+  const { Charts, OF_TOPOLOGY } = await import('http://page.test/charts.js');
+  const { html, render } = await import('http://page.test/ui.js');
+  const box = document.createElement('div');
+  box.style.paddingTop = `${above}px`;
+  document.body.append(box);
+  const [charts, nodes] = [OF_TOPOLOGY.filter((one) => 'cpu' in one.lines), []];
+  window.show = (last, events = []) => {
+    const timeline = { times: [1, 2], series: [{ component: 'a', metric: 'cpu', values: [0, last] }] };
+    render(html`<${Charts} charts=${charts} timeline=${timeline} events=${events} nodes=${nodes} />`, box);
+  };
+  show(1);
+  // Told after the observer of the page, which is older.
+  new IntersectionObserver(() => (window.looked = true)).observe(box.querySelector('figure'));
+}"""
 
-    def sink(committed: int, each_s: float) -> dict[str, Any]:
-        return {"committed": committed, "failed": 0, "seconds_per_batch": each_s, "waiting": 2, "lag_s": None}
 
-    found = page.evaluate(
-        """async ([looks]) => {
-          const series = await import('http://page.test/series.js');
-          const recorder = new series.SparkRecorder();
-          const now = Date.now() / 1000;
-          looks.forEach(([ago, sinks]) => recorder.see('one', sinks, now - ago));
-          const kept = series.joined(null, recorder, 600, '');
-          recorder.see('other', looks[0][1], now);
-          return { kept, other: recorder.times.length };
-        }""",
-        [[[6, [sink(2, 4.0)]], [5.5, [sink(9, 4.0)]], [4, [sink(6, 3.0)]], [2, [sink(6, 3.0)]], [0, []]]],
-    )
-    series = {one["metric"]: one["values"] for one in found["kept"]["series"]}
-    assert len(found["kept"]["times"]) == 3 and {one["component"] for one in found["kept"]["series"]} == {""}
-    assert [round(one, 6) if one is not None else None for one in series["spark_done"]] == [None, 2.0, 0.0]
-    assert series["spark_batch_s"] == [4.0, 2.5, None] and series["spark_waiting"] == [2, 2, 2]
-    assert found["other"] == 1, "another topology begins anew"
+def test_a_chart_that_nobody_sees_is_not_drawn(started: Any) -> None:
+    """Its table is renewed, for readers, and it is drawn when it comes into sight."""
+    page = empty(started)
+    page.clock.install()
+    page.goto("http://page.test/")
+    page.evaluate(CHARTS, 5000)
+    page.wait_for_function("window.looked")
+    page.clock.run_for(1000)
+    drawn = page.evaluate("drawn")
+    for last in (2, 3, 4):
+        page.clock.fast_forward(20_000)
+        page.evaluate("(last) => show(last)", last)
+        page.clock.run_for(1000)
+        assert page.locator("td b").text_content() == str(last)
+    assert page.evaluate("drawn") == drawn
+    page.evaluate("scrollTo(0, 5000)")
+
+    def is_drawn() -> bool:
+        page.clock.run_for(100)
+        return bool(page.evaluate("drawn") > drawn)
+
+    wait_for(is_drawn, 20.0, "a chart that is drawn")
+    page.close()
+
+
+#: What marks are drawn on 600 seconds, a pixel each: texts and bands with where they begin.
+MARKED = """(events) => {
+  show(1, events);
+  const found = { texts: [], bands: [] };
+  const nothing = () => {};
+  const ctx = {
+    save: nothing, restore: nothing, beginPath: nothing, rect: nothing, clip: nothing,
+    measureText: (text) => ({ width: 6 * text.length }),
+    fillText: (text, left) => found.texts.push([text, left]),
+    fillRect: (left, top, width, height) => found.bands.push([left, width, height]),
+  };
+  options.hooks.drawClear[0]({ ctx, bbox: { left: 0, top: 0, width: 600, height: 100 }, scales: { x: { min: 0, max: 600 } }, valToPos: (at) => at });
+  return found;
+}"""
+
+
+def test_marks_say_how_often_and_since_when(started: Any) -> None:
+    """Eleven restarts were one line, and spouts that are held had no mark before that was over."""
+    page = empty(started)
+    page.goto("http://page.test/")
+    page.evaluate(CHARTS, 0)
+    crash = {"number": 1, "kind": "restart", "subject": "container_1_work_2", "at": 200, "first_at": 50, "times": 11,
+             "lasted_s": 0, "text": ""}  # fmt: skip
+    culprit = {"name": "container_1_store_3", "component": "store", "since_s": 100.0, "queued_bytes": 1}
+    held = page.evaluate("async (one) => (await import('http://page.test/past.js')).lasting(one, 400)", culprit)
+    # Held for moments only: all of that time in one band would say more.
+    often = crash | {"kind": "backpressure", "first_at": 450, "at": 500, "times": 4, "lasted_s": 2.0}
+    found = page.evaluate(MARKED, [crash, held, often])
+    assert found["texts"] == [["R11 work-2", 52], ["B store-3", 302], ["B4 work-2", 452]]
+    assert found["bands"] == [[50, 150, 12], [200, 1, 100], [300, 100, 100], [450, 50, 12], [500, 1, 100]]
+    page.close()
 
 
 JOINED = """async ([minutes, looks, began]) => {
   const series = await import('http://page.test/series.js');
-  const recorder = new series.Recorder();
-  const load = (at, held) => ({ at, held, components: [] });
-  looks.forEach(([at, held]) => recorder.see('one', load(at, held)));
-  const timeline = { kept_from: 0, step_s: 60, times: minutes.map(([at]) => at), series: [{ component: '', metric: 'held', values: minutes.map(([, held]) => held) }] };
-  const found = series.joined(timeline, recorder, 600, '', began);
+  const recent = new series.Samples();
+  const of = (points, step_s) => ({ kept_from: 0, step_s, times: points.map(([at]) => at), series: [{ component: '', metric: 'held', values: points.map(([, held]) => held) }] });
+  for (const one of looks) recent.take('one', of(one, 1.9));
+  const found = series.joined(of(minutes, 60), recent, 600, '', began);
   return found.times.map((at, number) => [at, found.series.find((one) => one.metric === 'held').values[number]]);
 }"""
 
 
-def level(begin: float, end: float) -> list[tuple[float, float]]:
-    """A part of a minute: its mean, from its beginning to its end."""
-    return [(begin, 0.5), (end, 0.5)]
-
-
-def minutes(*begins: float) -> list[tuple[float, float]]:
-    return [point for begin in begins for point in level(begin, begin + 60)]
+def middles(*begins: float) -> list[tuple[float, float]]:
+    """A mean is a point in the middle of its minute."""
+    return [(begin + 30, 0.5) for begin in begins]
 
 
 def samples(*times: float) -> list[tuple[float, float]]:
     return [(at, 0.25) for at in times]
 
 
+def gap(after: float) -> tuple[float, None]:
+    """No line goes on from here."""
+    return after + 1, None
+
+
 @pytest.mark.parametrize(
     ("looks", "found"),
     [
-        pytest.param([], minutes(940, 1000, 1060, 1120, 1180, 1240), id="nothing seen"),
+        pytest.param([], middles(940, 1000, 1060, 1120, 1180, 1240), id="nothing seen"),
         pytest.param(
             [1100, 1102, 1104],
-            [*minutes(940, 1000), *level(1060, 1100), *samples(1100, 1102, 1104), *level(1104, 1120),
-             *minutes(1120, 1180, 1240)],
+            [*middles(940, 1000, 1060), *samples(1100, 1102, 1104), *middles(1120, 1180, 1240)],
             id="minutes around",
         ),
         pytest.param(
             [1002, 1242, 1244],
-            [*minutes(940), *samples(1002), *level(1002, 1060), *minutes(1060, 1120, 1180), *samples(1242, 1244),
-             *level(1244, 1300)],
+            [*middles(940), *samples(1002), *middles(1000, 1060, 1120, 1180), *samples(1242, 1244), *middles(1240)],
             id="a hidden tab",
         ),
         pytest.param(
-            [1000, 1020, 1040],
-            [*minutes(940), *samples(1000, 1020, 1040), *level(1040, 1060), *minutes(1060, 1120, 1180, 1240)],
+            [1000, 1020, 1050],
+            [*middles(940), *samples(1000, 1020, 1050), *middles(1060, 1120, 1180, 1240)],
             id="no minute in a short gap",
         ),
         pytest.param(
+            [1360, 1362],
+            [*middles(940, 1000, 1060, 1120, 1180, 1240), *samples(1360, 1362)],
+            id="the newest minute is not told yet",
+        ),
+        pytest.param(
             [1298, 1400, 1402],
-            [*minutes(940, 1000, 1060, 1120, 1180), *level(1240, 1298), *samples(1298), (1298, None),
-             *samples(1400, 1402)],
+            [*middles(940, 1000, 1060, 1120, 1180, 1240), *samples(1298), gap(1298), *samples(1400, 1402)],
             id="nobody knows",
         ),
         pytest.param([1002, 87400, 87402], samples(87400, 87402), id="a browser that slept for a day"),
     ],
 )  # fmt: skip
 def test_minutes_fill_what_a_page_has_not_seen(page: Any, looks: list[float], found: list[Any]) -> None:
-    """As levels: no line goes from one minute, or from the last one, to where the page has begun to look."""
+    """As points that lines connect: steps hid how a leak grows, and left a gap before what the page has seen."""
     kept = [[at, 0.5] for at in range(940, 1241, 60)]
-    points = page.evaluate(JOINED, [kept, [[at, 0.25] for at in looks]])
+    points = page.evaluate(JOINED, [kept, [[[at, 0.25]] for at in looks]])
     times = [at for at, _ in points]
     assert times == sorted(times)
-    assert [(round(at, 2), value) for at, value in points] == found
+    assert [(at, value) for at, value in points] == found
 
 
-def test_nothing_is_drawn_of_the_first_minute_before_the_topology_began(page: Any) -> None:
-    points = page.evaluate(JOINED, [[[960, 0.5], [1020, 0.5]], [], 999])
-    assert [(round(at, 2), value) for at, value in points] == [*level(999, 1020), *level(1020, 1080)]
+def test_minutes_that_nobody_has_kept_are_a_gap(page: Any) -> None:
+    points = page.evaluate(JOINED, [[[940, 0.5], [1000, 0.5], [1240, 0.5]], []])
+    assert [(at, value) for at, value in points] == [*middles(940, 1000), gap(1030), *middles(1240)]
+
+
+def test_the_first_minute_begins_with_the_topology(page: Any) -> None:
+    points = page.evaluate(JOINED, [[[960, 0.5], [1020, 0.5]], [], 1000])
+    assert [(at, value) for at, value in points] == [(1010, 0.5), (1050, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        pytest.param([[1200, 1210], [1220, 1222]], [1200, 1210, 1220, 1222], id="more"),
+        pytest.param([[1200, 1210], [1210, 1212]], [1200, 1210, 1212], id="the last one again"),
+        pytest.param([[1200, 1210], [], [1212]], [1200, 1210, 1212], id="nothing new"),
+        pytest.param([[1000, 1210], [1605, 1801]], [1210, 1605, 1801], id="ten minutes at most"),
+        pytest.param([[1000, 1210], [1900]], [1900], id="a hidden tab"),
+    ],
+)
+def test_what_the_tracker_has_seen_is_put_together(page: Any, told: list[list[float]], found: list[float]) -> None:
+    points = page.evaluate(JOINED, [[], [[[at, 0.25] for at in one] for one in told]])
+    assert [tuple(one) for one in points if one[1] is not None] == samples(*found)
+
+
+def test_another_topology_has_samples_of_its_own(page: Any) -> None:
+    found = page.evaluate(
+        """async () => {
+          const recent = new (await import('http://page.test/series.js')).Samples();
+          const told = (times) => ({ times, series: [{ component: '', metric: 'held', values: times }] });
+          recent.take('one', told([1, 2]));
+          return [recent.of('one'), recent.of('other'), recent.series.size];
+        }"""
+    )
+    assert found == [2, 0, 0]
 
 
 def test_samples_of_a_short_topology_are_a_line(page: Any) -> None:
@@ -352,13 +447,13 @@ def test_samples_of_a_short_topology_are_a_line(page: Any) -> None:
         """async (times) => {
           const series = await import('http://page.test/series.js');
           const timeline = { kept_from: 0, step_s: 2, times, series: [{ component: '', metric: 'held', values: times.map(() => 0.5) }] };
-          const { times: at, series: [held] } = series.joined(timeline, new series.Recorder(), 600, '');
+          const { times: at, series: [held] } = series.joined(timeline, new series.Samples(), 600, '');
           return at.map((one, number) => [one, held.values[number]]);
         }""",
         [1000, 1002, 1004.5, 1040, 1042],
     )
-    assert [(round(at, 2), value) for at, value in found] == [
-        (1000, 0.5), (1002, 0.5), (1004.5, 0.5), (1004.5, None), (1040, 0.5), (1042, 0.5),
+    assert [(at, value) for at, value in found] == [
+        (1000, 0.5), (1002, 0.5), (1004.5, 0.5), gap(1004.5), (1040, 0.5), (1042, 0.5),
     ]  # fmt: skip
 
 

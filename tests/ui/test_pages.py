@@ -146,6 +146,67 @@ def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: 
     page.wait_for_function("() => document.activeElement.closest('.log')")
 
 
+def test_the_graph_is_one_stop_of_tab(site: Site, tab: Tab) -> None:
+    """One of twenty components took twenty more to pass; arrows reach all of them."""
+    page = tab.page
+    page.goto(site.page())
+    page.locator("[data-node=count]").wait_for()
+    page.get_by_label("colour by").focus()
+
+    def here() -> str:
+        return str(
+            page.evaluate("document.activeElement.dataset.node ?? document.activeElement.outerHTML.slice(0, 200)")
+        )
+
+    page.keyboard.press("Tab")
+    assert here() == "lines"
+    seen = [here()]
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+        seen.append(here())
+    assert sorted(seen) == ["count", "lines", "parse"], "also those that are on no edge from here"
+    page.keyboard.press("Tab")
+    assert here() not in seen
+    page.keyboard.press("Shift+Tab")
+    assert here() == seen[-1], "where one has left it"
+
+
+def test_keys_in_the_list_are_about_the_task_that_the_doctor_names(site: Site, tab: Tab) -> None:
+    """The help promised it, and nothing happened."""
+    page, seen = tab.page, snapshot(site)
+    named = seen["topology"] | {"task": "container_1_count_3", "sentence": "count-3 is slow"}
+    other = seen["topology"] | {"name": "other", "id": "other-1", "task": "", "rank": 0}
+    every = {"level": "list", "topology": None, "topologies": [named, other], "plan": None, "load": None, "tasks": None}
+    page.route("**/live", lambda route: route.fulfill(body=f"event: snapshot\ndata: {json.dumps(every)}\n\n"))
+    page.goto(site.address)
+    page.get_by_role("link", name="other", exact=True).focus()
+    page.keyboard.press("s")
+    assert page.evaluate("location.hash") in ("", "#/"), "the marked row names no task"
+    page.get_by_role("link", name="marked", exact=True).focus()
+    page.keyboard.press("s")
+    page.get_by_role("heading", name="count / count-3").wait_for()
+    page.get_by_role("heading", name="stacks of count-3").wait_for()
+
+
+def test_what_is_to_be_done_next_is_a_link_where_the_page_has_it(site: Site, tab: Tab) -> None:
+    page, seen = tab.page, snapshot(site)
+    where = "local marked"
+    crashing = {
+        "verdict": "crashing", "calm": False, "sentence": "count-3 was restarted 3 times", "component": "count",
+        "task": "container_1_count_3", "next": f"heron exceptions {where}; heron logs {where} container_1_count_3",
+    }  # fmt: skip
+    serve(page, seen | {"topology": seen["topology"] | crashing})
+    page.goto(site.page())
+    leads = page.locator(".sentence .next", has_text="see")
+    for name in ("count-3", "log", "stacks", "profile", "heap", "count", "exceptions", "dead letters"):
+        assert leads.get_by_role("link", name=name, exact=True).count() == 1, name
+    leads.get_by_role("link", name="stacks").click()
+    page.get_by_role("heading", name="stacks of count-3").wait_for()
+    # The same link on the page where it leads.
+    leads.get_by_role("link", name="log").click()
+    page.wait_for_function("() => document.activeElement.closest('.log')")
+
+
 #: Notes how letters of marks are drawn.
 ALIGNED = """
 const draw = CanvasRenderingContext2D.prototype.fillText;
@@ -366,17 +427,27 @@ def test_the_cause_stands_out_and_what_is_so_for_the_machine_does_not(site: Site
         finding | {"verdict": "skew", "sentence": "a key is too frequent"},
         finding | {"verdict": "machine", "sentence": "the machine is busy"},
         finding | {"verdict": "healthy", "calm": True, "sentence": "all is well"},
+        finding | {"verdict": "stopped", "sentence": "the spouts have stopped"},
+        finding | {"verdict": "limit", "sentence": "the limit sets the pace"},
     ]
+    task = {
+        "instance_id": "container_1_count_3", "component": "count", "up": True, "executed_per_s": 1.0, "busy": 0.5,
+        "emitted_per_s": 0.0, "cpu": 0.1, "queue_bytes": 0, "lag_s": None, "silent_s": 0.0,
+    }  # fmt: skip
     said = {
         "topology": "marked", "healthy": False, "window_s": 300.0, "findings": findings, "emitted_per_s": 1.0,
-        "held": 0.0, "tasks": [], "events_known": True, "ended_at": None, "not_known": "",
+        "held": 0.0, "tasks": [task], "events_known": True, "ended_at": None, "not_known": "",
     }  # fmt: skip
     page.route("**/marked/doctor", lambda route: route.fulfill(json=said))
     page.goto(site.page("doctor"))
     articles = page.locator("article")
     articles.nth(2).wait_for()
-    for place, style in enumerate(("bad", "info", "ok")):
+    for place, style in enumerate(("bad", "info", "ok", "bad", "warn")):
         assert style in articles.nth(place).locator(".rank").get_attribute("class").split()
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="count-3"))
+    row.get_by_role("cell", name="MB").wait_for()
+    titles = page.locator("section[aria-label='what was seen of each task'] thead th").all_text_contents()
+    assert {"memory", "restarts"} <= {title.split(" ")[0] for title in titles}
 
 
 def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> None:
@@ -389,6 +460,7 @@ def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> No
         taken.get_by_role("button", name=kind).focus()
         page.keyboard.press("Enter")
         taken.get_by_text(what).first.wait_for()
+    assert taken.get_by_text("of a core").count() == 1, "a task that waits shows little, whatever its picture says"
     assert said == ["container_1_count_3 stops for up to 2 s while its objects are counted."]
     assert taken.locator("svg rect").count() == 0 or taken.locator("tbody tr").count() > 0, "a table beside the graph"
     tab.broken = True  # what is not there is asked for

@@ -47,10 +47,14 @@ def test_the_whole_app_is_at_most_100_kilobytes() -> None:
         ("return `a  ${ { b : `${ c } }` }[ d ] }  e` + f", "return`a  ${{b:`${c} }`}[d]}  e`+f"),
         (
             "html`<p  class=${ a }>\n    it's  ${ b } // no comment\n  </p>`",
-            "html`<p  class=${a}>\nit's  ${b} // no comment\n</p>`",
+            "html`<p  class=${a}>\nit's  ${b} // no comment\n<//>`",
+        ),
+        (
+            'html`<th scope="row" class="a b" id="x">"c" ${ `</p> d="e"` }</th><br class="f" />`',
+            'html`<th scope=row class="a b" id=x>"c" ${`</p> d="e"`}<//><br class=f />`',
         ),
     ],
-    ids=["comments", "strings", "regular expressions", "words", "templates", "html"],
+    ids=["comments", "strings", "regular expressions", "words", "templates", "html", "markup"],
 )
 def test_spaces_that_nothing_depends_on_are_not_served(text: str, served: str) -> None:
     assert compact(text) == served

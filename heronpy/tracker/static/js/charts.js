@@ -90,10 +90,10 @@ function highest(found, before) {
 }
 
 /**
- * One chart, or nothing when there are no figures for it.
- * @param {{chart: Kind, timeline: any, events: any[], nodes: any[], dark: boolean}} props
+ * One chart, or nothing when there are no figures for it. Out of sight only its table is renewed: drawing takes longest.
+ * @param {{chart: Kind, timeline: any, events: any[], nodes: any[], dark: boolean, near: boolean}} props
  */
-const Chart = rarely(({ chart, timeline, events, nodes, dark }) => {
+const Chart = rarely(({ chart, timeline, events, nodes, dark, near }) => {
   const before = useRef(new Set());
   const { lines, all } = useMemo(() => linesOf(chart, timeline, nodes, before.current), [timeline, nodes]);
   const names = lines.map((line) => line.name + line.colour).join('\n');
@@ -116,14 +116,14 @@ const Chart = rarely(({ chart, timeline, events, nodes, dark }) => {
       plot.current = null;
     };
   }, [names, dark]);
-  useEffect(() => plot.current?.setData(data), [data, events.length]);
+  useEffect(() => near && plot.current?.setData(data), [data, events, near]);
   if (!lines.length) return null;
   const last = timeline.times.length - 1;
   const position = at ?? last;
   // No figure is nearer than the one before and the one after.
   const pointed = at === null ? [] : marked(events, timeline.times[at - 1], timeline.times[at + 1] ?? Infinity);
   return html`<figure class="chart">
-    <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}<span class="quiet">${pointed.map((event) => ` ${MARKS[event.kind]}: ${event.text}`)}</span></figcaption>
+    <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}<span class="quiet">${pointed.map((event) => ` ${MARKS[event.kind]}: ${event.text}${event.times > 1 ? ` (${event.times} times)` : ''}`)}</span></figcaption>
     <div ref=${box} role="img" aria-label=${`${chart.title} over time; the table below has the figures`}></div>
     <table class="legend">
       <caption class="unseen">${chart.title}, least, most and value at ${time(timeline.times[position])}</caption>
@@ -195,7 +195,12 @@ function clock(at, span) {
 
 /** Events that are marked, with their letters. @type {Record<string, string>} */
 const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', restore: 'Z', master: 'T' };
-const begin = (event) => event.at - (event.lasted_s ?? 0);
+/** Of what was repeated, that of the first time; of episodes together, what they have lasted. */
+const begin = (event) => Math.min(event.first_at, event.at - (event.lasted_s ?? 0));
+/** A mark has no more digits. */
+const TIMES_MAX = 999;
+/** The height of a strip. */
+const STRIP = 12;
 
 /** The marked events that reach into a time. @param {any[]} events @param {number} from @param {number} to */
 const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to);
@@ -203,7 +208,7 @@ const marked = (events, from, to) => events.filter((event) => event.kind in MARK
 /** Equal letters in a row as one with their number. @param {string} letters */
 export const joined = (letters) => letters.replace(/(.)\1+/g, (run, letter) => letter + run.length);
 
-/** Episodes as bands, other events as lines; at the top a letter, `R2` for two at one place, and who it was where there is room. */
+/** What lasted as bands, other events as lines; at the top a letter, `R2` for two, and who it was where there is room. */
 function drawMarks(plot, events, colour) {
   const { ctx, bbox } = plot;
   const position = (at) => plot.valToPos(at, 'x', true);
@@ -219,15 +224,20 @@ function drawMarks(plot, events, colour) {
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = colour(event.kind === 'update' ? '--mark-calm' : '--mark');
-    ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, position(event.at) - left), bbox.height);
+    // What was repeated did not last all the time: a line at its end, and a strip back to where it began.
+    const right = position(event.at);
+    const lasted = event.lasted_s && event.times < 2;
+    ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, right - left), lasted ? bbox.height : STRIP * devicePixelRatio);
+    if (!lasted) ctx.fillRect(right, bbox.top, devicePixelRatio, bbox.height);
     ctx.fillStyle = colour('--quiet');
-    if (!letters) from = left;
-    letters += MARKS[event.kind];
+    const alone = !letters;
+    if (alone) from = left;
+    letters += MARKS[event.kind].repeat(Math.min(event.times, TIMES_MAX));
     const next = all[number + 1];
     const room = next ? position(begin(next)) - from : bbox.width;
     if (room < 20 * devicePixelRatio) return;
-    const text = `${letters} ${event.subject && taskName(event.subject)}`;
-    ctx.fillText(!letters[1] && ctx.measureText(text).width < room ? text : joined(letters), from + 2, bbox.top + 10 * devicePixelRatio);
+    const text = `${joined(letters)} ${event.subject && taskName(event.subject)}`;
+    ctx.fillText(alone && ctx.measureText(text).width < room ? text : joined(letters), from + 2, bbox.top + 10 * devicePixelRatio);
     letters = '';
   });
   ctx.restore();
@@ -248,7 +258,7 @@ export function Charts({ charts, timeline, events, nodes }) {
 export function Spans({ span, keptFrom, onSpan }) {
   return html`<div class="spans" role="group" aria-label="time span">${SPANS.map(([name, seconds], number) => {
     const reaches = reachable(number, keptFrom);
-    return html`<button key=${name} aria-pressed=${name === span} disabled=${!reaches && name !== span} title=${reaches ? `key ${number + 1}` : 'nothing is kept from so long ago'} onClick=${() => onSpan(name)}>${name}</button>`;
+    return html`<button key=${name} aria-pressed=${name === span} disabled=${!reaches && name !== span} title=${reaches ? `key ${number + 1}` : 'nothing is kept from so long ago'} onClick=${() => onSpan(name)}>${duration(seconds)}</button>`;
   })}</div>`;
 }
 

@@ -15,6 +15,9 @@ export const figure = (title, field, shown, help) => ({ title, num: true, help, 
 /** The same for words. @param {string} title @param {string} field @param {(value: any) => any} shown */
 export const plain = (title, field, shown) => ({ ...figure(title, field, shown), num: false });
 
+/** What the page of a row has, too. @param {any} column */
+const less = (column) => ({ ...column, less: true });
+
 /** Those that tasks have counted, as in the columns of components, and what nobody has. @param {any} totals */
 export const lost = ({ lost, lost_text }) => (/unknown/.test(lost_text) ? `${count(lost)} and ${lost_text}` : lost_text);
 
@@ -34,7 +37,7 @@ const worst = (place, title, field, instance, shown) => ({
 });
 
 /** Of a spout those that it sends, of a bolt those that it takes. */
-const FRAMES = [figure('frames', 'frames_per_s', rate), figure('per frame', 'tuples_per_frame', count)];
+const FRAMES = [figure('frames', 'frames_per_s', rate), figure('per frame', 'tuples_per_frame', count)].map(less);
 
 /** Of 99 % more may be all that is known: of what is beyond the longest that is counted, or has not ended. */
 const IN_CODE = 'time in user code for one tuple';
@@ -54,13 +57,13 @@ export const componentColumns = (place) => [
   { title: 'up', num: true, of: ['up', 'tasks'], by: (row) => row.up - row.tasks, cell: (row) => (row.up < row.tasks ? html`<b class="alarm">${of(row.up, row.tasks)}</b>` : of(row.up, row.tasks)) },
   figure('in', 'executed_per_s', rate),
   figure('out', 'emitted_per_s', rate),
-  figure('busy', 'busy', share, 'share of time of the mean task, in user code and the work for it'),
+  less(figure('busy', 'busy', share, 'share of time of the mean task, in user code and the work for it')),
   worst(place, 'busiest task', 'busy_max', 'busiest', share),
   figure('blocked', 'blocked', share, 'share of time that it waits for room behind it'),
-  figure('idle', 'idle', share),
-  figure('queue', 'queue_bytes', bytes),
+  less(figure('idle', 'idle', share)),
+  less(figure('queue', 'queue_bytes', bytes)),
   worst(place, 'longest queue', 'queue_bytes_max', 'fullest', bytes),
-  figure('pending', 'pending', count, 'emitted and neither acked nor failed'),
+  less(figure('pending', 'pending', count, 'emitted and neither acked nor failed')),
   ...TIMES,
   figure('CPU', 'cpu', count, 'cores, all tasks'),
   figure('memory', 'memory_bytes', bytes),
@@ -82,6 +85,9 @@ export const edgeColumns = (place) => [
 
 const STATE = { title: 'state', of: ['state', 'error'], by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.error && html` <span class="quiet">${row.error}</span>`}` };
 const PLACE = { title: 'container', num: true, of: ['container', 'host'], by: (row) => row.container, cell: (row) => `c${row.container}${row.host ? ` ${row.host}` : ''}` };
+
+/** How the row of a task looks: what has ended with its topology is not down. */
+export const downMark = ({ up, state }) => (up || state === 'ENDED' ? '' : 'down');
 
 /** @param {any} place */
 export const taskColumns = (place) => [

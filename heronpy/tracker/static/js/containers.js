@@ -1,5 +1,6 @@
 /** The containers with their tasks, one square each: linked with the nodes of the graph. */
 
+import { downMark } from './columns.js';
 import { taskName } from './format.js';
 import { measure } from './levels.js';
 import { to } from './route.js';
@@ -25,7 +26,7 @@ class Figures {
   /** What a square looks like: level, up, culprit. */
   look(task) {
     const row = this.rows.get(task.task_id);
-    return `${this.level(task).level}${row && !row.up ? 'd' : ''}${row?.culprit ? 'c' : ''}`;
+    return `${this.level(task).level}${row && downMark(row) ? 'd' : ''}${row?.culprit ? 'c' : ''}`;
   }
 
   title(task) {

@@ -4,7 +4,7 @@ import { ask, url } from './api.js';
 import { parsed } from './route.js';
 
 /** Pages that need the figures of tasks, however many there are. */
-const WITH_TASKS = new Set(['tasks', 'component', 'task']);
+const WITH_TASKS = new Set(['tasks', 'component', 'task', 'doctor']);
 
 /** What to ask /live for: with tasks, unless there are too many and nobody needs them. @param {import('./route.js').Place} place @param {boolean} needed */
 export const liveQuery = ({ cluster, role, environ, name }, needed) => ({

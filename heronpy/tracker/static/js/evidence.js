@@ -3,7 +3,7 @@
 import { whoAmI } from './actions.js';
 import { get, pathOf, post } from './api.js';
 import { figure, plain } from './columns.js';
-import { bytes, count, duration, taskName, text, time } from './format.js';
+import { bytes, count, duration, share, taskName, text, time } from './format.js';
 import { onPage } from './keys.js';
 import { Section, Table, Trouble } from './parts.js';
 import { html, useEffect, useMemo, useRef, useState } from './ui.js';
@@ -11,8 +11,10 @@ import { html, useEffect, useMemo, useRef, useState } from './ui.js';
 const WIDTH = 1200;
 const ROW = 17;
 
-/** @param {{place: any, process: string}} props */
-export function Evidence({ place, process }) {
+/** @param {{place: any, process: string, cpu: number|null}} props `cpu`: what it has used in the last seconds */
+export function Evidence({ place, process, cpu }) {
+  const used = useRef(cpu);
+  used.current = cpu;
   const [allowed, setAllowed] = useState(false);
   const [{ kind, found, problem }, set] = useState({});
   const box = useRef(null);
@@ -30,7 +32,7 @@ export function Evidence({ place, process }) {
         await new Promise((done) => setTimeout(done, 500));
         found = await get(path);
       }
-      set({ found });
+      set({ found: { ...found, cpu: used.current } });
     } catch (problem) {
       set({ problem });
     }
@@ -55,22 +57,20 @@ export function Evidence({ place, process }) {
     <div ref=${box}>
       ${found && html`<h3>${found.kind} of ${taskName(process)} at ${time(found.at)}</h3>`}
       ${found?.stacks && html`<div class="exception"><pre tabindex="0" aria-label="stacks">${found.stacks}</pre></div>`}
-      ${found?.profile && html`<${Flame} profile=${found.profile} />`}
+      ${found?.profile && html`<${Flame} profile=${found.profile} takes=${found.takes_s} cpu=${found.cpu} />`}
       ${found?.heap && html`<${Heap} heap=${found.heap} />`}
     </div>
   <//>`;
 }
 
-const share = (part, whole) => `${Math.round((100 * part) / whole)} %`;
-
 /** Rows by name, those with the largest figure of `order` first. */
 const table = (caption, rows, order, ...columns) => html`<${Table} caption=${caption} rows=${rows} order=${order} down=${true} name=${(row) => row.name} columns=${[plain(caption, 'name', text), ...columns.map((column) => figure(...column))]} />`;
 
-/** Callers above; a box is as wide as its share, and coloured by what of it is its own. @param {{profile: any}} props */
-function Flame({ profile }) {
+/** Callers above; a box is as wide as its share, and coloured by what of it is its own. @param {{profile: any, takes: number, cpu: number|null}} props */
+function Flame({ profile, takes, cpu }) {
   const [boxes, rows] = useMemo(() => laidOut(profile), [profile]);
-  const said = (seconds) => share(seconds, profile.seconds);
-  return html`<p>${duration(profile.seconds)} of threads that ran, sampled by ${profile.sampler}. ${profile.note}</p>
+  const said = (seconds) => share(seconds / profile.seconds);
+  return html`<p>It used <b>${count(cpu)} of a core</b>; its threads ran, or were ready to, for ${duration(profile.seconds)} in ${duration(takes)}: only that is shown, sampled by ${profile.sampler}. ${profile.note}</p>
     <div class="graph scroll" role="region" tabindex="0" aria-label="flame graph"><svg width=${WIDTH} height=${ROW * (1 + Math.max(0, ...boxes.map((box) => box.level)))}>
       ${boxes.map(({ name, seconds, own, left, level, width }) => html`<g class=${`node level${Math.ceil((4 * own) / seconds)}`} transform=${`translate(${left} ${level * ROW})`}>
         <title>${`${name}: ${said(seconds)}`}</title><rect class="box" width=${width} height=${ROW} /><text class="word" x="3" y="12">${name.slice(0, Math.max(0, width - 6) / 7)}</text></g>`)}
@@ -110,6 +110,6 @@ function laidOut({ frames, stacks, seconds: all }) {
 
 /** @param {{heap: any}} props */
 function Heap({ heap }) {
-  return html`<p>${count(heap.objects)} objects have ${bytes(heap.bytes)} of ${bytes(heap.memory_bytes)}; the rest is code and C extensions. It stopped for ${duration(heap.paused_s)}.${heap.share < 1 && ` Estimated from ${share(heap.share, 1)}.`}</p>
+  return html`<p>${count(heap.objects)} objects have ${bytes(heap.bytes)} of ${bytes(heap.memory_bytes)}; the rest is code and C extensions. It stopped for ${duration(heap.paused_s)}.${heap.share < 1 && ` Estimated from ${share(heap.share)}.`}</p>
     ${table('type', heap.types, 'bytes', ['objects', 'count', count], ['bytes', 'bytes', bytes])}`;
 }

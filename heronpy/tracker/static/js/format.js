@@ -30,8 +30,8 @@ export function count(value) {
 /** Per second. @param {number|null|undefined} value */
 export const rate = (value) => (known(value) ? `${count(value)}/s` : UNKNOWN);
 
-/** A share between 0 and 1, two digits. @param {number|null|undefined} value */
-export const share = (value) => (known(value) ? value.toFixed(2) : UNKNOWN);
+/** A share between 0 and 1, as the doctor says it. @param {number|null|undefined} value */
+export const share = (value) => (known(value) ? `${Math.round(100 * value)} %` : UNKNOWN);
 
 /** In powers of 1024, as the command says it. @param {number|null|undefined} value */
 export function bytes(value) {
@@ -89,8 +89,11 @@ export function grouping(edge) {
   return edge.fields.length ? `${name}(${edge.fields.join(', ')})` : name;
 }
 
+/** The name of a task's instance, with its component and number. */
+export const INSTANCE = /^container_\d+_(.+)_(\d+)$/;
+
 /** `container_3_count_7` as people say it: `count-7`. @param {string|null|undefined} instanceId */
 export function taskName(instanceId) {
-  const found = /^container_\d+_(.+)_(\d+)$/.exec(instanceId ?? '');
+  const found = INSTANCE.exec(instanceId ?? '');
   return found ? `${found[1]}-${found[2]}` : text(instanceId);
 }

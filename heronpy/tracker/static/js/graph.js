@@ -1,10 +1,10 @@
 /** The graph of a topology: places by dagre, drawn as SVG; nodes are links, arrows walk along the edges. */
 
 import { layout, Graph } from '../vendor/dagre.esm.js';
-import { bytes, grouping, rate } from './format.js';
+import { bytes, grouping, rate, share } from './format.js';
 import { measure } from './levels.js';
 import { to } from './route.js';
-import { html, rarely, useMemo } from './ui.js';
+import { html, rarely, useMemo, useState } from './ui.js';
 
 const NODE = { width: 178, height: 66 };
 /** Above this many components a table says more than a picture. */
@@ -56,19 +56,23 @@ function line(points) {
 function Drawing({ place, plan, load, by, marked, onMark }) {
   const shape = useMemo(() => JSON.stringify([plan.nodes.map((node) => node.name), plan.edges.map((edge) => [edge.id, edge.grouping, edge.fields])]), [plan]);
   const drawing = useMemo(() => (plan.nodes.length > NODES_MAX ? null : placed(plan)), [shape]);
+  // One node is reached by Tab, the others from there by arrows.
+  const [stop, setStop] = useState('');
+  const first = plan.nodes.some((node) => node.name === stop) ? stop : plan.nodes[0]?.name;
   if (drawing === null) {
     return html`<p class="quiet">The graph has ${plan.nodes.length} components, more than a picture can show; the tables below have them all.</p>`;
   }
   const loads = new Map((load?.components ?? []).map((row) => [row.name, row]));
   const rates = new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s]));
   const culprits = new Set((load?.culprits ?? []).map((one) => one.component));
-  return html`<div class="graph scroll" tabindex="0" role="group" aria-label="graph of the topology">
+  // Not told to the picture: it would be a stop itself.
+  return html`<div class="graph scroll" role="group" aria-label="graph of the topology" onfocusin=${(event) => setStop(nameOf(event.target))}>
     <svg class=${marked ? 'marking' : ''} viewBox=${`0 0 ${drawing.width} ${drawing.height}`} width=${drawing.width} height=${drawing.height}
       role="group" aria-label="components and the streams between them" onKeyDown=${(event) => walk(event, plan)}>
       <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" /></marker></defs>
       ${drawing.edges.map((one) => html`<${EdgeView} key=${one.edge.id} one=${one} said=${rate(rates.get(one.edge.id))} near=${marked === one.edge.source || marked === one.edge.target} />`)}
       ${drawing.nodes.map((one) => html`<${NodeView} key=${one.node.name} place=${place} one=${one} row=${loads.get(one.node.name)} held=${load?.held} by=${by}
-        culprit=${culprits.has(one.node.name)} marked=${marked === one.node.name} onMark=${onMark} />`)}
+        culprit=${culprits.has(one.node.name)} marked=${marked === one.node.name} stop=${first === one.node.name} onMark=${onMark} />`)}
     </svg>
   </div>`;
 }
@@ -92,17 +96,17 @@ const EdgeView = rarely(({ one, said, near }) => {
   </g>`;
 }, ['one', 'near'], ['said']);
 
-const NodeView = rarely(({ place, one, row, held, by, culprit, marked, onMark }) => {
+const NodeView = rarely(({ place, one, row, held, by, culprit, marked, stop, onMark }) => {
   const { node } = one;
   const [x, y] = [one.x - NODE.width / 2, one.y - NODE.height / 2];
   const by_ = measure(by);
   const level = row ? by_.component(row) : { level: 0, part: null, word: 'unknown', shown: '-' };
   const down = row ? row.tasks - row.up : 0;
   const spout = node.kind === 'spout';
-  const state = down > 0 ? `${down} down` : culprit ? 'holds spouts' : spout && held > 0.05 ? (row?.emitted_per_s === 0 ? 'stopped, held' : `held ${held.toFixed(2)}`) : '';
+  const state = down > 0 ? `${down} down` : culprit ? 'holds spouts' : spout && held > 0.05 ? (row?.emitted_per_s === 0 ? 'stopped, held' : `held ${share(held)}`) : '';
   const second = spout ? rate(row?.emitted_per_s) : `${rate(row?.executed_per_s)}, ${bytes(row?.queue_bytes)}`;
   const label = `${node.kind} ${node.name}, ${row?.tasks ?? node.parallelism} tasks, ${by_.title} ${level.shown} ${level.word}, ${second}${state && `, ${state}`}`;
-  return html`<a href=${to(place, 'component', node.name)} data-node=${node.name} data-row aria-label=${label}
+  return html`<a href=${to(place, 'component', node.name)} data-node=${node.name} data-row tabindex=${stop ? 0 : -1} aria-label=${label}
     class=${`node level${level.level}${down > 0 ? ' down' : ''}${culprit ? ' culprit' : ''}${marked ? ' marked' : ''}`}
     onMouseEnter=${() => onMark(node.name)} onMouseLeave=${() => onMark('')} onFocus=${() => onMark(node.name)} onBlur=${() => onMark('')}>
     <title>${label}</title>
@@ -115,19 +119,25 @@ const NodeView = rarely(({ place, one, row, held, by, culprit, marked, onMark })
     <rect class="rail" x=${x + 12} y=${y + 56} width=${NODE.width - 24} height="4" rx="2" />
     ${level.part !== null && html`<rect class="bar" x=${x + 12} y=${y + 56} width=${Math.max(1, (NODE.width - 24) * level.part)} height="4" rx="2" />`}
   </a>`;
-}, ['one', 'by', 'culprit', 'marked'], ['row', 'held']);
+}, ['one', 'by', 'culprit', 'marked', 'stop'], ['row', 'held']);
 
-/** Arrow keys: right and left along the edges, up and down among those of the same source. @param {KeyboardEvent} event @param {any} plan */
+/** @param {any} element in a node, or none */
+const nameOf = (element) => element.closest('[data-node]')?.dataset.node;
+
+/**
+ * Arrow keys: right and left along the edges, up and down among those of the same source, and beyond these through all.
+ * @param {KeyboardEvent} event @param {any} plan
+ */
 function walk(event, plan) {
-  const here = /** @type {HTMLElement} */ (event.target).closest('[data-node]')?.getAttribute('data-node');
+  const here = nameOf(event.target);
   if (!here || !event.key.startsWith('Arrow')) return;
   const after = (name) => plan.edges.filter((edge) => edge.source === name).map((edge) => edge.target);
   const before = (name) => plan.edges.filter((edge) => edge.target === name).map((edge) => edge.source);
   const parents = before(here);
-  const spouts = plan.nodes.filter((node) => node.kind === 'spout').map((node) => node.name);
-  const siblings = [...new Set(parents.length ? parents.flatMap(after) : spouts)];
-  const at = siblings.indexOf(here);
-  const next = { ArrowRight: after(here)[0], ArrowLeft: parents[0], ArrowUp: siblings[at - 1], ArrowDown: siblings[at + 1] }[event.key];
+  const all = plan.nodes.map((node) => node.name);
+  const siblings = [...new Set(parents.length ? parents.flatMap(after) : all.filter((name) => !before(name).length))];
+  const beside = (step) => siblings[siblings.indexOf(here) + step] ?? all[all.indexOf(here) + step];
+  const next = { ArrowRight: after(here)[0], ArrowLeft: parents[0], ArrowUp: beside(-1), ArrowDown: beside(1) }[event.key];
   event.preventDefault();
   if (next !== undefined) event.currentTarget.querySelector(`[data-node="${CSS.escape(next)}"]`)?.focus();
 }

@@ -1,12 +1,17 @@
 /** The head of every page of a topology: what it is, what the doctor says, where else to go. */
 
-import { duration, of, rate, share, taskName, text } from './format.js';
+import { INSTANCE, duration, of, rate, share, taskName, text } from './format.js';
 import { Actions } from './actions.js';
+import { liveQuery } from './early.js';
+import { want } from './keys.js';
 import { Flow, Sentence, State, Trouble } from './parts.js';
 import { endToEnd, stopped } from './levels.js';
 import { stoppedSpouts } from './past.js';
 import { to } from './route.js';
-import { html } from './ui.js';
+import { html, useLive } from './ui.js';
+
+/** The live figures of a topology. @param {any} place @param {boolean} [needed] */
+export const useTopology = (place, needed = false) => useLive(liveQuery(place, needed));
 
 /** Pages of a topology: address, title, whether it has one. */
 export const PAGES = [
@@ -24,21 +29,31 @@ export const PAGES = [
 
 /** Pages that show more of a finding. @type {Record<string, string[]>} */
 const MORE = {
-  failed: ['exceptions', 'logs'],
-  down: ['exceptions', 'tasks'],
-  crashing: ['exceptions', 'letters'],
+  failed: ['logs'],
+  down: ['tasks'],
+  crashing: ['letters'],
   losses: ['letters', 'exceptions'],
   'slow task': ['traces'],
   dependency: ['traces'],
-  checkpoints: ['checkpoints'],
+  untriaged: ['traces'],
+  limit: ['config'],
   spark: ['batches'],
 };
 
+/** What a command shows that is given as the next step, and the page that shows it, too. @type {Record<string, string>} */
+const SAME = { exceptions: 'exceptions', 'dead-letters': 'letters', checkpoints: 'checkpoints', top: 'tasks', status: 'tasks' };
+
+/** What is shown of a task, or taken of it, at once. */
+const OF_TASK = ['log', 'stacks', 'profile', 'heap'];
+
 /** Links to the task and component that a finding is about, and to what else shows it. @param {{place: any, finding: any}} props */
-export function Leads({ place, finding: { verdict, task, component, host } }) {
-  const more = (MORE[verdict] ?? []).map((name) => PAGES.find(([page]) => page === name));
+export function Leads({ place, finding: { verdict, task, component, host, next, names } }) {
+  const commands = Object.keys(SAME).filter((name) => next?.includes(`heron ${name} `)).map((name) => SAME[name]);
+  const more = PAGES.filter(([page]) => commands.includes(page) || MORE[verdict]?.includes(page));
+  const of = task || names?.find((name) => INSTANCE.test(name));
+  const address = of && to(place, 'task', of);
   const links = [
-    task && html`<a href=${to(place, 'task', task)}>${taskName(task)}</a>${host && ` on ${host}`}: log, stacks, heap`,
+    of && html`<a href=${address}>${taskName(of)}</a>${host && ` on ${host}`}: ${OF_TASK.map((kind, number) => html`${number ? ', ' : ''}<a href=${address} onClick=${() => want(kind, address)}>${kind}</a>`)}`,
     component && html`component <a href=${to(place, 'component', component)}>${component}</a>`,
     ...more.map(([page, title]) => html`<a href=${to(place, page)}>${title}</a>`),
   ].filter(Boolean);
@@ -47,7 +62,7 @@ export function Leads({ place, finding: { verdict, task, component, host } }) {
 
 /** The rate of what the spouts emit; that they, or one of them, have come to a stop is said plainly. @param {any} topology @param {any} load */
 function emitted(topology, load) {
-  const which = topology.state === 'RUNNING' ? stoppedSpouts(load) : [];
+  const which = topology.state === 'RUNNING' ? stoppedSpouts(topology, load) : [];
   const said = stopped(topology) || (which.length > 0 && `${rate(topology.emitted_per_s)}, ${which.join(', ')} stopped`);
   return said ? html`<b class=${topology.calm ? '' : 'alarm'}>${said}</b>` : rate(topology.emitted_per_s);
 }

@@ -7,11 +7,11 @@ export const KEYS = [
   ['/', 'go to the filter'],
   ['j  k', 'next, previous row; first of all what the doctor has found'],
   ['Enter', 'open what is marked'],
-  ['← →  ↑ ↓', 'in the graph: along the edges'],
+  ['← →  ↑ ↓', 'in the graph, which Tab reaches and leaves with one step: along the edges'],
   ['Esc', 'leave a field, or go one page up'],
   ['1 … 5', 'time span of the charts: 10 min to 14 days'],
   ['Space', 'freeze the page, and let it go on'],
-  ['s  p  h  l', 'stacks, profile as a flame graph, heap, log: of the task of the page, of the marked row, or of the first row'],
+  ['s  p  h  l', 'stacks, profile as a flame graph, heap, log: of the task of the page, of the marked row, or of the first row; in the list, of the task that the doctor names'],
   ['g d  g g  g t  g l', 'doctor, graph, tasks, list; in the list, of the marked topology or of the first'],
   ['g c  g b  g e  g x', 'checkpoints, Spark batches, exceptions, dead letters'],
   ['g r  g o  g s', 'traces, logs, config'],
@@ -66,17 +66,28 @@ function handled(event, target, up, help) {
 
 /** Of the task that the page is about, else on the page of the task in the marked row, else in the first one. @param {string} kind */
 function evidence(kind) {
-  if (kind === 'log' ? focused(document.querySelector('.log .lines')) : onPage.take) {
-    if (kind !== 'log') onPage.take(kind);
-    return true;
-  }
+  if (taken(kind)) return true;
   if (location.hash.includes('/task/')) return false;
   const task = 'a[href*="/task/"]';
-  const link = document.activeElement.closest('[data-row]')?.querySelector(task) ?? document.querySelector(`[data-row] ${task}`) ?? document.querySelector(task);
+  const marked = document.activeElement.closest('tr[data-row]');
+  const link = marked ? marked.querySelector(task) : document.querySelector(`[data-row] ${task}`) ?? document.querySelector(task);
   if (!link) return false;
   onPage.wanted = kind;
   location.hash = link.getAttribute('href');
   return true;
+}
+
+/** Whether it is taken of the task of this page. @param {string} kind */
+function taken(kind) {
+  if (kind === 'log') return focused(document.querySelector('.log .lines'));
+  onPage.take?.(kind);
+  return onPage.take !== null;
+}
+
+/** It is taken, or shown, where a link leads. @param {string} kind @param {string} address */
+export function want(kind, address) {
+  if (location.hash !== address) onPage.wanted = kind;
+  else taken(kind);
 }
 
 /** A link in the marked row, else in the first one. */

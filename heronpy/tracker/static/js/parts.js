@@ -19,7 +19,7 @@ export function Rank({ rank }) {
 }
 
 const GOOD = new Set(['RUNNING', 'FINISHED']);
-const CHANGING = new Set(['STARTING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED', 'KILLED', 'ENDED']);
+const CHANGING = new Set(['STARTING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED', 'KILLING', 'KILLED', 'ENDED']);
 
 /** A state as a badge. @param {{state: string}} props */
 export function State({ state }) {
@@ -60,13 +60,13 @@ export function Flow({ state }) {
     const ago = state.since ? ` for ${duration(Math.max(0, Math.round((now - state.since) / 1000)))}` : '';
     return html`<p class="flow bad" role="status">No news${ago}: ${state.problem?.title}. Trying again.</p>`;
   }
-  if (silent > 10) {
+  if (silent > 10 && state.snapshot.topology?.state !== 'KILLING') {
     return html`<p class="flow bad" role="status">The topology master has not answered for ${duration(Math.round(silent))}; figures are older.</p>`;
   }
   return null;
 }
 
-/** @typedef {{title: string, num?: boolean, help?: string, cell: (row: any) => any, by?: (row: any) => any, of?: string[]}} Column `of`: all fields of the row that the cell shows */
+/** @typedef {{title: string, num?: boolean, less?: boolean, help?: string, cell: (row: any) => any, by?: (row: any) => any, of?: string[]}} Column `of`: all fields of the row that the cell shows; `less`: left out in a narrow window */
 
 const STEP = 50;
 
@@ -88,7 +88,7 @@ export function Table({ columns, rows, name, caption, order = '', down = false, 
   return html`<div class="scroll" tabindex="0" role="group" aria-label=${caption}>
     <table>
       <caption class="unseen">${caption}</caption>
-      <thead><tr>${columns.map((column) => html`<th key=${column.title} scope="col" class=${column.num ? 'num' : ''} title=${column.help} aria-sort=${sortOf(column)}>${title(column)}</th>`)}</tr></thead>
+      <thead><tr>${columns.map((column) => html`<th key=${column.title} scope="col" class=${styleOf(column)} title=${column.help} aria-sort=${sortOf(column)}>${title(column)}</th>`)}</tr></thead>
       <tbody>${sorted.slice(0, limit).map((row) => h(Row, { key: name(row), row, columns, style: mark?.(row) ?? '', onHover }))}</tbody>
     </table>
     ${sorted.length > limit && html`<button onClick=${() => setLimit(limit + STEP)}>show ${Math.min(STEP, sorted.length - limit)} of ${sorted.length - limit} more</button>`}
@@ -104,13 +104,16 @@ class Cells extends Component {
     return h('tr', {
       'data-row': true,
       class: style,
-      ...(onHover && { onMouseEnter: () => onHover(row), onMouseLeave: () => onHover(null), onFocusIn: () => onHover(row) }),
+      ...(onHover && { onMouseEnter: () => onHover(row), onMouseLeave: () => onHover(null), onfocusin: () => onHover(row) }),
     }, this.cells);
   }
 }
 
+/** @param {Column} column */
+const styleOf = ({ num, less }) => (num ? 'num ' : '') + (less ? 'less' : '');
+
 /** Without a template: a page has thousands of them. @param {Column} column @param {number} number @param {any} row */
-const cell = (column, number, row) => (number === 0 ? h('th', { scope: 'row', key: column.title, class: column.num ? 'num' : '' }, column.cell(row)) : h('td', { key: column.title, class: column.num ? 'num' : '' }, column.cell(row)));
+const cell = (column, number, row) => (number === 0 ? h('th', { scope: 'row', key: column.title, class: styleOf(column) }, column.cell(row)) : h('td', { key: column.title, class: styleOf(column) }, column.cell(row)));
 
 /** A delta keeps the rows that it does not change: they need no new look. Nor do those far down a long table. */
 const Row = rarely(Cells, ['columns', 'style'], ['row']);

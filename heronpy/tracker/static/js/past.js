@@ -2,39 +2,39 @@
 
 import { pathOf } from './api.js';
 import { Charts, OF_COMPONENT, OF_SPARK, OF_TOPOLOGY, SPANS, Spans, reachable } from './charts.js';
-import { duration } from './format.js';
+import { duration, taskName } from './format.js';
 import { onPage } from './keys.js';
 import { merged } from './live_state.js';
 import { Section, Trouble, When } from './parts.js';
 import { replaceQuery } from './route.js';
-import { METRICS, Recorder, SPARK_METRICS, SparkRecorder, joined } from './series.js';
+import { METRICS, RECENT_S, Samples, joined } from './series.js';
 import { html, rarely, useEffect, useGet, useMemo } from './ui.js';
 
 const POINTS = 300;
+/** Of the last minutes, asked for at once: a pixel or two for each on a chart. */
+const SAMPLES = 200;
 const SHOWN = 40;
 /** Charts are drawn again after so many seconds: in ten minutes that is four pixels. */
 const DRAWN_S = 6;
 /** Of the topology that is looked at; pages of one topology share it. */
-const recorder = new Recorder();
-const sparkRecorder = new SparkRecorder();
-const UNSEEN = new SparkRecorder();
+const recent = new Samples();
 const NO_NODES = [];
+/** The spouts that have been seen to emit, by topology and name. */
+const emitting = new Set();
 
-/** Remember what the live stream says. @param {any} state */
-export function useRecorder(state) {
-  const snapshot = state.snapshot;
-  if (snapshot?.load && snapshot.topology && !snapshot.topology.ended_at) recorder.see(snapshot.topology.id, snapshot.load);
+/** The spouts that these pages have seen emit, and that emit nothing now. @param {any} topology @param {any} load */
+export function stoppedSpouts({ id }, load) {
+  const spouts = load?.components.filter((row) => row.kind === 'spout') ?? [];
+  for (const { name, emitted_per_s } of spouts) if (emitted_per_s > 0) emitting.add(id + name);
+  return spouts.filter(({ name, emitted_per_s }) => emitted_per_s === 0 && emitting.has(id + name)).map(({ name }) => name);
 }
 
-/** The spouts that this page has seen emit, and that emit nothing now. @param {any} load */
-export const stoppedSpouts = (load) => load?.components.filter((row) => row.kind === 'spout' && row.emitted_per_s === 0 && recorder.series.get(`${row.name}/emitted_per_s`)?.some((value) => value > 0)).map((row) => row.name) ?? [];
-
-/** Remember what is asked of Spark's batches. @param {any} state @param {any} batches */
-export function useSparkRecorder(state, batches) {
-  const topology = state.snapshot?.topology;
-  useMemo(() => {
-    if (batches && topology && !topology.ended_at) sparkRecorder.see(topology.id, batches.sinks, Date.now() / 1000);
-  }, [batches, topology?.id]);
+/** What the tracker has seen since the last answer; the last minutes at first. @param {any} place @param {string} id @param {boolean} wanted */
+function useSamples(place, id, wanted) {
+  recent.of(id);
+  const { data } = useGet(wanted ? pathOf(place, 'timeline') : null, () => ({ since: recent.of(id) || -RECENT_S, points: SAMPLES, metric: METRICS, samples: 1 }), DRAWN_S);
+  useMemo(() => data && recent.take(id, data), [data]);
+  return data;
 }
 
 /** All events that are known, the newest last. @param {any} place @param {any} state */
@@ -48,14 +48,11 @@ export function useEvents(place, state) {
   return useMemo(() => merged(asked.data?.events ?? [], state.events), [asked.data, state.events]);
 }
 
-/** What was seen of this topology's batches. @param {any} state */
-const ownSpark = (state) => (sparkRecorder.id === state.snapshot?.topology?.id ? sparkRecorder : UNSEEN);
-
 /** @param {{route: any, state: any, events: any[], component?: string, spark?: boolean}} props */
 export function ChartsOf({ route, state, events, component = '', spark = false }) {
   const span = SPANS.some(([name]) => name === route.query.span) ? route.query.span : '10m';
   const seconds = SPANS.find(([name]) => name === span)[1];
-  const query = { since: -seconds, points: POINTS, metric: spark ? SPARK_METRICS : METRICS, ...((component || spark) && { component: component ? [component, ''] : [''] }) };
+  const query = { since: -seconds, points: POINTS, metric: METRICS, ...((component || spark) && { component: component ? [component, ''] : [''] }) };
   const ended = state.status === 'gone';
   const asked = useGet(pathOf(route.place, 'timeline'), query, ended ? 0 : 30);
   const load = state.snapshot?.load;
@@ -70,18 +67,27 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
     };
   });
   return html`<${Section} title="charts" aside=${html`<${Spans} span=${span} keptFrom=${keptFrom} onSpan=${choose} />`}>
-    <${Drawn} data=${asked.data} problem=${asked.problem} at=${load && Math.floor(load.at / DRAWN_S)} seconds=${seconds} component=${component} spark=${spark} own=${spark ? ownSpark(state) : recorder} events=${events} nodes=${state.snapshot?.plan?.nodes ?? NO_NODES} began=${began} />
+    <${Drawn} place=${route.place} id=${topology?.id ?? ''} live=${topology && !ended && !topology.ended_at} data=${asked.data} problem=${asked.problem} seconds=${seconds} component=${component} spark=${spark} events=${events} held=${load?.culprits} nodes=${state.snapshot?.plan?.nodes ?? NO_NODES} began=${began} />
   <//>`;
 }
 
-/** What was asked for and what this page has seen since. While it is out of sight that is seldom put together. */
-const Drawn = rarely(({ data, problem, at, seconds, component, spark, own, events, nodes, began }) => {
-  const timeline = useMemo(() => joined(data, own, seconds, component, began), [data, at, own, seconds, component]);
+/** An episode of backpressure that lasts, as an event. @param {any} culprit @param {number} at */
+export const lasting = ({ name, since_s }, at) => ({ kind: 'backpressure', subject: name, at, first_at: at, lasted_s: since_s, times: 1, text: `the spouts are held because of ${taskName(name)}` });
+
+/** What was asked for, and in sight what the tracker has seen. Out of sight that is seldom put together. */
+const Drawn = rarely(({ place, id, live, data, problem, seconds, component, spark, events, held, nodes, began, near }) => {
+  const told = useSamples(place, id, near && live && seconds <= RECENT_S);
+  const timeline = useMemo(() => joined(data, recent, seconds, component, began), [data, told, seconds, component]);
+  // An episode is an event once it is over.
+  const marks = useMemo(() => {
+    const mine = (held ?? []).filter((one) => !component || one.component === component);
+    return [...events, ...mine.map((one) => lasting(one, timeline.times.at(-1)))];
+  }, [events, timeline]);
   return html`<div>
     ${!timeline.times.length && html`<${Trouble} problem=${problem} />`}
-    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} nodes=${nodes} />
+    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${marks} nodes=${nodes} />
   </div>`;
-}, ['problem', 'seconds', 'component', 'spark', 'own', 'nodes'], ['data', 'at', 'events', 'began']);
+}, ['id', 'live', 'problem', 'seconds', 'component', 'spark', 'nodes'], ['data', 'events', 'began']);
 
 /** What happened, the newest first. @param {{events: any[]}} props */
 export const Events = rarely(({ events }) => {

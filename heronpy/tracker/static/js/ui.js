@@ -17,7 +17,7 @@ const sight = new IntersectionObserver((entries) => entries.forEach((one) => wat
 
 /**
  * A component that is rendered again only when one of these properties is another object. A change of what is `moving`
- * can wait while the component is out of sight.
+ * can wait while the component is out of sight; it is told whether it is `near`.
  * @param {any} Inner @param {string[]} names @param {string[]} [moving]
  */
 export function rarely(Inner, names, moving = []) {
@@ -36,7 +36,7 @@ export function rarely(Inner, names, moving = []) {
 
     sight(near) {
       this.near = near;
-      if (near && this.stale) this.forceUpdate();
+      if (near && (this.stale || !this.drawn)) this.forceUpdate();
     }
 
     componentDidMount() {
@@ -70,7 +70,8 @@ export function rarely(Inner, names, moving = []) {
     }
 
     render(props) {
-      return h(Inner, props);
+      this.drawn = this.near;
+      return h(Inner, { ...props, near: this.near });
     }
   };
 }
@@ -128,7 +129,7 @@ export function useLive(query) {
  * The answer to a GET, asked for again every so many seconds while the tab is visible and the page is not frozen. What
  * was answered last stays when a later try fails.
  * @param {string|null} path null: ask for nothing
- * @param {Record<string, any>} [query] @param {number} [everyS] 0: once
+ * @param {Record<string, any>|(() => Record<string, any>)} [query] or what makes it, each time @param {number} [everyS] 0: once
  * @returns {{data: any, problem: Problem|null, again: () => void}}
  */
 export function useGet(path, query = {}, everyS = 0) {
@@ -146,7 +147,7 @@ export function useGet(path, query = {}, everyS = 0) {
       if (asking) return;
       asking = true;
       try {
-        const data = await get(path, query, abort.signal);
+        const data = await get(path, typeof query === 'function' ? query() : query, abort.signal);
         setFound({ key, data, problem: null });
       } catch (problem) {
         if (abort.signal.aborted) return;

@@ -3,11 +3,10 @@
 import { pathOf } from '../api.js';
 import { componentColumn, figure, some } from '../columns.js';
 import { count, duration } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { Section, Table, Trouble } from '../parts.js';
-import { ChartsOf, useEvents, useSparkRecorder } from '../past.js';
+import { ChartsOf, useEvents } from '../past.js';
 import { html, useGet } from '../ui.js';
-import { useTopology } from './topology.js';
 
 const both = (row, name) => `${duration(row[`${name}_p50_s`])} / ${duration(row[`${name}_p99_s`])}`;
 
@@ -33,7 +32,6 @@ export function BatchesPage({ route }) {
   const state = useTopology(place);
   const events = useEvents(place, state);
   const { data, problem } = useGet(pathOf(place, 'batches'), {}, 2);
-  useSparkRecorder(state, data);
   // The address comes from a report: only what is an address of a page becomes a link.
   const ui = /^https?:\/\//.test(data?.spark_ui ?? '') ? data.spark_ui : null;
   return html`<${TopologyFrame} route=${route} state=${state}><${Section} title="Spark batches">

@@ -4,11 +4,10 @@ import { Restore } from '../actions.js';
 import { pathOf } from '../api.js';
 import { figure, link, plain, when } from '../columns.js';
 import { bytes, count, duration, taskName, text } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { Facts, Section, Table, Trouble } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet } from '../ui.js';
-import { useTopology } from './topology.js';
 
 /** @param {any} place @param {any} plan @param {boolean} ended */
 const completeColumns = (place, plan, ended) => [

@@ -1,14 +1,14 @@
 /** One component: its figures, tasks, charts, streams and settings. */
 
-import { componentColumns, edgeColumns, taskColumns } from '../columns.js';
+import { componentColumns, downMark, edgeColumns, taskColumns } from '../columns.js';
 import { text } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { Facts, Filter, Section, Table, fits } from '../parts.js';
 import { ChartsOf, Events, useEvents } from '../past.js';
 import { to } from '../route.js';
 import { html, useMemo, useState } from '../ui.js';
 import { Exceptions } from './exceptions.js';
-import { useEdges, useTopology } from './topology.js';
+import { useEdges } from './topology.js';
 
 /** @param {{route: any}} props */
 export function ComponentPage({ route }) {
@@ -31,7 +31,7 @@ export function ComponentPage({ route }) {
     <h2 class="title"><a href=${to(place)}>${place.name}</a> / ${name} <span class="quiet">${node?.kind} ${text(node?.class_name)}</span></h2>
     ${row && html`<${Facts} items=${facts(componentColumns(place), row)} />`}
     <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
-      <${Table} columns=${columns.tasks} rows=${rows} name=${(task) => task.task_id} caption=${`tasks of ${name}`} order="busy" down=${true} mark=${(task) => (task.up ? '' : 'down')} empty="No task." />
+      <${Table} columns=${columns.tasks} rows=${rows} name=${(task) => task.task_id} caption=${`tasks of ${name}`} order="busy" down=${true} mark=${downMark} empty="No task." />
     <//>
     <${ChartsOf} route=${route} state=${state} events=${mine} component=${name} />
     <${Exceptions} place=${place} query=${{ component: name }} />

@@ -3,10 +3,9 @@
 import { pathOf } from '../api.js';
 import { plain } from '../columns.js';
 import { text } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { Facts, Filter, Section, Table, Trouble, fits, long } from '../parts.js';
 import { html, useGet, useState } from '../ui.js';
-import { useTopology } from './topology.js';
 
 const COLUMNS = [
   plain('setting', 'key', text),

@@ -1,12 +1,14 @@
 /** What holds the topology back: every finding that fits, its figures, and what the doctor has seen of each task. */
 
 import { pathOf } from '../api.js';
-import { figure, taskColumn } from '../columns.js';
+import { figure, some, taskColumn } from '../columns.js';
 import { bytes, count, duration, rate, share } from '../format.js';
-import { Leads, TopologyFrame } from '../head.js';
+import { Leads, TopologyFrame, useTopology } from '../head.js';
 import { Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { html, useGet, useState } from '../ui.js';
-import { useTopology } from './topology.js';
+
+/** Verdicts that are failures, whatever leads. */
+const FAILURES = ['failed', 'down', 'hung', 'memory', 'crashing', 'losses', 'stopped'];
 
 /** @param {any} place */
 const columns = (place) => [
@@ -19,12 +21,14 @@ const columns = (place) => [
   figure('queue', 'queue_bytes', bytes),
   figure('queue takes', 'lag_s', duration, 'how long its queue takes at the present rate'),
   figure('silent', 'silent_s', duration, 'since its loop made a turn'),
+  figure('memory', 'memory_bytes', bytes),
+  figure('restarts', 'restarts', some),
 ];
 
 /** @param {{place: any, finding: any, leads: boolean}} props */
 function FindingView({ place, finding, leads }) {
   return html`<article class="exception" data-row tabindex="-1" aria-label=${finding.verdict}>
-    <p><span class=${`rank ${finding.calm ? 'ok' : leads ? 'bad' : finding.verdict === 'machine' ? 'info' : 'warn'}`}>${finding.calm ? '✓' : leads ? '!' : '·'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
+    <p><span class=${`rank ${finding.calm ? 'ok' : leads || FAILURES.includes(finding.verdict) ? 'bad' : finding.verdict === 'machine' ? 'info' : 'warn'}`}>${finding.calm ? '✓' : leads ? '!' : '·'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
     ${finding.next && html`<p class="next"><b>next</b> ${finding.next}</p>`}
     <${Leads} place=${place} finding=${finding} />
   </article>`;
@@ -33,10 +37,11 @@ function FindingView({ place, finding, leads }) {
 /** @param {{route: any}} props */
 export function DoctorPage({ route }) {
   const { place } = route;
-  const state = useTopology(place);
+  const state = useTopology(place, true);
   const [filter, setFilter] = useState('');
   const { data, problem } = useGet(pathOf(place, 'doctor'), {}, state.snapshot?.topology?.ended_at ? 0 : 5);
-  const rows = (data?.tasks ?? []).filter((row) => fits(filter, row.instance_id));
+  const now = new Map((state.snapshot?.tasks?.tasks ?? []).map((row) => [row.instance_id, row]));
+  const rows = (data?.tasks ?? []).filter((row) => fits(filter, row.instance_id)).map((row) => ({ ...row, memory_bytes: now.get(row.instance_id)?.memory_bytes, restarts: now.get(row.instance_id)?.restarts }));
   return html`<${TopologyFrame} route=${route} state=${state}>
     <${Section} title="findings">
       <${Trouble} problem=${problem} />

@@ -2,11 +2,10 @@
 
 import { pathOf } from '../api.js';
 import { duration, taskName } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { Filter, Section, Trouble, When, fits, long } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useState } from '../ui.js';
-import { useTopology } from './topology.js';
 
 const TASKS_SHOWN = 10;
 

@@ -2,12 +2,11 @@
 
 import { pathOf } from '../api.js';
 import { taskName } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { Filter, Section, Trouble, When, fits, long } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useState } from '../ui.js';
 import { Unreachable } from './logs.js';
-import { useTopology } from './topology.js';
 
 const SHOWN = 100;
 /** Letters of its values that are seen without opening it. */

@@ -1,7 +1,7 @@
 /** All topologies, the worst first. */
 
 import { figure, lost, plain, when } from '../columns.js';
-import { count, duration, latency, of, rate, share, text } from '../format.js';
+import { count, duration, latency, of, rate, share, taskName, text } from '../format.js';
 import { endToEnd, stopped } from '../levels.js';
 import { Filter, Flow, Rank, Section, Spark, State, Table, Trouble, fits } from '../parts.js';
 import { to } from '../route.js';
@@ -22,7 +22,7 @@ const COLUMNS = [
     cell: (row) => html`<${Rank} rank=${row.rank} /> ${named(row, row.name)}`,
   },
   plain('state', 'state', (state) => html`<${State} state=${state} />`),
-  { title: 'doctor', by: (row) => row.rank, num: false, cell: (row) => html`<a href=${to(row, 'doctor')}>${row.sentence ?? (row.cause || row.state)}</a>` },
+  { title: 'doctor', by: (row) => row.rank, num: false, cell: (row) => html`<a href=${to(row, 'doctor')}>${row.sentence ?? (row.cause || row.state)}</a>${row.task && html`<span class="where">see <a href=${to(row, 'task', row.task)}>${taskName(row.task)}</a></span>`}` },
   { title: 'last minutes', cell: (row) => html`<${Spark} values=${row.recent_per_s} label=${`rate of ${row.name} over the last minutes`} />` },
   { ...figure('emitted', 'emitted_per_s', rate), of: undefined, cell: (row) => (stopped(row) ? html`<b class=${row.calm ? '' : 'alarm'} title=${stopped(row)}>stopped</b>` : rate(row.emitted_per_s)) },
   { ...figure('p99', 'latency_p99_s', latency, 'from the emit of a traced tuple to the end of its processing'), of: undefined, cell: (row) => endToEnd(row) },
@@ -38,7 +38,7 @@ const ENDED = [
   { title: 'doctor', cell: (row) => html`<a href=${to({ ...row, name: row.id }, 'doctor')}>${row.sentence ?? row.cause}</a>` },
   plain('ended', 'ended_at', when),
   figure('ran', 'uptime_s', duration),
-  plain('mode', 'mode', text),
+  plain('mode', 'mode', (mode) => html`<span class="num">${text(mode)}</span>`),
   figure('tasks', 'tasks', count),
   total('given up', 'dead_letters'),
   { ...total('lost', 'lost'), cell: (row) => text(row.totals && lost(row.totals)) },

@@ -3,12 +3,11 @@
 import { pathOf } from '../api.js';
 import { figure, when } from '../columns.js';
 import { bytes, taskName } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { LogView, logLine } from '../log_view.js';
 import { Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useState } from '../ui.js';
-import { useTopology } from './topology.js';
 
 /** @param {any} place */
 const columns = (place) => [

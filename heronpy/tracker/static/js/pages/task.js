@@ -3,8 +3,8 @@
 import { pathOf } from '../api.js';
 import { figure, plain, taskColumns, when } from '../columns.js';
 import { Evidence } from '../evidence.js';
-import { duration, taskName, text } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { INSTANCE, duration, taskName, text } from '../format.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { onPage } from '../keys.js';
 import { LogView } from '../log_view.js';
 import { Facts, Section, Table, Trouble } from '../parts.js';
@@ -12,7 +12,6 @@ import { Events, useEvents } from '../past.js';
 import { to } from '../route.js';
 import { html, useEffect, useGet } from '../ui.js';
 import { Exceptions } from './exceptions.js';
-import { useTopology } from './topology.js';
 
 /** @param {{route: any}} props */
 export function TaskPage({ route }) {
@@ -23,7 +22,7 @@ export function TaskPage({ route }) {
   useEffect(() => () => {
     onPage.wanted = '';
   }, []);
-  const found = /^container_\d+_(.+)_(\d+)$/.exec(instance);
+  const found = INSTANCE.exec(instance);
   const component = found?.[1] ?? '';
   const number = Number(found?.[2] ?? 0);
   // After an update or restart elsewhere the task has another container, so another name.
@@ -40,7 +39,7 @@ export function TaskPage({ route }) {
     <h2 class="title"><a href=${to(place, 'component', component)}>${component || '-'}</a> / ${taskName(instance)} <span class="quiet">${instance}</span></h2>
     ${facts && html`<${Facts} items=${facts} />`}
     ${!row && state.snapshot?.tasks && html`<p class="flow warn" role="status">The topology has no task ${instance} now.${moved && html` Its task ${number} is <a href=${to(place, 'task', moved.instance_id)}>${moved.instance_id}</a>.`}</p>`}
-    ${row && html`<${Evidence} key=${instance} place=${place} process=${instance} />`}
+    ${row && !state.snapshot.topology?.ended_at && html`<${Evidence} key=${instance} place=${place} process=${instance} cpu=${row.cpu} />`}
     <${Section} title="log"><${LogView} key=${instance} place=${place} process=${instance} follow=${state.status !== 'gone'} /><//>
     <${Exceptions} place=${place} query=${{ component, task: number || undefined }} />
     ${row && !state.snapshot.topology?.ended_at && state.status !== 'gone' && html`<${Slow} key=${instance} place=${place} query=${{ component, task: number || undefined }} />`}

@@ -1,24 +1,16 @@
 /** A topology: graph, containers, charts, events, and tables of what they show. */
 
 import { pathOf } from '../api.js';
-import { componentColumns, edgeColumns, lost, processColumns, taskColumns } from '../columns.js';
+import { componentColumns, downMark, edgeColumns, lost, processColumns, taskColumns } from '../columns.js';
 import { Containers } from '../containers.js';
-import { liveQuery } from '../early.js';
 import { bytes, count, duration, taskName } from '../format.js';
 import { GraphView } from '../graph.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { MEASURES, measure } from '../levels.js';
 import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
-import { ChartsOf, Events, useEvents, useRecorder } from '../past.js';
+import { ChartsOf, Events, useEvents } from '../past.js';
 import { replaceQuery, to } from '../route.js';
-import { Later, html, useGet, useLive, useMemo, useRef, useState } from '../ui.js';
-
-/** The live figures of a topology. @param {any} place @param {boolean} [needed] */
-export function useTopology(place, needed = false) {
-  const state = useLive(liveQuery(place, needed));
-  useRecorder(state);
-  return state;
-}
+import { Later, html, useGet, useMemo, useRef, useState } from '../ui.js';
 
 /** @param {{route: any}} props */
 export function TopologyPage({ route }) {
@@ -40,7 +32,7 @@ export function TopologyPage({ route }) {
     <${Section} title="graph" aside=${choose}>
       <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
-      <p class="quiet">A component has the colour of its worst task: low, medium (.4), high (.7, +), full (.9, #). Double lines are keyed; the rate of a line is what its source emits. ✗ is down, ! holds the spouts back.</p>
+      <p class="quiet">A component has the colour of its worst task: low, medium (40 %), high (70 %, +), full (90 %, #). Double lines are keyed; the rate of a line is what its source emits. ✗ is down, ! holds the spouts back.</p>
     <//>
     <${Later}><${ChartsOf} route=${route} state=${state} events=${events} />
     <${Events} events=${events} />
@@ -101,7 +93,7 @@ export function TasksPage({ route }) {
   const rows = (tasks?.tasks ?? []).filter((row) => fits(filter, taskName(row.instance_id), row.state, row.host, row.error, row.exit_reason, `c${row.container}`));
   return html`<${TopologyFrame} route=${route} state=${state}>
     <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
-      <${Table} columns=${columns.tasks} rows=${rows} name=${(row) => row.task_id} caption="tasks" mark=${(row) => (row.up ? '' : 'down')} empty=${tasks ? 'No task fits the filter.' : 'No figures yet.'} />
+      <${Table} columns=${columns.tasks} rows=${rows} name=${(row) => row.task_id} caption="tasks" mark=${downMark} empty=${tasks ? 'No task fits the filter.' : 'No figures yet.'} />
     <//>
     <${Section} title="other processes"><${Table} columns=${columns.processes} rows=${tasks?.processes ?? []} name=${(row) => `${row.container}/${row.name}`} caption="other processes" empty="No figures yet." /><//>
   <//>`;

@@ -3,11 +3,10 @@
 import { pathOf } from '../api.js';
 import { figure, taskColumn } from '../columns.js';
 import { count, duration, taskName } from '../format.js';
-import { TopologyFrame } from '../head.js';
+import { TopologyFrame, useTopology } from '../head.js';
 import { Facts, Section, Table, Trouble, When } from '../parts.js';
 import { replaceQuery, to } from '../route.js';
 import { html, useGet } from '../ui.js';
-import { useTopology } from './topology.js';
 
 const SHOWN = 30;
 /** Of each hop: the letter in its bar, and what it is. */
