@@ -249,7 +249,8 @@ class AsyncBoltTask(BoltTask):
         if self.emitter.dirty():
             deadline = min(deadline, max(0.0, self._linger.due - now))
         if self._idle():
-            if self.link.unreported():
+            # What waits for others goes first, as before any credit.
+            if self.link.unreported() and not (self.acking and self.emitter.dirty()):
                 credit_at = self._granted_at + CREDIT_EVERY_S
                 if now >= credit_at:
                     self._granted_at = now

@@ -61,7 +61,7 @@ class BoltTask(Task):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.in_queue = InQueue(lambda size, tuples: self.link.consumed(size, tuples), self.progress)
+        self.in_queue = InQueue(lambda size, tuples: self.link.consumed(size, tuples, self._send_held), self.progress)
         #: The open frame that the next tuple comes from, its tuples, and how many of them were given to user code.
         self.entry: Entry
         self.current: list[HeronTuple] = []
@@ -437,6 +437,15 @@ class BoltTask(Task):
         self.emitter.flush()
         self.set_state(control_pb2.TASK_FINISHED)
 
+    def _send_held(self) -> None:
+        """At least once, send tuples and acks that wait for others: credit says that their frames are done.
+
+        If credit went first and the task was killed then, only the message timeout would tell that they are missing.
+        """
+        if self.acking:
+            self.emitter.flush()
+            self.flush_acks()
+
     def _rest(self, now: float, busy: bool) -> None:
         """Wait for a frame, a message, a tick or the end of a linger; return outstanding credit when there is time."""
         deadline = now + (IDLE_WAIT_S if busy or self._has_timers() else CALM_WAIT_S)
@@ -448,8 +457,9 @@ class BoltTask(Task):
             deadline = min(deadline, self._ack_linger.latest)
         if self.link.unreported() and not busy:
             credit_at = self._granted_at + CREDIT_EVERY_S
-            if now < credit_at:
-                self.sleep(max(0.0, min(deadline, credit_at) - now))
+            held = self.acking and (bool(self.acks.waiting) or self.emitter.dirty())
+            if now < credit_at or held:
+                self.sleep(max(0.0, (deadline if held else min(deadline, credit_at)) - now))
                 return
             self._granted_at = now
             self.link.grant()

@@ -248,8 +248,8 @@ class DataLink:
         self.all_frames_received += count
         return count
 
-    def consumed(self, size: int, tuples: int) -> None:
-        """A received data frame was processed; returns credit when a quarter of the window is due."""
+    def consumed(self, size: int, tuples: int, before: Callable[[], None] = lambda: None) -> None:
+        """A received data frame was processed; when a quarter of the window is due, calls `before`, then grants."""
         self.consumed_bytes += size
         self.consumed_tuples += tuples
         self.consumed_frames += 1
@@ -258,6 +258,7 @@ class DataLink:
         if (self.consumed_bytes - self._reported_bytes) * 4 >= self.window_bytes or (
             self.consumed_tuples - self._reported_tuples
         ) * 4 >= self.window_tuples:
+            before()
             self.grant()
 
     def unreported(self) -> bool:

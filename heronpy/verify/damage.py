@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
@@ -271,14 +271,20 @@ def no_checkpoint_left(world: World, runs: int) -> None:
         world.notes["cause"] = status.cause
         for place, data in good.items():
             _write(place, data)
-        newest = max(world.checkpoints().complete, key=lambda one: one.checkpoint).checkpoint
-        world.heron(
-            "checkpoints", "restore", world.topology.cluster.target, world.topology.name, "--checkpoint", newest
-        )
+        start = newest_to_restore(world.checkpoints().complete)
+        world.heron("checkpoints", "restore", world.topology.cluster.target, world.topology.name, "--checkpoint", start)
         world.until_checkpoint()
         world.may_fail = False
 
     repeat(world, runs, once)
+
+
+def newest_to_restore(complete: Iterable[CheckpointRecord]) -> int:
+    """The newest complete checkpoint that is not abandoned.
+
+    Of several that are damaged the topology tries each, and from then on refuses the later ones.
+    """
+    return max(record.checkpoint for record in complete if not record.abandoned)
 
 
 def empty_when_no_checkpoint_is_left(world: World, runs: int) -> None:

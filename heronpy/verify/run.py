@@ -20,6 +20,7 @@ from heronpy.common.setting_types import SettingValue
 from heronpy.loadtest.cluster import Cluster, Topology, submitted
 from heronpy.loadtest.run import facts
 from heronpy.proto import control_pb2
+from heronpy.verify.acts import Act
 from heronpy.verify.disk import SmallDisk
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.oracle import Limits, Verdict, verify
@@ -112,7 +113,6 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
     name = f"verify-{number}"
     out = where.scratch / name
     began = time.monotonic()
-    error = ""
     with ExitStack() as stack:
         seed = run.input.seed + number
         chance = random.Random(seed)
@@ -127,11 +127,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
         spec = {**asdict(run), "name": name, "out": str(out), "topology": "topology"}
         program = Path(__file__).with_name("topology.py")
         world.topology = stack.enter_context(submitted(where, program, spec))
-        try:
-            run = _play(world, run, scenario)
-        except VerifyError as failure:
-            error = str(failure)
-            run = replace(run, input=replace(run.input, count=world.end_input()))
+        run, error = play_faults(world, run, scenario.act)
         if world.proxy is not None:
             world.notes["proxy"] = dict(world.proxy.counts)
         verdict = judge(world, run)
@@ -178,19 +174,30 @@ def _verify_units(where: Cluster, run: Run, scenario: Scenario, number: int, say
     return document(run, scenario, world, verdict, error, rejected, time.monotonic() - began)
 
 
-def _play(world: World, run: Run, scenario: Scenario) -> Run:
-    """Do the faults and end the input; returns the run with its actual input."""
-    world.until(lambda: world.arrived() > 0, PATIENCE_S, "the first tuple")
-    began = time.monotonic()
-    world.wait(run.baseline_s)
-    scenario.act(world, run.faults)
-    world.wait(began + run.duration_s - time.monotonic())
-    if world.faults:
-        # The effect of the last fault on the rate shows in this time, and only on schedule.
-        world.wait(world.faults[-1].at + SETTLE_S - time.monotonic())
+def play_faults(world: World, run: Run, act: Act) -> tuple[Run, str]:
+    """Do the faults, end the input, let all of it arrive.
+
+    Returns the run with its actual input, and what was wrong with the faults or the end, or ''.
+    """
+    error = ""
+    try:
+        world.until(lambda: world.arrived() > 0, PATIENCE_S, "the first tuple")
+        began = time.monotonic()
+        world.wait(run.baseline_s)
+        act(world, run.faults)
+        world.wait(began + run.duration_s - time.monotonic())
+        if world.faults:
+            # The effect of the last fault on the rate shows in this time, and only on schedule.
+            world.wait(world.faults[-1].at + SETTLE_S - time.monotonic())
+    except VerifyError as failure:
+        error = str(failure)
     run = replace(run, input=replace(run.input, count=world.end_input()))
-    until_finished(world, PATIENCE_S)
-    return run
+    try:
+        # Also after a fault that went wrong: what is still under way is not lost.
+        until_finished(world, PATIENCE_S)
+    except VerifyError as failure:
+        error = error or str(failure)
+    return run, error
 
 
 def until_finished(world: World, timeout_s: float) -> None:

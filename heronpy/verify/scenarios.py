@@ -242,10 +242,18 @@ def find(words: tuple[str, ...]) -> list[Scenario]:
     return list(found.values())
 
 
-def together(chosen: list[Scenario]) -> Scenario:
-    """One run with all these faults, one after the other."""
-    if len({(one.units, one.whole, one.sites, one.server) for one in chosen}) > 1:
-        raise ConfigError(f"{_names(chosen)} need different topologies, so they cannot be one run")
+def together(chosen: list[Scenario]) -> list[Scenario]:
+    """One run with all these faults, one after the other; one for each topology, where they need different ones.
+
+    A ConfigError if faults of one topology contradict each other.
+    """
+    topologies: dict[tuple[bool, ...], list[Scenario]] = {}
+    for one in chosen:
+        topologies.setdefault((one.units, one.whole, one.sites, one.server), []).append(one)
+    return [_in_one_run(of_one) for of_one in topologies.values()]
+
+
+def _in_one_run(chosen: list[Scenario]) -> Scenario:
     disks = {one.small_disk for one in chosen} - {""}
     if len(disks) > 1:
         raise ConfigError(f"{_names(chosen)} need different small disks, so they cannot be one run")

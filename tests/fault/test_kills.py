@@ -30,8 +30,8 @@ def test_kill_9_of_tasks_and_a_stream_manager(verify: Verify, mode: str) -> None
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_kill_9_of_master_executor_and_containers(verify: Verify, mode: str) -> None:
     """F03 (also with a standby, and without any master for a while), F04 (no orphans), F05 (also all containers)."""
-    [document] = verify(mode, "F03", "F04", "F05", together=True)
-    assert len(document["faults"]) == 7
+    of_tuples, of_units = verify(mode, "F03", "F04", "F05", together=True)
+    assert (len(of_tuples["faults"]), len(of_units["faults"])) == (7, 1)
 
 
 @pytest.mark.heavy
@@ -52,7 +52,7 @@ def test_kills_during_restore_and_checkpoint(verify: Verify) -> None:
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_processes_that_stop_and_go_on(verify: Verify, mode: str) -> None:
     """F10: SIGSTOP, SIGCONT of a task, a stream manager, the master and an executor."""
-    [document] = verify(mode, "F10", together=True)
+    [document] = verify(mode, "F10-task", "F10-stmgr", "F10-tmaster", "F10-executor", together=True)
     assert len(document["faults"]) == 4
 
 

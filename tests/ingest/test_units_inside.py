@@ -165,6 +165,17 @@ def settle(running: Running, ledger: str, size: int, name: str = "lines", also: 
     wait_for(settled, PATIENCE_S, f"the publication of {size} bytes")
 
 
+def forget(running: Running, ledger: str, left: int) -> None:
+    """Until the ledger knows only `left` bytes, since the other files are gone and behind the horizon."""
+
+    def forgotten() -> bool:
+        running.tasks[LogKeeper]._clean_at = 0.0  # type: ignore[attr-defined]  # noqa: SLF001
+        running.drive()
+        return shown(ledger).known_bytes == left
+
+    wait_for(forgotten, PATIENCE_S, f"the ledger to forget all but {left} bytes")
+
+
 def numbers(table: Path) -> Counter[int]:
     lines = [line for path in table.glob("unit=*/part-0.txt") for line in path.read_text("utf-8").splitlines()]
     return Counter(int(line.split()[-1]) for line in lines)
@@ -301,13 +312,7 @@ def test_what_the_ledger_has_forgotten_agrees_and_comes_back_as_another_file(
     running = run("east", **options)
     settle(running, ledger, log.stat().st_size)
     log.unlink()
-
-    def forgotten() -> bool:
-        running.tasks[LogKeeper]._clean_at = 0.0  # type: ignore[attr-defined]  # noqa: SLF001
-        running.drive()
-        return not shown(ledger).known_bytes
-
-    wait_for(forgotten, PATIENCE_S, "the ledger to forget a file that is gone")
+    forget(running, ledger, 0)
     assert not check(ledger, "lines", str(tmp_path / "table")).problems
     running.end()
     write(tmp_path, 100, 50, "east")
@@ -331,13 +336,7 @@ def test_a_later_file_of_a_name_may_be_forgotten_before_an_earlier_one(
     write(tmp_path, 100, 60, "east")
     settle(running, ledger, first + log.stat().st_size)
     log.unlink()
-
-    def forgotten() -> bool:
-        running.tasks[LogKeeper]._clean_at = 0.0  # type: ignore[attr-defined]  # noqa: SLF001
-        running.drive()
-        return shown(ledger).known_bytes == first
-
-    wait_for(forgotten, PATIENCE_S, "the ledger to forget the later file")
+    forget(running, ledger, first)
     running.end()
     write(tmp_path, 160, 40, "east")
     running = run("east", **options)

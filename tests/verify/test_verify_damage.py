@@ -12,7 +12,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import CheckpointRecord
 from heronpy.storage.locations import open_store
 from heronpy.storage.objects.url import Place, place_of
-from heronpy.verify.damage import DAMAGES, victim_of
+from heronpy.verify.damage import DAMAGES, newest_to_restore, victim_of
 from tests.support.object_server import ObjectServer
 from tests.support.states import Tasks, fill
 
@@ -48,3 +48,10 @@ def _damage(root: Place, number: int) -> str:
     return " ".join(
         [*found.damage, *catalogue.missing_files(found), *(catalogue.verify(found) if found.metadata else [])]
     )
+
+
+def test_what_is_restored_after_all_were_damaged_is_the_one_that_was_tried_last() -> None:
+    tried = [CheckpointRecord(checkpoint=1, damaged=True)]
+    tried += [CheckpointRecord(checkpoint=number, damaged=True, abandoned=True) for number in (2, 3)]
+    assert newest_to_restore(tried) == 1
+    assert newest_to_restore([*tried, CheckpointRecord(checkpoint=4)]) == 4

@@ -56,7 +56,7 @@ def test_several_faults_in_one_run_act_in_turn_and_need_what_all_need() -> None:
         "A", "a", lambda world, runs: done.append("A"), modes=("ATLEAST_ONCE",), settings={"x": 1}, proxy=True
     )
     other = Scenario("B", "b", lambda world, runs: done.append("B"), input={"keys": 3}, small_disk="state")
-    both = together([one, other])
+    [both] = together([one, other])
     both.act(None, 1)  # type: ignore[arg-type]
     assert done == ["A", "B"]
     assert (both.name, both.modes, both.proxy, both.small_disk) == ("A+B", ("ATLEAST_ONCE",), True, "state")
@@ -65,6 +65,15 @@ def test_several_faults_in_one_run_act_in_turn_and_need_what_all_need() -> None:
         together([one, Scenario("C", "c", one.act, settings={"x": 2})])
     with pytest.raises(ConfigError, match="different small disks"):
         together([other, Scenario("D", "d", one.act, small_disk="packages")])
+
+
+def test_a_fault_that_work_units_have_as_well_is_done_in_a_run_of_each_topology() -> None:
+    assert [one.name for one in together(find(("F04", "F05")))] == ["F04+F05+F05-all", "F04-units"]
+    found = together(find(("F10",)))
+    assert [(one.name, one.units) for one in found] == [
+        ("F10-task+F10-stmgr+F10-tmaster+F10-executor", False),
+        ("F10-worker+F10-keeper", True),
+    ]
 
 
 def test_what_at_most_once_may_lose_is_what_is_under_way() -> None:

@@ -77,17 +77,27 @@ def play(world: UnitWorld, spec: dict[str, Any], wanted: Pipeline, act: Act, sta
         points = {"points": str(world.second_points.folder)}
         program = Path(__file__).with_name("topology.py")
         world.second = stack.enter_context(submitted(world.topology.cluster, program, spec | own | points))
+    return play_faults(world, wanted, act, spec["faults"])
+
+
+def play_faults(world: UnitWorld, wanted: Pipeline, act: Act, faults: int) -> str:
+    """Do the faults, end the logs, let all lines come to the table; what was wrong with faults or end, or ''."""
+    error = ""
     try:
         world.until(lambda: world.arrived() > 0, 2 * BACK_S, "the first rows")
         began = time.monotonic()
         world.wait(wanted.baseline_s)
-        act(world, spec["faults"])
+        act(world, faults)
         world.wait(began + wanted.duration_s - time.monotonic())
-        world.end_input()
+    except VerifyError as failure:
+        error = str(failure)
+    world.end_input()
+    try:
+        # Also after a fault that went wrong: what is still under way is not lost.
         world.settled()
     except VerifyError as failure:
-        return str(failure)
-    return ""
+        error = error or str(failure)
+    return error
 
 
 def verdict_of(world: UnitWorld, memory_max_bytes: int, stall_max_s: float) -> Verdict:
