@@ -365,7 +365,7 @@ def on_hosts(folder: Path, address: str, hosts: list[SimHost]) -> Cluster:
     home = folder / "home"
     make_folders(home / "engine")
     conf = home / "conf" / "hosts"
-    conf.mkdir(parents=True, mode=0o700)
+    make_folders(conf)
     (conf / "engine.yaml").write_text(f"kind: {process_engine.KIND}\nshared: {folder}\n", encoding="utf-8")
     (conf / "packing.yaml").write_text("instance_ram_bytes: 50MB\ninstance_cpu: 0.01\n", encoding="utf-8")
     os.environ.update(process_engine.offer(home / "engine"), HERON_CONF=str(conf.parent), HERON_HOME=str(home))

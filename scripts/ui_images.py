@@ -72,7 +72,7 @@ PICTURES = (
     Picture("letters", "Shop", "letters", "details[open] pre", 560, follow="details summary"),
     Picture("checkpoints", "Counts", "checkpoints", "tbody tr", 640),
     Picture("batches", SPARK, "batches", "tbody tr", 860),
-    Picture("ended", ENDED, "", ".chart canvas", 760),
+    Picture("ended", ENDED, "", ".head:has-text('KILLED')", 760),
 )
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from heronpy.common.setting_types import LoggingSettings
 from heronpy.procs.child_log import ChildLog
+from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended
 from heronpy.proto import control_pb2
 
+#: Ends that leave a process no time for words of its own.
+_SPEECHLESS = frozenset({ExitReason.OOM, ExitReason.KILLED, ExitReason.HUNG, ExitReason.CRASHED})
 #: A process that has just started ignores the request until it can print: it is asked again.
 STACKS_TIMES, STACKS_WAIT_S, STACKS_QUIET_S = 5, 1.0, 0.1
 #: What faulthandler prints for each thread.
@@ -56,9 +59,9 @@ class ChildLogs:
         return words[:DETAIL_MAX], exception.out_of_memory
 
     def ended(self, effect: Ended) -> None:
-        """Say in the log of a process why it has ended, unless its own traceback does: a kill leaves it no time."""
+        """Say in the log of a process why it has ended if it could not do so itself: a kill leaves it no time."""
         child_log = self._logs.get(effect.spec.name)
-        if child_log is not None and not effect.raised:
+        if child_log is not None and effect.reason in _SPEECHLESS and not effect.raised:
             why = effect.reason.value.replace("_", " ")
             child_log.note(f"{effect.spec.name} has ended: {why}{f': {effect.detail}' if effect.detail else ''}")
 

@@ -126,7 +126,7 @@ class TaskLoad(Struct, kw_only=True):
     component: str
     container: int
     host: str | None
-    #: STARTING, RUNNING, PAUSED, EXHAUSTED, FINISHED, FAILED, LOST, RESTORED.
+    #: STARTING, RUNNING, PAUSED, EXHAUSTED, FINISHED, FAILED, LOST, RESTORED; ENDED of a topology that has ended.
     state: str
     up: bool
     pid: int | None
@@ -168,7 +168,7 @@ class ProcessRow(Struct, kw_only=True):
     name: str
     container: int
     host: str | None
-    #: STARTING, RUNNING, BACKOFF, FAILED, STOPPED.
+    #: STARTING, RUNNING, BACKOFF, FAILED, STOPPED; ENDED of a topology that has ended.
     state: str
     pid: int | None
     restarts: int

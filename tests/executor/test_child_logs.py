@@ -70,6 +70,7 @@ def test_the_log_of_a_task_says_why_it_was_killed(tmp_path: Path, raised: bool) 
         logs.last_words("word", None, True)
         why = "its resident memory peaked at 122MB, above the limit of 120MB"
         logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.OOM, why, raised))
+        logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.STARTUP_FAILURE, "as its last line says"))
         logs.ended(Ended(ProcessSpec("gone", INSTANCE), ExitReason.KILLED, "SIGKILL"))
         os.close(logs.open_output("word"))
         assert logs.last_words("word", None, False)[0] == "", "these are no words of the next one"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heronpy.health.diagnose import diagnose
 from heronpy.health.signals import Signals
 from heronpy.proto import checkpoint_pb2, control_pb2
-from heronpy.tracker.history_keeper import Samples
+from heronpy.tracker.samples import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
 from heronpy.views.build_advice import doctor_of
 from heronpy.views.build_load import component_load, load_of, tasks_of
