@@ -19,6 +19,7 @@ from heronpy.ckpt.snapshot import CheckpointSuperseded
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT
+from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.checkpoints import CheckpointStore, files_of
 from heronpy.storage.locations import location_of
 from tests.support.states import COMPONENT, NAME, Taken, Tasks, fill
@@ -48,6 +49,8 @@ class Life(RuleBasedStateMachine):
         self.attempt = 1
         self.taken: Taken | None = None
         self.at_cut: dict[Any, Any] = {}
+        #: Checkpoints were removed since the cut.
+        self.removed = False
         self.undelivered: list[Taken] = []
         self.undelivered_aborts: list[Taken] = []
         self.complete: list[tuple[Taken, dict[Any, Any]]] = []
@@ -98,17 +101,27 @@ class Life(RuleBasedStateMachine):
             self.undelivered_aborts.append(self.taken)
         self.number += 1
         self.taken = self.tasks.begin(self.number)
-        self.at_cut = copied(self.model)
+        self.at_cut, self.removed = copied(self.model), False
 
     @precondition(lambda self: self.taken is not None)
     @rule()
     def write(self) -> None:
-        """However late: what is written is the state at the cut."""
+        """However late: what is written is the state at the cut.
+
+        It fails, and nothing is lost, if a file that it builds on was removed after the cut: tasks that have not heard
+        of later checkpoints build on an old one.
+        """
         taken = self.taken
         self.taken = None
         assert taken is not None
-        taken.persist()
-        taken.write()
+        try:
+            taken.persist()
+            taken.write()
+        except StoreError:
+            if not self.removed:
+                raise
+            taken.abort()
+            return
         self.complete.append((taken, self.at_cut))
         self.undelivered.append(taken)
         # A look at what a restore would give.
@@ -150,6 +163,7 @@ class Life(RuleBasedStateMachine):
         """What older checkpoints alone name goes."""
         self.complete, gone = self.complete[-2:], self.complete[:-2]
         self.store.discard([taken.metadata for taken, _ in gone], [taken.metadata for taken, _ in self.complete])
+        self.removed = self.removed or bool(gone)
 
     @rule()
     def sweep(self) -> None:
@@ -198,6 +212,30 @@ TestLife.settings = settings(
 
 
 # ---- single things ----------------------------------------------------------------------------
+
+
+def test_a_checkpoint_fails_whose_base_was_removed_and_the_next_one_does_not() -> None:
+    """Its tasks have heard of none of the two checkpoints for which the one that they build on was removed."""
+    life = Life()
+    life.begin(ratio=5.0, parallelism=1)
+    try:
+        life.checkpoint(gone=False, keys=[0])
+        life.clear()
+        for _ in range(2):
+            life.cut()
+            life.write()
+        life.put(key=0, value=0)
+        life.cut()
+        life.retire()
+        before = len(life.complete)
+        life.write()
+        assert len(life.complete) == before, "it names a file that is gone"
+        life.cut()
+        life.write()
+        life.the_same()
+        assert len(life.complete) == before + 1
+    finally:
+        life.teardown()
 
 
 @pytest.fixture
