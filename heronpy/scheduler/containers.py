@@ -1,22 +1,11 @@
-"""Which containers should run, from the packing plan (pure)."""
+"""What to ask an engine for, from the requests of the containers (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heronpy.common.ids import executor_id
 from heronpy.packing.requests import ResourceRequest
-from heronpy.procs.supervision import ProcessSpec
-from heronpy.proto import plan_pb2
 from heronpy.scheduler.placement_events import ContainerSpec
-
-EXECUTOR = "executor"
-
-
-def desired_containers(plan: plan_pb2.PackingPlan | None, stop_grace_s: float) -> tuple[ProcessSpec, ...]:
-    """Container 0 for the topology master, and those of the plan."""
-    numbers = {0} | ({c.id for c in plan.containers} if plan is not None else set())
-    return tuple(ProcessSpec(executor_id(number), EXECUTOR, stop_grace_s=stop_grace_s) for number in sorted(numbers))
 
 
 def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> tuple[ContainerSpec, ...]:

@@ -50,7 +50,7 @@ from heronpy.procs.supervision import (
 )
 from heronpy.procs.supervisor import Supervisor
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.scheduler.containers import desired_containers
+from heronpy.scheduler.executors import desired_containers
 from heronpy.scheduler.guardian import START_OVER, Pulse
 from heronpy.scheduler.resources import check_host
 from heronpy.scheduler.teardown import remove_sockets, remove_state
