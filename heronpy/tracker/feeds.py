@@ -37,8 +37,9 @@ POLL_S, LIST_POLL_S = 2.0, 5.0
 JITTER = 0.1
 #: Between two looks whether something stands out, which a page shows without waiting for the next poll.
 GLANCE_S = 1.0
-#: How old the figures of a look may be: as good as asked for now.
-GLANCE_FRESH_S = 0.2
+#: How old the figures of a look may be: as good as asked for now. What somebody else, such as the list, has asked for
+#: just before is sent as it is, with this age.
+GLANCE_FRESH_S = 0.05
 #: Between the questions for the figures of the list.
 APART_S = 0.01
 #: Rows of the list that are made before others have their turn.
