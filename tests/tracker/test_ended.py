@@ -16,6 +16,7 @@ from heronpy.scheduler import teardown
 from heronpy.spark.gateway import LAST_REPORT
 from heronpy.statemgr import paths
 from heronpy.tracker import streaming
+from heronpy.tracker.history_ended import finish
 from heronpy.tracker.history_keeper import Keeper
 from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
@@ -117,10 +118,13 @@ def test_its_row_has_what_the_doctor_said_last(asking: Asking, seen: FakeTopolog
         teardown.remove_state(seen.state, "wordy")
         tracker.clusters["local"]._records._answer = None  # noqa: SLF001
         await settled(keeper)
+        # It was seen once more for a moment, and is gone again.
+        await keeper._history.do(lambda store: [finish(store, run, time.time()) for run in store.runs()])  # noqa: SLF001
         await keeper.close()
 
     asking.within(do)
     [listed] = asking.get("/api/v1/history")["topologies"]
+    assert listed["sentence"].count("the doctor said last") == 1
     assert listed["sentence"].startswith(
         "topology 'wordy' was killed; the doctor said last: data skew: container_1_count_2,"
     )
