@@ -37,7 +37,7 @@ class Found:
     damage: list[str] = field(default_factory=list)
     """The damage, one sentence per file."""
     abandoned: bool = False
-    """Whether its topology has gone back to an older checkpoint since."""
+    """Whether its topology was sent back to an older checkpoint since."""
 
     @property
     def location(self) -> str:
@@ -45,7 +45,7 @@ class Found:
 
     @property
     def withdrawn(self) -> bool:
-        """Whether sinks have taken back output that belongs to it: a restore would lose those tuples."""
+        """Whether sinks may have taken back output that belongs to it: a restore would lose those tuples."""
         tasks = self.metadata.tasks if self.metadata is not None else ()
         return self.abandoned and any(task.publishes for task in tasks)
 

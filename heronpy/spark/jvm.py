@@ -13,7 +13,6 @@ import os
 import re
 import struct
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
@@ -178,8 +177,3 @@ def _escaped(text: str, also: str) -> str:
     # A value loses leading blanks.
     blank = "\\" if text.startswith(" ") and " " not in also else ""
     return blank + "".join(escapes.get(char, char) for char in text)
-
-
-def connection_file() -> Path:
-    """A file name for `listen` in a new folder that only this user can read."""
-    return Path(tempfile.mkdtemp(prefix="heron-spark-")) / "connection"

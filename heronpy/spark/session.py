@@ -15,6 +15,7 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,7 @@ from heronpy.connectors.durable_files import read_json, write_record
 from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.spark import workers
 from heronpy.spark.driver import SparkStartError
-from heronpy.spark.jvm import Jvm, connection_file, write_properties
+from heronpy.spark.jvm import Jvm, write_properties
 from heronpy.spark.tuning import LAUNCHER_OPTIONS, LOCAL_MAX_BYTES, driver_memory, java_options, part_rows
 
 if TYPE_CHECKING:
@@ -308,7 +309,9 @@ def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -
 
     JvmError when it ends, or is not ready at the monotonic time `deadline`.
     """
-    info = connection_file()
+    # A folder of its own, because a JVM whose gateway was killed may still write there; beside the properties, because
+    # the next gateway removes what that one could not.
+    info = Path(tempfile.mkdtemp(prefix="connection-", dir=properties.parent)) / "connection"
     command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
     command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]
     environ = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS} | os.environ

@@ -2,7 +2,7 @@
 
     chk-<id>/metadata     names every file of the checkpoint, by paths relative to the topology's folder
     chk-<id>/<name>       files of this checkpoint alone
-    chk-<id>/abandoned    empty; its topology has gone back to an older checkpoint
+    chk-<id>/abandoned    empty; its topology was sent back to an older checkpoint
     shared/<sha256>       immutable pieces that several checkpoints share
     taskowned/            never touched here
 

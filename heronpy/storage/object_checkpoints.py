@@ -2,7 +2,7 @@
 
     chk-<id>/metadata                names every object of the checkpoint; written last, by put-if-absent
     chk-<id>/<name>                  objects of this checkpoint alone
-    chk-<id>/abandoned               empty; its topology has gone back to an older checkpoint
+    chk-<id>/abandoned               empty; its topology was sent back to an older checkpoint
     shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share, named by who wrote them too
 
 There is no rename, no lock, and no time that decides anything. Invariants: a piece is uploaded by each checkpoint that

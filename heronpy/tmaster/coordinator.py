@@ -40,7 +40,10 @@ class UnknownCheckpointError(InvalidRpcError):
 
 
 class WithdrawnCheckpointError(InvalidRpcError):
-    """The topology has gone back to an older checkpoint, and its sinks have withdrawn the output of this one."""
+    """The topology was sent back to an older checkpoint, and its sinks may have withdrawn the output of this one.
+
+    An attempt whose checkpoint proves damaged counts as well: whichever sink restored first has done it.
+    """
 
     def __init__(self, checkpoint: int) -> None:
         super().__init__(checkpoint)
@@ -48,8 +51,9 @@ class WithdrawnCheckpointError(InvalidRpcError):
 
     def __str__(self) -> str:
         return (
-            f"checkpoint {self.checkpoint} cannot be restored: the topology has gone back to an older one since,"
-            " and its sinks took back the output that belongs to it; choose an older one (heron checkpoints list)"
+            f"checkpoint {self.checkpoint} cannot be restored: the topology was sent back to an older one since,"
+            " and its sinks may have taken back the output that belongs to it; choose an older one"
+            " (heron checkpoints list)"
         )
 
 

@@ -191,10 +191,13 @@ def play_faults(world: World, run: Run, act: Act) -> tuple[Run, str]:
             world.wait(world.faults[-1].at + SETTLE_S - time.monotonic())
     except VerifyError as failure:
         error = str(failure)
+    # A fault that went wrong has not said that it expects no failure any more.
+    world.may_fail = False
     run = replace(run, input=replace(run.input, count=world.end_input()))
     try:
         # Also after a fault that went wrong: what is still under way is not lost.
         until_finished(world, PATIENCE_S)
+        world.complete = True
     except VerifyError as failure:
         error = error or str(failure)
     return run, error
@@ -215,7 +218,7 @@ def judge(world: World, run: Run) -> Verdict:
     faults = [(fault.at, fault.what) for fault in world.faults]
     deaths = sum(fault.disruptive for fault in world.faults)
     limits = Limits(loss_bound(run, deaths), run.stall_max_s, run.memory_max_bytes)
-    return verify(world.out, run.input, run.mode, limits, faults, world.memory, world.ended)
+    return verify(world.out, run.input, run.mode, limits, faults, world.memory, world.ended, world.complete)
 
 
 def _rejected(world: World) -> int:

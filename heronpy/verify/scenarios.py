@@ -149,7 +149,7 @@ _USER_CODE = (
     Scenario("F36", "hot key: 90 % of the tuples", acts.nothing, 1, 60.0, input={"hot_share": 0.9}),
     Scenario("F36-zipf", "keys of Zipf 1.2", acts.nothing, 1, 60.0, input={"zipf": 1.2}),
     Scenario("F38", "aligned checkpoints under total backpressure", pressure.checkpoint_under_backpressure(False),
-             3, 30.0, EXACT, input=_BIG, settings=_CLAMPED),
+             3, 30.0, EXACT, input=_BIG, settings={**_CLAMPED, "heron.checkpoint.unaligned": False}),
     Scenario("F38-unaligned", "unaligned checkpoints under total backpressure",
              pressure.checkpoint_under_backpressure(True), 3, 30.0, EXACT, input=_BIG,
              settings={**_CLAMPED, "heron.checkpoint.unaligned": True}),
@@ -165,7 +165,7 @@ _HOSTS = (
     Scenario("F23", "damaged checkpoints: the previous one is used", damage.damaged_checkpoint, 3, 30.0, EXACT,
              settings=_FILES | _PATIENT),
     Scenario("F23-none", "no intact checkpoint: refused", damage.no_checkpoint_left, 3, 10.0, EXACT,
-             settings=_RARELY),
+             settings={**_RARELY, "heron.checkpoint.allow_empty": False}),
     Scenario("F23-empty", "no intact checkpoint: start empty, if allowed",
              damage.empty_when_no_checkpoint_is_left, 3, 10.0, EXACT,
              settings={**_RARELY, "heron.checkpoint.allow_empty": True}),
@@ -243,49 +243,44 @@ def find(words: tuple[str, ...]) -> list[Scenario]:
 
 
 def together(chosen: list[Scenario]) -> list[Scenario]:
-    """One run with all these faults, one after the other; one for each topology, where they need different ones.
+    """As few runs as these faults need, each with its faults one after the other.
 
-    A ConfigError if faults of one topology contradict each other.
+    Faults that need another topology, input, disk, or value of a setting have another run.
     """
-    topologies: dict[tuple[bool, ...], list[Scenario]] = {}
+    runs: list[list[Scenario]] = []
     for one in chosen:
-        topologies.setdefault((one.units, one.whole, one.sites, one.server), []).append(one)
-    return [_in_one_run(of_one) for of_one in topologies.values()]
+        for run in runs:
+            if all(_go_together(one, other) for other in run):
+                run.append(one)
+                break
+        else:
+            runs.append([one])
+    return [_in_one_run(run) for run in runs]
+
+
+def _go_together(one: Scenario, other: Scenario) -> bool:
+    needs = [(s.units, s.whole, s.sites, s.server, s.poison, s.input) for s in (one, other)]
+    same_disk = one.small_disk == other.small_disk or not (one.small_disk and other.small_disk)
+    shared = one.settings.keys() & other.settings.keys()
+    return needs[0] == needs[1] and same_disk and all(one.settings[key] == other.settings[key] for key in shared)
 
 
 def _in_one_run(chosen: list[Scenario]) -> Scenario:
-    disks = {one.small_disk for one in chosen} - {""}
-    if len(disks) > 1:
-        raise ConfigError(f"{_names(chosen)} need different small disks, so they cannot be one run")
-    return Scenario(
-        _names(chosen),
-        "; ".join(one.about for one in chosen),
-        _in_turn(tuple(one.act for one in chosen)),
-        each_s=sum(one.times * one.each_s for one in chosen),
-        modes=tuple(mode for mode in MODES if all(mode in one.modes for one in chosen)),
-        input=_merged(chosen, "input"),
-        settings=_merged(chosen, "settings"),
-        proxy=any(one.proxy for one in chosen),
-        small_disk=disks.pop() if disks else "",
-        units=chosen[0].units,
-        poison=max(one.poison for one in chosen),
-        whole=chosen[0].whole,
-        sites=chosen[0].sites,
-        server=chosen[0].server,
-    )
-
-
-def _names(chosen: list[Scenario]) -> str:
-    return "+".join(one.name for one in chosen)
-
-
-def _merged(chosen: list[Scenario], what: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    settings: dict[str, SettingValue] = {}
     for one in chosen:
-        for key, value in getattr(one, what).items():
-            if found.setdefault(key, value) != value:
-                raise ConfigError(f"{_names(chosen)} want different values of {key}, so they cannot be one run")
-    return found
+        settings |= one.settings
+    return replace(
+        chosen[0],
+        name="+".join(one.name for one in chosen),
+        about="; ".join(one.about for one in chosen),
+        act=_in_turn(tuple(one.act for one in chosen)),
+        each_s=sum(one.times * one.each_s for one in chosen),
+        times=1,
+        modes=tuple(mode for mode in MODES if all(mode in one.modes for one in chosen)),
+        settings=settings,
+        proxy=any(one.proxy for one in chosen),
+        small_disk=max(one.small_disk for one in chosen),
+    )
 
 
 def _in_turn(all_acts: tuple[Act, ...]) -> Act:

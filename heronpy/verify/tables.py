@@ -27,15 +27,20 @@ def row(document: Document) -> tuple[object, ...]:
     return (
         document["fault"],
         verdict["mode"],
-        f"{verdict['loss']:,} of {verdict['expected']:,}",
+        f"{verdict['loss']:,} of {verdict['expected']:,}" + ("" if complete(verdict) else " missing"),
         duplicates(verdict),
-        f"{verdict['wrong_keys']:,} of {verdict['keys']:,}",
+        f"{verdict['wrong_keys']:,} of {verdict['keys']:,}" if complete(verdict) else "not known",
         "not promised" if order is None else f"{order:,} back",
         seconds(verdict["stall_s"]),
         megabytes(verdict["memory_max_bytes"]),
         seconds(document.get("recovery_p50_s")),
         "ok" if document["ok"] else "FAILED",
     )
+
+
+def complete(verdict: Document) -> bool:
+    """Whether all of the input came to its end; documents of earlier versions do not say."""
+    return bool(verdict.get("complete", True))
 
 
 def duplicates(verdict: Document) -> str:
@@ -64,7 +69,7 @@ whose count or sum differs from the recomputation. **Order**: tuples that came a
 **Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a
 fault until the victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
 [guarantees.md](guarantees.md). For [work units](howto/verify.md#work-units) a tuple is a line, and a key a
-unit; a wrong one has other rows than its lineage says.
+unit; a wrong one has other rows than its lineage says. Loss and keys are of runs whose input came to its end.
 """
 
 
@@ -116,10 +121,14 @@ def _summary(group: Sequence[Document]) -> list[object]:
     def total(name: str) -> str:
         return f"{sum(v[name] for v in verdicts):,}"
 
+    def judged(name: str) -> str:
+        """Only of runs that came to their end: what others lost is not known."""
+        return f"{sum(v[name] for v in verdicts if complete(v)):,}"
+
     order = "not promised" if verdicts[0]["inversions"] is None else f"{sum(v['inversions'] for v in verdicts):,} back"
     return [
         group[0]["fault"], group[0]["about"], verdicts[0]["mode"], len(group), sum(len(one["faults"]) for one in group),
-        sum(one["ok"] for one in group), total("expected"), total("loss"), total("duplicates"), total("wrong_keys"),
+        sum(one["ok"] for one in group), total("expected"), judged("loss"), total("duplicates"), judged("wrong_keys"),
         order, seconds(percentile(felt, 0.5)), seconds(percentile(felt, 0.99)), seconds(percentile(back, 0.99)),
         megabytes(max(v["memory_max_bytes"] for v in verdicts)),
     ]  # fmt: skip

@@ -85,6 +85,8 @@ class World:
     """When the input was ended: the rest of it does not follow the schedule."""
     may_fail: bool = False
     """Whether a fault currently expects FAILED."""
+    complete: bool = False
+    """Whether all of the input came to its end, so that what is missing is lost."""
     _tree: Tree | None = None
     _next_memory: float = 0.0
 

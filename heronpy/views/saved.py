@@ -18,7 +18,7 @@ class Checkpoint(Struct, kw_only=True):
     written_bytes: int
     #: One sentence; empty: it is whole as far as known.
     damage: str
-    #: The topology has gone back to an older one since.
+    #: The topology was sent back to an older one since.
     abandoned: bool
 
 

@@ -35,6 +35,7 @@ def test_processes_that_end_at_each_step(verify: Verify, point: str) -> None:
     assert (found[f"SIGKILL at '{point}'"], found[f"SIGSTOP at '{point}'"]) == (20, 20)
 
 
+@pytest.mark.timeout(600)
 def test_bad_lines_are_the_only_ones_that_are_bad(verify: Verify) -> None:
     """U29: lines that raise, and lines that kill, one by one or among all lines of a unit; the judge knows which."""
     found = verify(MODE, "U29", timeout_s=560)
@@ -60,6 +61,7 @@ def test_kills_and_stops_while_logs_rotate(verify: Verify, fault: str) -> None:
     verify(MODE, fault, times=2)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", ["U22", "U23"])
 def test_a_site_that_is_away_loses_its_units_to_the_other(verify: Verify, fault: str) -> None:
     """U22: the whole site, said by a user or found out; U23: a part of it, after ten leases."""

@@ -12,7 +12,7 @@ from heronpy.health.signals import HostSignals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
-from tests.health.test_diagnose import EVEN, RUNNING, bolt, first, history, signals
+from tests.health.diagnose_cases import EVEN, RUNNING, bolt, first, history, signals
 
 
 def _task_of(busy_s: float, **values: float) -> TaskSignals:

@@ -17,7 +17,7 @@ from heronpy.health.texts import sentence
 from heronpy.health.trends import steady_growth
 from heronpy.proto import control_pb2
 from heronpy.tmaster.memories import POINTS_MAX, MemoryStore
-from tests.health.test_diagnose import bolt, signals
+from tests.health.diagnose_cases import bolt, signals
 
 MB = 1 << 20
 

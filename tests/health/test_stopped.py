@@ -12,7 +12,7 @@ from heronpy.health.findings import Verdict
 from heronpy.health.signals import Signals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
-from tests.health.test_diagnose import EVEN, RUNNING, bolt, first, history, signals
+from tests.health.diagnose_cases import EVEN, RUNNING, bolt, first, history, signals
 
 
 def still(still_s: float = 45.0, **more: Any) -> Signals:

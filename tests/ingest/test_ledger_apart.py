@@ -13,12 +13,7 @@ from heronpy.ingest.agreement import waiting_bytes
 from heronpy.ingest.checking import Checked
 from heronpy.ingest.ledger.requests import Again, Commit, Cut, Lease, Line, Published, Taken, TryFailed, Work
 from heronpy.ingest.ledger.types import UnitState
-from tests.ingest.test_ledger_rules import SMALL
-from tests.ingest.test_ledger_rules import _fails_at as fails_at
-from tests.ingest.test_ledger_rules import _lease as lease
-from tests.ingest.test_ledger_rules import _see as see
-from tests.ingest.test_ledger_rules import _units as units_of
-from tests.ingest.test_ledger_rules import _world as world_of
+from tests.ingest.ledger_steps import SMALL, fails_at, lease, see, units_of, world_of
 
 
 def test_bytes_before_a_line_prove_nothing_as_long_as_no_row_was_made_of_them() -> None:

@@ -1,41 +1,27 @@
-"""Placement, event by event and under random stories."""
+"""Placement, event by event."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from heronpy.engines.contract import Ended, EnginePhase, Seen
-from heronpy.engines.lease import Fencing, LeaseTimes
-from heronpy.packing.requests import ResourceRequest
+from heronpy.engines.lease import Fencing
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.procs.restart_policy import RestartLimits
-from heronpy.scheduler.containers import container_specs
-from heronpy.scheduler.placement import Placement, PlacementLimits
 from heronpy.scheduler.placement_events import (
     Activate,
     AllGone,
     Cancel,
-    Cause,
     ContainerSpec,
-    DrainAsked,
-    DrainEnded,
-    Effect,
     EngineAway,
     Entry,
-    Event,
     Fence,
     GiveUp,
     Grant,
     Heard,
     KillAsked,
     Leaving,
-    Listed,
     MoveAsked,
     MoveEnded,
     Note,
@@ -48,88 +34,7 @@ from heronpy.scheduler.placement_events import (
     Submit,
     Tick,
 )
-
-TIMES = LeaseTimes()
-LIMITS = PlacementLimits(RestartLimits(budget=2), leave_s=30.0, start_s=120.0, avoid_s=600.0)
-ONE = ContainerSpec(1, 1.0, 1 << 30)
-T = TypeVar("T")
-
-
-def of(effects: Iterable[Effect], kind: type[T]) -> list[T]:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
-class Story:
-    """Placement and a clock; the engine lists what is in `jobs`."""
-
-    def __init__(
-        self,
-        *specs: ContainerSpec,
-        fencing: Fencing = Fencing.LEASE,
-        limits: PlacementLimits = LIMITS,
-        **rest: Any,
-    ) -> None:
-        self.now = 1000.0
-        self.machine = Placement("t", limits, TIMES, fencing, self.now, **rest)
-        self.jobs: dict[tuple[int, int], Seen] = {}
-        self.specs = specs or (ONE,)
-        self.effects = self.do(PlanChanged(self.specs))
-
-    def do(self, event: Event, after: float = 0.0) -> list[Effect]:
-        self.now += after
-        effects = self.machine.handle(event, self.now)
-        self.machine.validate()
-        for submit in of(effects, Submit):
-            wish = submit.request
-            key = (wish.container, wish.submission)
-            assert isinstance(effects[0], Persist) and effects[0].ledger[wish.container].submitted >= wish.submission
-            assert key not in self.jobs, "a number is used twice"
-            self.jobs[key] = Seen(f"j{wish.container}.{wish.submission}", *key, EnginePhase.QUEUED, avoid=wish.avoid)
-        for one in of(effects, Activate):
-            if of(effects, Persist):
-                assert of(effects, Persist)[0].ledger[one.container].epoch >= one.epoch
-        return effects
-
-    def list(self, after: float = 1.0, asked_s: float = 0.1) -> list[Effect]:
-        self.now += after
-        return self.do(Listed(tuple(self.jobs.values()), self.now - asked_s))
-
-    def wait(self, seconds: float, *beats: Heard, lists: bool = True) -> list[Effect]:
-        """Time passes, with ticks, lists, and renewals of some containers."""
-        effects: list[Effect] = []
-        for _ in range(int(seconds)):
-            effects += self.do(Tick(), after=1.0)
-            for beat in beats:
-                effects += self.do(beat)
-            if lists:
-                effects += self.list(after=0.0)
-        return effects
-
-    def start(self, container: int = 1, submission: int = 1, host: str = "a") -> list[Effect]:
-        """The engine starts it; its hello, and if it is activated its first renewal."""
-        key = (container, submission)
-        self.jobs[key] = replace(self.jobs[key], phase=EnginePhase.RUNNING, host=host)
-        self.list(after=0.1)
-        effects = self.do(Heard(container, submission, host=host))
-        for one in of(effects, Activate):
-            self.do(Heard(one.container, one.submission, one.epoch, host=host))
-        return effects
-
-    def end(self, container: int = 1, submission: int = 1, **end: Any) -> list[Effect]:
-        key = (container, submission)
-        given = {"phase": EnginePhase.ENDED, "ended": Ended.CONFIRMED, "reason": ExitReason.CRASHED, **end}
-        self.jobs[key] = replace(self.jobs[key], **given)
-        return self.list(after=0.1)
-
-    def run(self) -> Story:
-        """One container that runs."""
-        self.list()
-        self.start()
-        assert self.phase() is Phase.RUNNING
-        return self
-
-    def phase(self, container: int = 1) -> Phase:
-        return next(view.phase for view in self.machine.views() if view.container == container)
+from tests.scheduler.placement_story import ONE, TIMES, Story, of
 
 
 def test_a_container_is_submitted_activated_and_granted() -> None:
@@ -267,70 +172,6 @@ def test_a_pause_of_the_scheduler_proves_no_silence() -> None:
     assert of(story.do(Heard(1, 1, 1)), Grant)
 
 
-def test_leaving_hands_over_through_a_standby_and_is_not_counted() -> None:
-    story = Story().run()
-    for number in range(1, 8):
-        effects = story.do(Leaving(1, number, "the end of its time"))
-        assert [one.request.submission for one in of(effects, Submit)] == [number + 1]
-        assert of(story.do(Heard(1, number, number)), Grant), "it runs on until its successor stands by"
-        key = (1, number + 1)
-        story.jobs[key] = replace(story.jobs[key], phase=EnginePhase.RUNNING, host="b")
-        story.list()
-        effects = story.do(Heard(*key))
-        assert not of(effects, Activate) and [one.submission for one in of(effects, Cancel)] == [number]
-        effects = story.do(Heard(1, number, 0, stopped=number))
-        assert of(effects, Activate) == [Activate(1, number + 1, number + 1)]
-        story.do(Heard(*key, number + 1))
-        story.end(1, number, reason=ExitReason.PREEMPTED)
-    assert story.phase() is Phase.RUNNING
-
-
-def test_a_move_hands_over_through_a_standby_elsewhere() -> None:
-    story = Story().run()
-    [submit] = of(story.do(MoveAsked(1, "a")), Submit)
-    assert (submit.request.submission, submit.request.avoid, submit.request.barred) == (2, ("a",), ("a",))
-    assert of(story.do(Heard(1, 1, 1)), Grant), "it runs on until its successor stands by"
-    assert [one.submission for one in of(story.start(1, 2, "b"), Cancel)] == [1]
-    assert of(story.do(Heard(1, 1, 0, stopped=1)), Activate) == [Activate(1, 2, 2)]
-    story.do(Heard(1, 2, 2))
-    story.end(1, 1)
-    [view] = story.machine.views()
-    assert (view.phase, view.host, view.restarts, view.unmoved) == (Phase.RUNNING, "b", 0, "")
-    story.end(1, 2)
-    [submit] = of(story.wait(2), Submit)
-    assert submit.request.barred == (), "a move bars its host once"
-
-
-def test_a_drain_and_its_reason_outlive_the_scheduler() -> None:
-    story = Story().run()
-    story.do(DrainAsked("a", "ann on login1"))
-    [persist] = of(story.do(MoveAsked(1, "a", "ann on login1")), Persist)
-    heir = Story(ledger=persist.ledger, hosts=persist.hosts)
-    assert heir.machine.draining == {"a": "ann on login1"}
-    heir.jobs = story.jobs
-    assert not of(heir.list() + heir.do(Heard(1, 1, 1, host="a")), Submit), "its successor is in the queue already"
-    assert [one.submission for one in of(heir.start(1, 2, "b"), Cancel)] == [1], "the move goes on"
-    effects = heir.do(Heard(1, 1, 0, stopped=1))
-    assert of(effects, Activate) == [Activate(1, 2, 2)]
-    moved = of(effects, Persist)[0].ledger[1]
-    assert moved.cause == Cause(ExitReason.MOVED, "ann on login1 has moved it away from host a")
-    assert moved.moves_from == ""
-    [persist] = of(heir.do(DrainEnded("a", failed=False)), Persist)
-    assert Story(hosts=persist.hosts).machine.draining == {}
-    assert [one.host for one in persist.hosts] == ["a"], "it is avoided for its time"
-
-
-def test_after_a_drain_that_failed_its_host_is_like_others_unless_it_was_lost_as_well() -> None:
-    story = Story().run()
-    story.do(DrainAsked("b", "ann"))
-    [persist] = of(story.do(DrainEnded("b", failed=True)), Persist)
-    assert persist.hosts == ()
-    story.wait(TIMES.lost_s + 1, lists=False)
-    story.do(DrainAsked("a", "ann"))
-    [persist] = of(story.do(DrainEnded("a", failed=True)), Persist)
-    assert [(one.host, one.by) for one in persist.hosts] == [("a", "")], "a container on it was lost"
-
-
 def test_the_ledger_says_why_a_container_is_started_again() -> None:
     def cause(story: Story) -> tuple[ExitReason, str]:
         found = story.machine.ledger[1].cause
@@ -360,33 +201,6 @@ def test_the_ledger_says_why_a_container_is_started_again() -> None:
     moved.do(MoveAsked(1, "a", "ann"))
     moved.do(MoveEnded(1))
     assert moved.machine.ledger[1].cause is None, "it stays"
-
-
-@pytest.mark.parametrize("how", ["refused", "hopeless", "given up"])
-def test_a_move_without_another_host_ends_nothing(how: str) -> None:
-    story = Story().run()
-    story.do(MoveAsked(1, "a"))
-    if how == "refused":
-        effects = story.do(Refused(1, 2, "no such configuration", fatal=True))
-        del story.jobs[1, 2]
-    elif how == "hopeless":
-        story.jobs[1, 2] = replace(story.jobs[1, 2], hopeless=True, words="no such configuration")
-        effects = story.wait(35, Heard(1, 1, 1))
-    else:
-        effects = story.do(MoveEnded(1))
-    assert not of(effects, GiveUp) and {one.submission for one in of(effects, Cancel)} <= {2}
-    [view] = story.machine.views()
-    assert (view.phase, view.submission, view.host) == (Phase.RUNNING, 1, "a")
-    assert view.unmoved == ("it took too long" if how == "given up" else "no such configuration")
-    assert not of(story.wait(60, Heard(1, 1, 1)), Submit)
-
-
-def test_one_that_dies_while_it_is_moved_may_be_replaced_anywhere_once_the_move_is_given_up() -> None:
-    story = Story().run()
-    story.do(MoveAsked(1, "a"))
-    assert not of(story.end(1, 1), Submit), "its successor waits"
-    effects = story.do(MoveEnded(1)) + story.wait(1)
-    assert [one.request.barred for one in of(effects, Submit)] == [()]
 
 
 def test_preemptions_are_never_counted_and_crashes_are() -> None:
@@ -502,65 +316,6 @@ def test_one_that_never_says_hello_is_replaced_elsewhere() -> None:
     assert not of(story.wait(110), Submit)
     effects = story.wait(15)
     assert of(effects, Cancel)[0].submission == 1 and of(effects, Submit)[0].request.avoid == ("a",)
-
-
-def test_hosts_are_avoided_for_a_time_and_queued_submissions_freed_of_it() -> None:
-    story = Story()
-    story.do(DrainAsked("n7", "ann"))
-    [submit] = of(story.list(), Submit)
-    assert submit.request.avoid == ("n7",)
-    story.do(DrainEnded("n7", failed=False))
-    effects = story.wait(LIMITS.avoid_s + 2)
-    assert [one.request.avoid for one in of(effects, Submit)] == [()]
-    assert of(effects, Cancel)[0].submission == 1
-
-
-def test_containers_stay_apart() -> None:
-    story = Story(ContainerSpec(0, 1.0, 1), ContainerSpec(1, 1.0, 1, apart_from=(0,)))
-    story.list()
-    story.start(0, 1, "a")
-    story.end(1, 1, reason=ExitReason.PREEMPTED)
-    [submit] = of(story.wait(2, Heard(0, 1, 1)), Submit)
-    assert submit.request.avoid == ("a",) and submit.request.apart_from == (0,)
-
-
-def test_a_container_waits_for_the_host_that_it_stays_apart_from() -> None:
-    """At first nobody has a host; an engine that cannot keep containers apart itself needs to be told which."""
-    limits = replace(LIMITS, apart_wait_s=15.0)
-    specs = (
-        ContainerSpec(0, 1.0, 1, apart_from=(1,)),
-        ContainerSpec(1, 1.0, 1, apart_from=(0,)),
-        ContainerSpec(2, 1.0, 1),
-    )
-    story = Story(*specs, limits=limits)
-    assert [one.request.container for one in of(story.list(), Submit)] == [0, 2]
-    assert not of(story.list(), Submit)
-    story.jobs[0, 1] = replace(story.jobs[0, 1], phase=EnginePhase.RUNNING, host="a")
-    [submit] = of(story.list(), Submit)
-    assert (submit.request.container, submit.request.avoid) == (1, ("a",))
-    # Where container 0 waits itself, the other one does not for ever.
-    story = Story(*specs, limits=limits)
-    story.list()
-    assert [one.request.avoid for one in of(story.wait(17), Submit)] == [()]
-
-
-def test_a_container_that_finds_no_host_apart_takes_any() -> None:
-    story = Story(ContainerSpec(0, 1.0, 1), ContainerSpec(1, 1.0, 1, apart_from=(0,)))
-    story.list()
-    story.start(0, 1, "a")
-    story.end(1, 1, reason=ExitReason.PREEMPTED)
-    [submit] = of(story.wait(2, Heard(0, 1, 1)), Submit)
-    assert submit.request.avoid == ("a",)
-    assert not of(story.wait(LIMITS.apart_queue_s - 5, Heard(0, 1, 1)), Submit)
-    effects = story.wait(10, Heard(0, 1, 1))
-    assert [(one.request.container, one.request.avoid) for one in of(effects, Submit)] == [(1, ())]
-    assert [(one.container, one.submission) for one in of(effects, Cancel)] == [(1, 2)]
-
-
-def test_the_standby_master_and_container_0_stay_apart() -> None:
-    requests = dict.fromkeys((0, 1, 2), ResourceRequest(1.0, 1, 0))
-    assert {one.container: one.apart_from for one in container_specs(requests, 1)} == {0: (1,), 1: (0,), 2: ()}
-    assert {one.apart_from for one in container_specs(requests, 0)} == {()}
 
 
 def test_a_successor_of_the_scheduler_adopts_and_restarts_nothing() -> None:
@@ -721,66 +476,3 @@ def test_while_the_engine_is_away_nothing_is_asked_of_it() -> None:
     assert story.machine.away_since is not None
     effects = story.list()
     assert of(effects, Submit) and of(effects, Cancel) and story.machine.away_since is None
-
-
-# ---- random stories -------------------------------------------------------------------------
-containers = st.integers(0, 2)
-numbers = st.integers(1, 6)
-seen = st.builds(
-    Seen, st.just("j"), containers, numbers, st.sampled_from(EnginePhase), st.sampled_from(("", "a", "b")),
-    st.sampled_from(Ended), st.sampled_from((None, *ExitReason)), st.none(), st.booleans(), st.booleans(),
-    avoid=st.sampled_from(((), ("a",))),
-)  # fmt: skip
-events = st.one_of(
-    st.builds(PlanChanged, st.lists(containers, unique=True, max_size=3).map(lambda ns: tuple(ContainerSpec(n, 1.0, 1) for n in ns))),
-    st.builds(Heard, containers, numbers, st.integers(0, 6), st.integers(0, 6), st.sampled_from(("a", "b"))),
-    st.builds(Leaving, containers, numbers),
-    st.builds(Refused, containers, numbers, st.just("no"), st.booleans()),
-    st.builds(DrainAsked, st.sampled_from(("a", "b")), st.just("ann")),
-    st.builds(DrainEnded, st.sampled_from(("a", "b")), st.booleans()),
-    st.builds(MoveAsked, containers, st.sampled_from(("a", "b"))),
-    st.builds(MoveEnded, containers),
-    st.builds(RestartAsked, st.lists(containers, max_size=2).map(tuple), force=st.booleans()),
-    st.builds(EngineAway, st.just("no")),
-    st.builds(KillAsked, st.just(3.0)),
-    st.builds(Tick),
-    st.lists(seen, max_size=4, unique_by=lambda one: (one.container, one.submission)).map(tuple),
-)  # fmt: skip
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.lists(st.tuples(events, st.floats(0, 30)), max_size=40), st.sampled_from(Fencing), st.booleans(), st.booleans()
-)
-def test_invariants_hold_whatever_comes(
-    story: list[tuple[Any, float]], fencing: Fencing, alone: bool, may_kill: bool
-) -> None:
-    """Even what cannot happen, such as containers that nobody has submitted, in epochs that nobody has given."""
-    now = 0.0
-    machine = Placement("t", LIMITS, TIMES, fencing, now, {0: Entry(2, 1, 3)}, alone)
-    machine.handle(PlanChanged((ContainerSpec(0, 1.0, 1),)), now)
-    before = dict(machine.ledger)
-    for event, after in story:
-        now += after
-        if isinstance(event, KillAsked) and not may_kill:
-            continue
-        listed = Listed(event, now - 0.1) if isinstance(event, tuple) else event
-        effects = machine.handle(listed, now)
-        machine.validate()
-        assert not (machine.is_killed and of(effects, Submit)), "what is killed is not submitted again"
-        assert not (of(effects, AllGone) and machine.left()), "what may exist is not gone"
-        ledger = machine.ledger
-        for number, entry in before.items():
-            grown = ledger.get(number, Entry())  # of one whose move ended before it began nothing is kept
-            assert (grown.submitted, grown.holder, grown.epoch) >= (entry.submitted, entry.holder, entry.epoch)
-            assert grown.submitted >= entry.submitted and grown.epoch >= entry.epoch
-        assert (ledger != before) <= bool(of(effects, Persist)), "what changes is written"
-        assert all(isinstance(effects[0], Persist) for one in effects if isinstance(one, Persist))
-        for submit in of(effects, Submit):
-            assert submit.request.submission > before.get(submit.request.container, Entry()).submitted
-        for one in of(effects, Activate):
-            entry = ledger[one.container]
-            assert (one.submission, one.epoch) == (entry.holder, entry.epoch)
-        for grant in of(effects, Grant):
-            assert grant.submission == ledger[grant.container].holder
-        before = dict(ledger)

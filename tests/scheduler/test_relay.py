@@ -34,10 +34,9 @@ from heronpy.net.rpc import ControlClient, ControlServer, body_of
 from heronpy.proto import control_pb2, door_pb2, plan_pb2
 from heronpy.scheduler import relay as relay_module
 from heronpy.statemgr import paths
-from tests.scheduler.test_keeper import NAME, Running, World, play
+from tests.scheduler.keeper_world import NAME, Running, World
 from tests.support.waiting import eventually
 
-__all__ = ["play"]
 CLUSTER = "local"
 
 

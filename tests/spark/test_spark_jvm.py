@@ -8,9 +8,11 @@ import struct
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from heronpy.spark.jvm import Jvm, JvmError, write_properties
+from heronpy.spark.session import connect
 
 
 def start(script: str) -> Jvm:
@@ -78,3 +80,26 @@ def test_where_it_listens(tmp_path: Path) -> None:
     jvm.listen(info, time.monotonic() + 30)
     assert (jvm.port, jvm.secret) == (4711, "abc")
     jvm.end()
+
+
+def test_a_gateway_that_is_killed_while_its_jvm_starts_leaves_nothing_but_in_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next gateway removes that folder; nobody would remove one among the temporary files."""
+    submit, local = tmp_path / "spark" / "bin" / "spark-submit", tmp_path / "local"
+    for folder in (submit.parent, local):
+        folder.mkdir(parents=True)
+    submit.write_text("#!/bin/sh\nexec sleep 60\n")
+    submit.chmod(0o700)
+    monkeypatch.setenv("SPARK_HOME", str(submit.parents[1]))
+    places: list[Path] = []
+
+    def killed(jvm: Jvm) -> None:
+        places.append(Path(psutil.Process(jvm.process.pid).environ()["_PYSPARK_DRIVER_CONN_INFO_PATH"]))
+        assert places[0].parent.is_dir()
+        jvm.end()
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        connect(local / "spark.properties", time.monotonic() + 60.0, killed)
+    assert places[0].is_relative_to(local) and os.listdir(local) == []

@@ -29,6 +29,7 @@ import yaml
 from heronpy.engines.kubernetes.nodes import quantity
 from tests.support.certificates import make_certificates
 from tests.support.kubernetes_forward import forward
+from tests.support.kubernetes_places import problem_of, score, terms_of
 from tests.support.waiting import wait_for
 
 TOKEN, ADMIN_TOKEN = "the-token-of-the-tests", "the-token-of-the-operator"
@@ -316,11 +317,11 @@ class Cluster:
         for pod in pods:
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue
-            fits = {one["metadata"]["name"]: _problem(pod, one, pods) for one in nodes}
+            fits = {one["metadata"]["name"]: problem_of(pod, one, pods) for one in nodes}
             usable = [name for name, problem in fits.items() if not problem]
             told = [one for one in pod["status"]["conditions"] if one["type"] != "PodScheduled"]
             if usable:
-                best = max(usable, key=lambda name: (_score(pod, name, pods), name))
+                best = max(usable, key=lambda name: (score(pod, name, pods), name))
                 pod["spec"]["nodeName"] = best
                 pod["status"]["conditions"] = [*told, {"type": "PodScheduled", "status": "True"}]
                 self.put("pods", pod)
@@ -369,68 +370,10 @@ def _invalid(pod: dict[str, Any]) -> str:
                     return f"resources.{kind}.{name}"
         if not container.get("image"):
             return "spec.containers.image: Required value"
-    for term in _terms(pod):
+    for term in terms_of(pod):
         if any(len(one["values"]) != 1 for one in term.get("matchFields", [])):
             return "matchFields: must be only one value when operator is In or NotIn"
     return ""
-
-
-def _terms(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    rule = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-    found: list[dict[str, Any]] = rule.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get(
-        "nodeSelectorTerms", []
-    )
-    return found
-
-
-def _asked(pod: dict[str, Any], what: str) -> float:
-    values = [one.get("resources", {}).get("requests", {}).get(what, "0") for one in pod["spec"]["containers"]]
-    return sum(quantity(one) or 0.0 for one in values)
-
-
-def _excludes(term: dict[str, Any], name: str) -> bool:
-    return any(one["operator"] == "NotIn" and name in one["values"] for one in term.get("matchFields", []))
-
-
-def _problem(pod: dict[str, Any], node: dict[str, Any], pods: list[dict[str, Any]]) -> str:
-    """Why a pod cannot be on a node, in the scheduler's words."""
-    name = node["metadata"]["name"]
-    if node["spec"].get("unschedulable"):
-        return "1 node(s) were unschedulable"
-    if node.get("lost_at") is not None:
-        return "1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }"
-    wanted = pod["spec"].get("nodeSelector", {})
-    labels = node["metadata"].get("labels", {})
-    terms = _terms(pod)
-    if any(labels.get(key) != value for key, value in wanted.items()) or (
-        terms and all(_excludes(t, name) for t in terms)
-    ):
-        return "1 node(s) didn't match Pod's node affinity/selector"
-    here = [
-        one
-        for one in pods
-        if one["spec"].get("nodeName") == name and one["status"]["phase"] not in ("Failed", "Succeeded")
-    ]
-    for what in ("cpu", "memory"):
-        if sum(_asked(one, what) for one in [*here, pod]) > (quantity(node["status"]["allocatable"][what]) or 0.0):
-            return f"1 Insufficient {what}"
-    return ""
-
-
-def _score(pod: dict[str, Any], name: str, pods: list[dict[str, Any]]) -> float:
-    """Preferences first, then the emptier node."""
-    affinity, found = pod["spec"].get("affinity", {}), 0.0
-    for one in affinity.get("nodeAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", []):
-        found -= one["weight"] * _excludes(one["preference"], name)
-    here = [one for one in pods if one["spec"].get("nodeName") == name]
-    for one in affinity.get("podAntiAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", []):
-        [rule] = one["podAffinityTerm"]["labelSelector"]["matchExpressions"]
-        same = one["podAffinityTerm"]["labelSelector"]["matchLabels"].items()
-        for other in here:
-            labels = other["metadata"].get("labels", {})
-            if labels.get(rule["key"]) in rule["values"] and all(labels.get(key) == value for key, value in same):
-                found -= one["weight"]
-    return found - len(here)
 
 
 class _Server(ThreadingHTTPServer):

@@ -37,9 +37,13 @@ class LeakCheck:
         return self._patiently(self._look_home)
 
     def kill_home(self) -> None:
-        for process in processes_of(self._home):
-            with contextlib.suppress(psutil.Error):  # it may end with one that we killed before
-                process.send_signal(signal.SIGKILL)
+        """SIGKILL, until nothing is left: what is forked meanwhile would write into folders that are being removed."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (left := processes_of(self._home)) and time.monotonic() < deadline:
+            for process in left:
+                with contextlib.suppress(psutil.Error):  # it may end with one that we killed before
+                    process.send_signal(signal.SIGKILL)
+            time.sleep(0.02)
 
     @staticmethod
     def _patiently(look: object) -> list[str]:

@@ -25,7 +25,7 @@ from heronpy.tracker.tracker import Tracker
 from heronpy.views.build_advice import finding_of
 from heronpy.views.quotes import UNSEEN, without_values
 from tests.cli.conftest import FakeTopology
-from tests.health.test_diagnose import CASES
+from tests.health.diagnose_cases import CASES
 from tests.tracker.conftest import WORDY, Asking, load_reply
 from tests.tracker.test_ended import watch_it_end
 

@@ -52,7 +52,7 @@ def test_by_mouse_from_the_list_of_checkpoints(site: Site, tab: Tab) -> None:
     assert asked.value.headers["if-match"] and asked.value.post_data_json == {"checkpoint": first, "dry_run": False}
     dialog.get_by_text(f"has resumed from checkpoint {first}").wait_for()
     dialog.get_by_role("button", name="close").click()
-    page.get_by_text("abandoned: an older one was restored since").wait_for()
+    page.get_by_text("abandoned for an older one").wait_for()
 
 
 def test_by_keyboard_from_the_page_of_one_checkpoint(site: Site, tab: Tab) -> None:

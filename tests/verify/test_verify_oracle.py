@@ -62,6 +62,25 @@ def failed(verdict: Verdict) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_what_is_missing_of_a_run_that_was_given_up_is_not_called_lost(tmp_path: Path, mode: str) -> None:
+    """What has come is judged; of the rest nobody knows whether it would have come."""
+    rows = perfect()[:-10]
+    _double(rows)
+    judged(tmp_path, rows, mode)
+    verdict = verify(tmp_path, SPEC, mode, Limits(loss_max=100), complete=False)
+    assert failed(verdict) == {"loss", "duplicates"}
+    [loss] = [check.text for check in verdict.checks if check.name == "loss"]
+    assert loss == "10 of 400 had not arrived when the run was given up; whether they are lost is not known"
+    assert verdict.as_json()["complete"] is False
+
+
+def test_of_a_run_that_was_given_up_after_all_had_arrived_nothing_is_lost(tmp_path: Path) -> None:
+    judged(tmp_path, perfect(), "ATLEAST_ONCE")
+    verdict = verify(tmp_path, SPEC, "ATLEAST_ONCE", Limits(), complete=False)
+    assert [check.text for check in verdict.checks if check.name == "loss"] == ["0 lost of 400"]
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_perfect_records_pass_in_every_mode(tmp_path: Path, mode: str) -> None:
     verdict = judged(tmp_path, perfect(), mode)
     assert verdict.ok, failed(verdict)

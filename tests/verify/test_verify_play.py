@@ -25,6 +25,8 @@ class Looks:
         self.did: list[str] = []
         self.faults: list[Any] = []
         self.notes: dict[str, Any] = {}
+        #: As a fault leaves it that goes wrong before it expects no failure any more.
+        self.may_fail, self.complete = True, False
 
     def until(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
         if not any(condition() for _ in range(10)):
@@ -55,6 +57,8 @@ class Looks:
 
     def settled(self) -> None:
         self.did.append("settled")
+        if self.topology.status() == "never":
+            raise VerifyError("it did not settle")
 
 
 def pressure(*clamped: bool) -> Iterator[Any]:
@@ -80,16 +84,21 @@ def test_after_a_fault_that_went_wrong_all_tuples_arrive_before_they_are_judged(
     run, error = play_faults(world, Run(), goes_wrong)  # type: ignore[arg-type]
     assert (error, run.input.count) == ("no disk could be made full", 100)
     assert world.did[-2:] == ["end of the input", "the end of 'seen'"]
+    assert world.complete and not world.may_fail, "the topology is not expected to fail any more"
 
 
 def test_what_was_wrong_first_is_said_though_the_end_does_not_come() -> None:
     for act, said in ((goes_wrong, "no disk could be made full"), (lambda world, runs: None, "the end of 'seen' did")):
         world = Looks(repeat(SimpleNamespace(lifecycle=control_pb2.LIFE_RUNNING)))
         assert play_faults(world, Run(), act)[1].startswith(said)  # type: ignore[arg-type]
+        assert not world.complete
 
 
 def test_lines_of_work_units_come_to_the_table_before_they_are_judged() -> None:
     world = Looks(repeat(None))
     wanted = Pipeline(logs=1, lines_per_s=1.0, baseline_s=0.0, duration_s=0.0)
     assert play_faults_on_units(world, wanted, goes_wrong, 1) == "no disk could be made full"  # type: ignore[arg-type]
-    assert world.did[-2:] == ["end of the input", "settled"]
+    assert world.did[-2:] == ["end of the input", "settled"] and world.complete
+    world = Looks(repeat("never"))
+    assert play_faults_on_units(world, wanted, lambda world, runs: None, 1) == "it did not settle"  # type: ignore[arg-type]
+    assert not world.complete

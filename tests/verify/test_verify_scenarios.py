@@ -9,6 +9,7 @@ import pytest
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.settings import resolve
+from heronpy.verify import acts
 from heronpy.verify.run import Run, loss_bound, with_scenario
 from heronpy.verify.scenarios import Scenario, find, scenarios, together
 from heronpy.verify.stream import InputSpec
@@ -55,16 +56,37 @@ def test_several_faults_in_one_run_act_in_turn_and_need_what_all_need() -> None:
     one = Scenario(
         "A", "a", lambda world, runs: done.append("A"), modes=("ATLEAST_ONCE",), settings={"x": 1}, proxy=True
     )
-    other = Scenario("B", "b", lambda world, runs: done.append("B"), input={"keys": 3}, small_disk="state")
+    other = Scenario("B", "b", lambda world, runs: done.append("B"), settings={"y": 2}, small_disk="state")
     [both] = together([one, other])
     both.act(None, 1)  # type: ignore[arg-type]
     assert done == ["A", "B"]
     assert (both.name, both.modes, both.proxy, both.small_disk) == ("A+B", ("ATLEAST_ONCE",), True, "state")
-    assert (both.settings, both.input) == ({"x": 1}, {"keys": 3})
-    with pytest.raises(ConfigError, match="want different values of x"):
-        together([one, Scenario("C", "c", one.act, settings={"x": 2})])
-    with pytest.raises(ConfigError, match="different small disks"):
-        together([other, Scenario("D", "d", one.act, small_disk="packages")])
+    assert both.settings == {"x": 1, "y": 2}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Scenario("B", "b", acts.nothing, settings={"x": 2}),
+        Scenario("B", "b", acts.nothing, small_disk="packages"),
+        Scenario("B", "b", acts.nothing, input={"keys": 3}),
+    ],
+    ids=["setting", "disk", "input"],
+)
+def test_faults_that_need_different_things_have_a_run_each(other: Scenario) -> None:
+    one = Scenario("A", "a", acts.nothing, settings={"x": 1}, small_disk="state")
+    third = Scenario("C", "c", acts.nothing, settings={"x": 1})
+    assert [run.name for run in together([one, other, third])] == ["A+C", "B"]
+
+
+def test_each_full_disk_has_its_run() -> None:
+    chosen = together(find(("F21", "F23", "F36", "F38")))
+    assert [one.name for one in chosen] == [
+        "F21-store+F23", "F21-logs", "F21-state", "F21-packages+F23-none", "F21-table", "F21-ledger", "F23-empty",
+        "F36", "F36-zipf", "F38", "F38-unaligned",
+    ]  # fmt: skip
+    disks = [one.small_disk for one in chosen[:6]]
+    assert disks == ["checkpoints", "topologies", "state", "packages", "tables", "ledger"]
 
 
 def test_a_fault_that_work_units_have_as_well_is_done_in_a_run_of_each_topology() -> None:
@@ -89,9 +111,11 @@ def test_a_run_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
         Run(**{"input": InputSpec(rate=1.0), **wrong}).check()
 
 
-def document(fault: str, mode: str, recovery: float, ok: bool = True, change: float = 0.01) -> dict[str, Any]:
+def document(
+    fault: str, mode: str, recovery: float, ok: bool = True, change: float = 0.01, complete: bool = True
+) -> dict[str, Any]:
     verdict = {
-        "mode": mode, "expected": 1000, "loss": 0 if ok else 3, "duplicates": 2, "unexplained": 0, "keys": 10,
+        "mode": mode, "complete": complete, "expected": 1000, "loss": 0 if ok else 3, "duplicates": 2, "unexplained": 0, "keys": 10,
         "wrong_keys": 0, "inversions": 0, "stall_s": 0.5, "memory_max_bytes": 50 << 20,
         "recovery": [{"fault": "kill", "at_s": 1.0, "seconds": recovery, "change": change}],
         "checks": [{"name": "loss", "ok": ok, "text": "3 lost of 1,000"}],
@@ -126,3 +150,12 @@ def test_the_report_has_a_line_for_each_fault_and_mode_and_names_what_failed() -
 def test_a_row_says_when_a_run_failed() -> None:
     assert row(document("F02", "ATLEAST_ONCE", 1.0))[-1] == "ok"
     assert row(document("F02", "ATLEAST_ONCE", 1.0, ok=False))[-1] == "FAILED"
+
+
+def test_what_a_run_that_was_given_up_has_lost_is_not_known() -> None:
+    given_up = document("F02", "ATLEAST_ONCE", 1.0, ok=False, complete=False)
+    assert row(given_up)[2:5] == ("3 of 1,000 missing", "2", "not known")
+    text = markdown([document("F02", "ATLEAST_ONCE", 1.0, ok=False), given_up])
+    assert "| F02 | about F02 | ATLEAST_ONCE | 2 | 2 | 0 | 2,000 | 3 | 4 | 0 |" in text
+    del given_up["verdict"]["complete"]
+    assert row(given_up)[2] == "3 of 1,000", "a document of an earlier version"

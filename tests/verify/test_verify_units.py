@@ -21,11 +21,13 @@ from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.loadtest.cluster import Topology
+from heronpy.verify.errors import VerifyError
 from heronpy.verify.scenarios import find, scenarios, together
 from heronpy.verify.stream import InputSpec
 from heronpy.verify.units.judge import TableVerdict, judge
 from heronpy.verify.units.logs import RotatedLogs, Writer, Written, is_poison, line_of
 from heronpy.verify.units.points import POINTS, PointedStages, Points
+from heronpy.verify.units.run import verdict_of
 from heronpy.verify.units.world import UnitWorld
 from tests.support.waiting import wait_for
 
@@ -230,6 +232,7 @@ class Settling(UnitWorld):
         self.table = table
         self.written = Written(SEED, 9, {"a.log": COUNT})
         self.publications = publications
+        self.failing = False
         self.looks = 0
 
     def look(self) -> None:
@@ -238,7 +241,11 @@ class Settling(UnitWorld):
             self.publications.pop(0)()
 
     def figures(self) -> dict[str, Any]:
-        return {"waiting_bytes": 0, "units": {"committed": (0, 0)}, "live": []}
+        failed = self.failing and not self.publications
+        return {"waiting_bytes": 0, "units": {"failed": (int(failed), 0)}, "live": [{"error": "no space"}]}
+
+    def differences(self) -> list[str]:
+        return []
 
 
 def test_lines_that_keepers_have_not_looked_at_are_waited_for(tmp_path: Path) -> None:
@@ -252,6 +259,27 @@ def test_lines_that_do_not_come_are_lost(tmp_path: Path, monkeypatch: pytest.Mon
     world = Settling(tmp_path, [])
     world.settled()
     assert world.looks > 1 and world.written is not None and judge(tmp_path, world.written).missing
+
+
+def test_a_unit_that_fails_while_the_last_lines_are_waited_for_is_told(tmp_path: Path) -> None:
+    world = Settling(tmp_path, [lambda: None])
+    world.failing = True
+    with pytest.raises(VerifyError, match="a unit has failed: no space"):
+        world.settled()
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_lines_that_are_missing_are_lost_only_when_the_run_came_to_its_end(tmp_path: Path, complete: bool) -> None:
+    publish(tmp_path, 1, range(2))
+    world = Settling(tmp_path, [])
+    world.complete = complete
+    verdict = verdict_of(world, 0, 60.0)
+    [loss] = [check for check in verdict.checks if check.name == "loss"]
+    assert not loss.ok and verdict.complete is complete
+    assert ("lines lost" in loss.text, "had not come when the run was given up" in loss.text) == (
+        complete,
+        not complete,
+    )
 
 
 # ---- points ---------------------------------------------------------------------------------

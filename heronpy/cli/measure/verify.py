@@ -29,7 +29,7 @@ def list_faults() -> None:
 
 
 def run(mode: str, faults: tuple[str, ...], as_one: bool, as_json: bool, target: Target, **flags: Any) -> int:
-    """A run per fault, or one with all of them that need the same topology, each judged."""
+    """A run per fault, or as few as their needs allow, each judged."""
     chosen = [one for one in find(faults) if mode in one.modes]
     if not chosen:
         raise exits.Failure(f"{', '.join(faults)} is not defined for {mode}; see 'heron verify list'", exits.USAGE)

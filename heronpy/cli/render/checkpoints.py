@@ -38,7 +38,7 @@ class Row:
     in_use: bool = False
     """A restore would start from it now, or the topology has started from it."""
     abandoned: bool = False
-    """The topology has gone back to an older one since."""
+    """The topology was sent back to an older one since."""
     damage: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
 
 def _is_behind(found: Found) -> bool:
     if found.abandoned:
-        warning(f"skipped {clean(found.name)}: its topology has gone back to an older one since")
+        warning(f"skipped {clean(found.name)}: its topology was sent back to an older one since")
     return found.abandoned
 
 
@@ -142,8 +142,8 @@ def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
         raise exits.Failure(f"{found.name} is damaged: {wrong[0]}; restore another one")
     if found.withdrawn:
         raise exits.Failure(
-            f"{found.name} cannot be restored: its topology has gone back to an older one since, and its sinks took"
-            " back the output that belongs to it; restore an older one"
+            f"{found.name} cannot be restored: its topology was sent back to an older one since, and its sinks may"
+            " have taken back the output that belongs to it; restore an older one"
         )
     return found
 

@@ -75,7 +75,8 @@ def list_command(**flags: Any) -> None:
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("none",),
               help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
-@click.option("--together", "as_one", is_flag=True, help="Inject all faults of a topology in one run, in turn.")
+@click.option("--together", "as_one", is_flag=True,
+              help="Inject the faults in turn, in as few runs as their needs allow.")  # fmt: skip
 @json_flag
 @_run_flags
 def run_command(**flags: Any) -> int:

@@ -95,6 +95,7 @@ def play_faults(world: UnitWorld, wanted: Pipeline, act: Act, faults: int) -> st
     try:
         # Also after a fault that went wrong: what is still under way is not lost.
         world.settled()
+        world.complete = True
     except VerifyError as failure:
         error = error or str(failure)
     return error
@@ -105,12 +106,12 @@ def verdict_of(world: UnitWorld, memory_max_bytes: int, stall_max_s: float) -> V
     world.end_input()
     assert world.written is not None
     found = judge(world.table, world.written)
-    verdict = Verdict(world.mode, found.expected, memory=world.memory)
+    verdict = Verdict(world.mode, found.expected, world.complete, memory=world.memory)
     verdict.arrived, verdict.loss, verdict.duplicates = found.arrived, len(found.missing), len(found.doubled)
     verdict.unexplained, verdict.foreign = len(found.doubled), len(found.foreign) + len(found.innocent)
     verdict.keys, verdict.wrong_keys = found.units, len(found.wrong_units)
     verdict.stall_s = _stall_s(world)
-    verdict.checks = _checks(found, world.differences())
+    verdict.checks = _checks(found, world.differences(), world.complete)
     verdict.checks.append(
         Check(
             "liveness",
@@ -125,14 +126,15 @@ def verdict_of(world: UnitWorld, memory_max_bytes: int, stall_max_s: float) -> V
     return verdict
 
 
-def _checks(found: TableVerdict, differences: list[str]) -> list[Check]:
+def _checks(found: TableVerdict, differences: list[str], complete: bool) -> list[Check]:
     def named(what: str, lines: list[str]) -> str:
         return f"{len(lines):,} {what}" + (f", such as {lines[0]}" if lines else "")
 
     strange = found.foreign + found.innocent
+    absent = "lines lost" if complete else "lines had not come when the run was given up"
     return [
         Check("input", not strange, named("rows of no line, or bad ranges that are no poison", strange)),
-        Check("loss", not found.missing, f"{named('lines lost', found.missing)}, of {found.expected:,}"),
+        Check("loss", not found.missing, f"{named(absent, found.missing)}, of {found.expected:,}"),
         Check("duplicates", not found.doubled, named("lines twice in the table", found.doubled)),
         Check("lineage", not found.wrong_units, named(f"of {found.units:,} units are wrong", found.wrong_units)),
         Check("agreement", not differences, named("differences of table, ledger and bytes", differences)),

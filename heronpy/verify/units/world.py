@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,8 +130,8 @@ class UnitWorld(World):
             return is_settled() and self.written is not None and not judge(self.table, self.written).missing
 
         self.until(is_settled, 2 * BACK_S, "the end of all units")
-        with suppress(VerifyError):
-            self.until(is_complete, LOOK_S, "the last lines")
+        end = time.monotonic() + LOOK_S
+        self.until(lambda: is_complete() or time.monotonic() > end, 2 * LOOK_S, "the last lines")
 
     def differences(self) -> list[str]:
         """What `heron units check` finds."""

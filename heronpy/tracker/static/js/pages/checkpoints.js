@@ -17,7 +17,7 @@ const completeColumns = (place, plan, ended) => [
   figure('took', 'duration_s', duration),
   figure('size', 'total_bytes', bytes),
   figure('new', 'written_bytes', bytes, 'written for this one; the rest is shared with earlier ones'),
-  { title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned: an older one was restored since' : 'whole') },
+  { title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned for an older one' : 'whole') },
   ...(ended ? [] : [{ title: 'go back', cell: (row) => (row.damage ? null : html`<${Restore} place=${place} plan=${plan} number=${row.number} />`) }]),
 ];
 

@@ -1,0 +1,270 @@
+"""What the door of an engine's scheduler lets in, keeps and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import zmq
+
+from heronpy.common.errors import FencedRpcError, InvalidRpcError, RetryableRpcError
+from heronpy.net import door_keys
+from heronpy.net.rpc import ControlClient, seal, wrap
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.proto import control_pb2, door_pb2
+from heronpy.scheduler import keeper
+from heronpy.scheduler.placement import Placement
+from heronpy.statemgr import paths
+from tests.scheduler.keeper_world import NAME, World
+from tests.security.messages import envelopes
+from tests.support.waiting import eventually
+
+
+def test_the_door_refuses_who_does_not_belong_there(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            door, one = scheduler.itself.door, world.of(1)
+            call = one.client.call
+            for change, words in (
+                ({"topology_id": "another"}, "this is the door of topology word-count-1"),
+                ({"heronpy": "9.9"}, "release 9.9, but the topology was submitted with 0"),
+                ({"python": "2.7"}, "Python on host n.* is 2.7"),
+                ({"submission": 1 << 31}, "container 1 has no submission 2147483648"),
+            ):
+                hello = one.hello()
+                for name, value in change.items():
+                    setattr(hello, name, value)
+                with pytest.raises(InvalidRpcError, match=words):
+                    await call(hello)
+            stranger = one.hello()
+            stranger.container = 7
+            with pytest.raises(FencedRpcError, match="no container 7"):
+                await call(stranger)
+            mine = door_pb2.Member(container=1, submission=1, secret=one.welcome.member)  # type: ignore[union-attr]
+            for numbers in ({"epoch": 1 << 60}, {"stopped": 1 << 60}):
+                with pytest.raises(InvalidRpcError, match="an epoch that nobody gave it"):
+                    await call(door_pb2.Renew(member=mine, number=10**6, **numbers))
+            unknown = door.unknown
+            for body in (
+                door_pb2.Renew(member=door_pb2.Member(container=2, submission=1, secret=one.welcome.member)),  # type: ignore[union-attr]
+                door_pb2.Leave(member=door_pb2.Member(container=2, submission=1)),
+                door_pb2.ReadPackage(),
+                door_pb2.StateOpen(),
+            ):
+                with pytest.raises(InvalidRpcError, match="is no member of this topology; say hello first"):
+                    await call(body)
+            assert door.unknown == unknown + 4
+            for body in (control_pb2.KillTopology(), control_pb2.GetContainers(), control_pb2.Ok()):
+                with pytest.raises(InvalidRpcError, match="does not know the request"):
+                    await call(body)
+            sock = zmq.Context.instance().socket(zmq.DEALER)
+            one.ticket.keys().connect(sock)
+            sock.connect(door.endpoints[0])
+            sock.send(b"no envelope")
+            await eventually(lambda: door.garbage == 1, what="garbage is counted")
+            sock.close(0)
+            with zmq.Context.instance().socket(zmq.DEALER) as plain:
+                plain.connect(door.endpoints[0])
+                await eventually(lambda: door.strangers >= 1, what="a stranger is counted")
+            assert (await scheduler.all_run())["executor-1"].submission == 1
+            told = (await scheduler.ask(control_pb2.GetContainers())).refused
+            assert (told.garbage, told.unknown, told.releases) == (1, door.unknown, 2)
+            assert told.strangers >= 1 and not told.oversized
+
+    play(story)
+
+
+def test_a_submission_is_the_process_that_said_hello_first(play: Callable[..., None]) -> None:
+    """The ticket alone is not enough to act for a container that acts already, also after the scheduler's restart."""
+
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            one = world.of(1)
+            again = await one.client.call(one.hello())
+            assert again.member == one.member.secret, "its own hello may come twice"
+            for nonce, words in (
+                (os.urandom(32), "is another process, which has said hello before"),
+                (b"", "32 bytes"),
+            ):
+                impostor = one.hello()
+                impostor.nonce = nonce
+                with pytest.raises(InvalidRpcError, match=words):
+                    await one.client.call(impostor)
+            assert scheduler.itself.admission.impostors == 1
+            early = one.hello()
+            early.submission = 2
+            with pytest.raises(RetryableRpcError, match="has no submission 2 yet"):
+                await one.client.call(early)
+            granted = one.granted
+            await eventually(lambda: one.granted > granted + 2, what="the true one goes on")
+            file = door_keys.folder_of(world.deployed.launch.working_dir) / "bound.json"
+            assert file.stat().st_mode & 0o777 == 0o600 and one.nonce.hex() not in file.read_text()
+
+    play(story)
+
+
+def test_only_the_submission_that_acts_has_rights_at_the_state(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            old = world.of(1)
+            session = (await old.client.call(door_pb2.StateOpen(member=old.member, session_s=5.0))).session
+            read = door_pb2.StateCall(session=session, member=old.member.secret, get=paths.topology(NAME))
+            assert (await old.client.call(read)).found
+            # It renews no more, and its processes go on.
+            old.stop()
+            other = ControlClient(old.ticket.addresses[0], lambda _: None, keys=old.ticket.keys())
+            await scheduler.when(lambda found: found["executor-1"].phase == "STANDBY", "a successor")
+            new = world.of(1)
+            await eventually(lambda: new.welcome, what="its welcome")
+            opening = door_pb2.StateOpen(member=new.member, session_s=5.0)
+            with pytest.raises(RetryableRpcError, match="was not activated yet"):
+                await new.client.call(opening)
+            await scheduler.ask(control_pb2.RestartContainer(container=1, force=True), 20.0)
+            await new.client.call(opening)
+            for body in (read, door_pb2.StateOpen(member=old.member, session_s=5.0)):
+                with pytest.raises(FencedRpcError, match="submission 1, was replaced by submission 2"):
+                    await other.call(body)
+            other.close()
+            assert scheduler.itself.door.replaced == 2
+
+    play(story)
+
+
+def test_what_is_heard_at_once_is_looked_at_once(play: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    views = Placement.views
+
+    def counted(self: Placement) -> Any:
+        nonlocal looks
+        looks += 1
+        return views(self)
+
+    async def story(world: World) -> None:
+        nonlocal looks
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            monkeypatch.setattr(Placement, "views", counted)
+            looks = 0
+            for _ in range(200):
+                await scheduler.itself.admission.renew((1, 1), door_pb2.Renew(number=1, epoch=1))
+            assert looks <= 2
+            await asyncio.sleep(0)
+            assert looks >= 1
+
+    play(story)
+
+
+def test_large_requests_are_refused_and_counted(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            one = world.of(1)
+            for body in (
+                door_pb2.Leave(member=one.member, why="x" * (1 << 20)),
+                door_pb2.ReadPackage(member=one.member, package="x" * (1 << 20)),
+            ):
+                with pytest.raises(InvalidRpcError, match="has 64 KiB at most"):
+                    await one.client.call(body)
+            assert scheduler.itself.door.oversized == 2
+
+    play(story)
+
+
+def test_logs_and_spans_are_kept_and_bounded(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            one = world.of(1)
+            end = door_pb2.LogEnd(member=one.member, process="stmgr-1", data=b"cut off\nlast line", cut=True)
+            await one.client.call(end)
+            text = (world.deployed.launch.log_dir / "stmgr-1.log").read_text()
+            assert f"the end of the log of stmgr-1 on host {one.host}, container 1, submission 1" in text
+            assert text.endswith("last line\n") and "cut off" not in text
+            for name in ("../x", "scheduler", "a/b", "", "x" * 300, "scheduler.old"):
+                end.process = name
+                with pytest.raises(InvalidRpcError, match="is not the name of a process"):
+                    await one.client.call(end)
+            end.process, end.data = "stmgr-1", b"x" * ((1 << 20) + 1)
+            with pytest.raises(InvalidRpcError, match="MB at most"):
+                await one.client.call(end)
+            spans = [door_pb2.StartSpan(name="fetch", took_s=1.5) for _ in range(40)]
+            await one.client.call(door_pb2.StartSpans(member=one.member, spans=spans))
+            kept = (await scheduler.records())["executor-1"].start_spans
+            assert len(kept) == 16 and kept[0].name == "fetch"
+
+    play(story)
+
+
+def test_logs_that_did_not_arrive_are_said_to_be_lost(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "LOG_CHECK_S", 0.1)
+
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            found = await scheduler.all_run()
+            logs, two = world.deployed.launch.log_dir, world.of(2)
+            await two.client.call(door_pb2.LogEnd(member=two.member, process="bootstrap-2", data=b"it ends\n"))
+            for number in (1, 2):
+                world.engine.end(found[f"executor-{number}"].engine_id, ExitReason.CRASHED)
+            world.engine.changed()
+            said = "container 1, submission 1, has ended without sending its logs; they are on host n2, if it still has"
+            file = logs / "executor-1.log"
+            await eventually(lambda: file.exists() and said in file.read_text(), what="the sentence")
+            await scheduler.when(lambda found: found["executor-2"].submission == 2, "another submission")
+            await scheduler.all_run()
+            await scheduler.ask(control_pb2.KillTopology(grace_s=0.5), 30.0)
+        assert file.read_text().count(said) == 1
+        assert "submission 2, has ended without" in file.read_text(), "those of a kill, too"
+        assert "submission 1," not in (logs / "executor-2.log").read_text()
+
+    play(story)
+
+
+def test_whatever_a_holder_of_the_ticket_sends_the_door_goes_on(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            one, dice = world.of(1), random.Random(14)
+            member = one.member
+            own = [
+                one.hello(),
+                door_pb2.Renew(member=member, number=2**64 - 1, epoch=1, wait_s=float("nan")),
+                door_pb2.Renew(member=member, wait_s=-1e300),
+                door_pb2.ReadPackage(member=member, package="a" * 64, offset=2**64 - 1),
+                door_pb2.LogEnd(member=member, process="stmgr-1\n", data=b"x"),
+                door_pb2.StartSpans(member=member, spans=[door_pb2.StartSpan(name="\x1b[2J", took_s=float("inf"))]),
+                door_pb2.StateOpen(member=member, session_s=float("nan")),
+                door_pb2.StateCall(session=1, member=one.welcome.member if one.welcome else b""),
+            ]
+            seeds = [*envelopes(), *(seal(wrap(body, 7)) for body in own)]
+            sock = zmq.Context.instance().socket(zmq.DEALER)
+            one.ticket.keys().connect(sock)
+            sock.connect(scheduler.itself.door.endpoints[0])
+            for seed in seeds:
+                sock.send(seed)
+                damaged = bytearray(seed)
+                for _ in range(3):
+                    damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+                sock.send(bytes(damaged))
+                await asyncio.sleep(0)
+            granted = world.of(2).granted
+            await eventually(lambda: world.of(2).granted > granted + 3, what="others are served")
+            sock.close(0)
+            found = await scheduler.all_run()
+            assert {found[name].submission for name in ("executor-0", "executor-2")} == {1}
+            assert not scheduler.task.done()
+            assert not [record.getMessage() for record in caplog.records if record.exc_info]
+
+    play(story)
