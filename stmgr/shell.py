@@ -243,7 +243,7 @@ class Stmgr:
             self.machine.next_link_epoch,
             self._endpoints.keys,
         )
-        self.switch.add_peer(name, record.epoch, connection.transmit)
+        self.switch.add_peer(name, record.epoch, connection.transmit, connection.open)
 
     def _export(self) -> None:
         # While nothing moves or waits, reports are rarer: each costs three processes something.
