@@ -280,7 +280,7 @@ class Stmgr:
             raise InvalidRpcError(f"{self.machine.name} does not take {field}")
 
     def _on_register(self, identity: bytes, message: control_pb2.RegisterInstance) -> Any:
-        if self.admission.by_plan(message, self.machine.plan):
+        if self.admission.by_plan(message, self.machine.plan) or self.machine.awaits_plan(message):
             return self._admit(identity, message)
         return self._admit_if_packed(identity, message, self.admission.by_packing(message, self._state))
 
