@@ -104,7 +104,7 @@ class Stmgr:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         self._open_sockets()
-        self._state = open_state_of(self.launch)
+        self._state = open_state_of(self.launch, owns=False)
         self._jobs.start(self._follow_tmaster())
         self.machine.begin(time.monotonic())
         self._arm()
