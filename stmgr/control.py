@@ -232,7 +232,8 @@ class Control:
         except HeronError as error:
             self._effects.append(Reply(event.request, error=error))
             return
-        self._report_soon(now)
+        if not self.awaits_plan(message):  # else the topology master knows
+            self._report_soon(now)
         if self.plan is not None:
             self._attach(event, now)
             return
@@ -240,6 +241,11 @@ class Control:
         if older is not None:
             self._effects.append(Reply(older.request))
         self._waiting[message.task_id] = event
+
+    def awaits_plan(self, message: control_pb2.RegisterInstance) -> bool:
+        """Whether a task repeats a registration that was taken, and is answered once there is a plan."""
+        known = self._waiting.get(message.task_id)
+        return known is not None and known.message.epoch == message.epoch
 
     def _attach(self, event: events.TaskRegistered, now: float) -> None:
         message, link_epoch = event.message, self.next_link_epoch()

@@ -192,6 +192,7 @@ class Link:
         "total_tuples",
         "transmit",
         "unanswered",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, name: str, task: int, transmit: Transmit) -> None:
@@ -199,6 +200,8 @@ class Link:
         #: The task at the other end; 0 for a peer.
         self.task = task
         self.transmit = transmit
+        #: Called when something waits while there is no link.
+        self.wanted: Callable[[], None] = _nobody
         #: Frames to peers carry a checksum; those to tasks are only copied by the kernel.
         self.checked = not task
         self.queue: deque[Waiting] = deque()
@@ -265,7 +268,7 @@ class Link:
     def send_control(self, data: bytes) -> bool:
         """Send a frame that needs no credit; False when it is lost.
 
-        For a peer it waits until the link opens: acks come before the mesh is complete.
+        For a peer it waits until the link opens: an ack may be the first thing that is sent there.
         """
         if not self.open:
             return not self.task and self._keep(data)
@@ -277,6 +280,7 @@ class Link:
             return False
         self._kept.append(data)
         self._kept_bytes += len(data)
+        self.wanted()
         return True
 
     def heard(self, seq: int) -> bool:
@@ -339,6 +343,8 @@ class Link:
             creditor.absorbed(size, tuples)
             waiting.creditor = None
         queue.append(waiting)
+        if not self.open:
+            self.wanted()
 
     def hold(self, task: int) -> None:
         """Keep the frames of a task back until `release`."""
@@ -363,6 +369,11 @@ class Link:
         self.queued_bytes -= sum(len(waiting.data) for waiting in gone)
         self.queued_tuples -= sum(waiting.tuples for waiting in gone)
         return gone
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits, neither data nor what needs no credit."""
+        return not self.queue and not self.held and not self._kept
 
     def waiting(self) -> list[Waiting]:
         """All frames that wait, in the order of each task's."""
@@ -429,6 +440,10 @@ class Link:
         for waiting in self.waiting():
             per_task[waiting.dest_task] = per_task.get(waiting.dest_task, 0) + len(waiting.data)
         return max(per_task.items(), key=lambda item: (item[1], -item[0]), default=(self.task, 0))
+
+
+def _nobody() -> None:
+    """The default of `Link.wanted`: it is opened by the other side."""
 
 
 def skip_bytes(skip: int) -> bytes:

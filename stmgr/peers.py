@@ -1,4 +1,7 @@
-"""The sockets of a stream manager to one other: a DEALER for data, watched by a monitor, and control."""
+"""The sockets of a stream manager to one other: a DEALER for data, watched by a monitor, and control.
+
+Both are opened by the first that is sent: between many stream managers most pairs have nothing to say to each other.
+"""
 
 from __future__ import annotations
 
@@ -53,16 +56,19 @@ class PeerConnection:
         self._control: ControlClient | None = None
         self._close_data: tuple[Callable[[], None], ...] = ()
         self._closed = False
-        #: There is no data socket yet, and one will be opened.
+        #: Nothing was to be sent yet.
+        self._idle = True
+        #: There is no data socket now.
         self._reconnecting = True
-        self._reconnect()
+
+    def open(self) -> None:
+        """Open a link, and again whenever it is lost. Idempotent."""
+        if self._idle:
+            self._idle = False
+            self._reconnect()
 
     def _connect(self) -> None:
         settings = self._settings
-        if self._control is None:
-            self._control = ControlClient(
-                self.record.control_endpoint, _nothing, identity=self._identity, keys=self._keys
-            )
         sock = configure(
             zmq.Context.instance().socket(zmq.DEALER),
             hwm=0,
@@ -123,7 +129,14 @@ class PeerConnection:
         return not self._reconnecting and self._data.send(message_of(header, data))
 
     def announce(self, message: control_pb2.Backpressure) -> None:
-        """Send backpressure, which is repeated while it lasts."""
+        """Send backpressure, which is repeated while it lasts; its end only to who has heard of its begin."""
+        if self._control is None and message.on:
+            try:
+                self._control = ControlClient(
+                    self.record.control_endpoint, _nothing, identity=self._identity, keys=self._keys
+                )
+            except (zmq.ZMQError, ConfigError) as error:
+                log.warning("cannot tell %s of backpressure now, trying again: %s", self.record.id, error)
         if self._control is not None:
             self._control.send(message)
 

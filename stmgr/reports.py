@@ -47,7 +47,6 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
         culprits=machine.culprits(now),
         discarded_tuples=sum(switch.discarded.values()),
         lost_tuples=switch.lost_tuples,
-        mesh_ready=all(peer.link.granted_bytes for peer in switch.peers.values()),
         clamped=switch.backpressure.clamped,
         unacked_roots=sum(acker.live_roots for acker in switch.ackers.values()),
     )

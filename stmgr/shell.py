@@ -104,7 +104,7 @@ class Stmgr:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         self._open_sockets()
-        self._state = open_state_of(self.launch)
+        self._state = open_state_of(self.launch, owns=False)
         self._jobs.start(self._follow_tmaster())
         self.machine.begin(time.monotonic())
         self._arm()
@@ -243,7 +243,7 @@ class Stmgr:
             self.machine.next_link_epoch,
             self._endpoints.keys,
         )
-        self.switch.add_peer(name, record.epoch, connection.transmit)
+        self.switch.add_peer(name, record.epoch, connection.transmit, connection.open)
 
     def _export(self) -> None:
         # While nothing moves or waits, reports are rarer: each costs three processes something.
@@ -280,7 +280,7 @@ class Stmgr:
             raise InvalidRpcError(f"{self.machine.name} does not take {field}")
 
     def _on_register(self, identity: bytes, message: control_pb2.RegisterInstance) -> Any:
-        if self.admission.by_plan(message, self.machine.plan):
+        if self.admission.by_plan(message, self.machine.plan) or self.machine.awaits_plan(message):
             return self._admit(identity, message)
         return self._admit_if_packed(identity, message, self.admission.by_packing(message, self._state))
 

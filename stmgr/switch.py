@@ -416,19 +416,30 @@ class Switch:
 
     # ---- peers --------------------------------------------------------------------------------
 
-    def add_peer(self, stmgr_id: str, epoch: int, transmit: Callable[[bytes, bytes], bool]) -> Peer:
-        """Add a peer, or a new incarnation of it; what is queued for it stays queued."""
+    def add_peer(
+        self,
+        stmgr_id: str,
+        epoch: int,
+        transmit: Callable[[bytes, bytes], bool],
+        wanted: Callable[[], None] | None = None,
+    ) -> Peer:
+        """Add a peer, or a new incarnation of it; what is queued for it stays queued.
+
+        `wanted` is called when something waits for it and there is no link; `open_peer` begins one.
+        """
         peer = self.peers.get(stmgr_id)
         if peer is None:
             peer = self.peers[stmgr_id] = Peer(stmgr_id, epoch, Link(stmgr_id, 0, transmit))
         if epoch != peer.epoch:
             self._discard("peer died", peer.link.take_unsettled())
         peer.epoch = epoch
-        peer.link.transmit = transmit
+        peer.link.transmit, peer.link.wanted = transmit, wanted or _nothing
         self.peer_epochs[stmgr_id] = max(epoch, self.peer_epochs.get(stmgr_id, 0))
         self.pending.forget_older(stmgr_id, epoch)
         for parts in self.pending.take_out(f"s:{stmgr_id}:{epoch}".encode()):
             self.receive(parts)
+        if not peer.link.is_empty:
+            peer.link.wanted()
         return peer
 
     def is_peer(self, identity: bytes) -> bool:

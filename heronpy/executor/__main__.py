@@ -20,7 +20,7 @@ from heronpy.procs.child_log import OwnLog
 from heronpy.procs.forkserver import ForkServer
 from heronpy.procs.linux import die_with_parent
 from heronpy.procs.open_files import lift_files
-from heronpy.procs.preload import PRELOAD
+from heronpy.procs.preload import preload_of
 from heronpy.statemgr import module_of
 
 
@@ -55,9 +55,14 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         setup(name, logging_settings.level)
         os.environ["HERON_LAUNCH"] = arguments.launch
         lift_files()  # all processes of the container inherit it
+        # Once for both: the server needs the same modules, and is not ready sooner if it loads them itself.
+        from heronpy.executor.shell import Executor
+        from heronpy.procs.loop import run_loop
+
         # Before any thread, socket, event loop or lock exists in this process.
         server = ForkServer.start(
-            f"fork-server-{arguments.container}", (*PRELOAD, module_of(launch.state_type)) if preload else ()
+            f"fork-server-{arguments.container}",
+            (*preload_of(arguments.container), module_of(launch.state_type)) if preload else (),
         )
         from heronpy.storage.roots import check_folders
 
@@ -65,9 +70,6 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     except (HeronError, OSError) as error:
         print(f"executor of container {arguments.container}: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
-    from heronpy.executor.shell import Executor
-    from heronpy.procs.loop import run_loop
-
     place = Place(launch, arguments.launch, arguments.container, arguments.epoch, arguments.after, arguments.after_text)
     return run_loop(lambda: Executor(place, server, roles, arguments.signs_fd, arguments.echo_fd).run())
 

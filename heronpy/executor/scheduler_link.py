@@ -22,6 +22,7 @@ from heronpy.common.errors import DeadlineError, FencedRpcError, HeronError, Inv
 from heronpy.executor.standing import AnswerLate, Cause, Renewed, Send, Word
 from heronpy.net.rpc import ControlClient
 from heronpy.net.ticket import Ticket
+from heronpy.net.zsock import RARE_HEARTBEAT_MS
 from heronpy.proto import control_pb2, door_pb2
 
 log = logging.getLogger("heronpy.executor")
@@ -167,7 +168,10 @@ class SchedulerLink:
         if self._closed:
             raise RpcError("this container has closed its connection to the scheduler")
         if self._client is None:
-            self._client = ControlClient(self.address, _ignore, keys=self._ticket.keys(), on_reconnect=self._on_back)
+            self._client = ControlClient(
+                self.address, _ignore, keys=self._ticket.keys(), on_reconnect=self._on_back,
+                heartbeat_ms=RARE_HEARTBEAT_MS,
+            )  # fmt: skip
         return self._client
 
     def _turn(self) -> None:

@@ -197,7 +197,7 @@ class Executor:
             self._sinks,
             lambda: self._clocks.offset() if self._clocks is not None else None,
         )
-        self._state = open_state_of(launch)
+        self._state = open_state_of(launch, owns=False)
         self._link = MasterFollower(
             launch.topology,
             f"{self._name}:{self._place.epoch}".encode(),

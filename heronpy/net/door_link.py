@@ -28,7 +28,7 @@ from heronpy.net.member import Membership
 from heronpy.net.rpc import parse, seal, wrap
 from heronpy.net.ticket import Ticket
 from heronpy.net.transport import connect
-from heronpy.net.zsock import configure
+from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.proto import control_pb2, door_pb2
 
 log = logging.getLogger("heronpy.net")
@@ -251,7 +251,7 @@ class DoorLink:
     def _connect(self, now: float) -> tuple[zmq.Socket[bytes], zmq.Socket[Any]]:
         self._address += 1
         self._tried_at = now
-        sock = configure(self._context.socket(zmq.DEALER))
+        sock = configure(self._context.socket(zmq.DEALER), heartbeat_ms=RARE_HEARTBEAT_MS)
         monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         connect(sock, self.address, self._ticket.keys())
         return sock, monitor

@@ -37,7 +37,7 @@ from heronpy.common.errors import (
 )
 from heronpy.net.curve import Keys
 from heronpy.net.transport import bind, connect
-from heronpy.net.zsock import CONTROL_HWM, LoopSocket, configure
+from heronpy.net.zsock import CONTROL_HWM, HEARTBEAT_INTERVAL_MS, LoopSocket, configure
 from heronpy.proto import control_pb2
 
 log = logging.getLogger("heronpy.net")
@@ -342,13 +342,18 @@ class ControlClient:
         context: zmq.Context[Any] | None = None,
         keys: Keys | None = None,
         on_reconnect: Callable[[], None] | None = None,
+        heartbeat_ms: int = HEARTBEAT_INTERVAL_MS,
     ) -> None:
-        """`on_reconnect`: there is a connection again, perhaps to a successor, which has none of our requests."""
+        """`on_reconnect`: there is a connection again, perhaps to a successor, which has none of our requests.
+
+        `heartbeat_ms`: see `zsock.configure`.
+        """
         self.endpoint = endpoint
         sock = configure(
             (context or zmq.Context.instance()).socket(zmq.DEALER),
             identity=identity,
             heartbeat=not endpoint.startswith("ipc:"),
+            heartbeat_ms=heartbeat_ms,
         )
         self._on_reconnect, self._was_connected = on_reconnect, False
         self._monitor: LoopSocket | None = None

@@ -18,6 +18,8 @@ import zmq
 #: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
+#: Of connections to one process that has many: each ping wakes it, and who is there says something else as often.
+RARE_HEARTBEAT_MS = 3000
 #: A peer that has not finished its handshake after this is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
 #: As plain numbers: the operators of enumerations take longer than the system call.
@@ -34,10 +36,12 @@ def configure(
     message_max_bytes: int = CONTROL_MESSAGE_MAX_BYTES,
     identity: bytes | None = None,
     heartbeat: bool = True,
+    heartbeat_ms: int = HEARTBEAT_INTERVAL_MS,
 ) -> zmq.Socket[bytes]:
     """Set the options that every socket of heronpy shares; returns the socket.
 
-    `heartbeat` is for the connecting side of TCP links; for ipc the kernel reports a dead peer immediately.
+    `heartbeat` is for the connecting side of TCP links; for ipc the kernel reports a dead peer immediately. A silent
+    peer is disconnected `heartbeat_ms` later at most than HEARTBEAT_TIMEOUT_MS.
     """
     sock.setsockopt(zmq.LINGER, 0)
     sock.setsockopt(zmq.SNDHWM, hwm)
@@ -47,10 +51,10 @@ def configure(
     sock.setsockopt(zmq.RECONNECT_IVL, 10)
     sock.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     if heartbeat:
-        sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
+        sock.setsockopt(zmq.HEARTBEAT_IVL, heartbeat_ms)
         sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-        # The other side, which does not ping, drops a silent connection after the same time.
-        sock.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS)
+        # The other side, which does not ping, drops a connection after three pings that did not come.
+        sock.setsockopt(zmq.HEARTBEAT_TTL, 3 * heartbeat_ms)
     if identity is not None:
         sock.setsockopt(zmq.IDENTITY, identity)
     return sock

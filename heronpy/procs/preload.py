@@ -5,7 +5,7 @@ A module that is not installed is skipped. None of them may start a thread or op
 
 from __future__ import annotations
 
-#: In order; the large libraries first, because our own modules need them anyway.
+#: In order; the large libraries first, because our own modules need them anyway. For the containers of one machine.
 PRELOAD: tuple[str, ...] = (
     "asyncio",
     "concurrent.futures",
@@ -35,3 +35,14 @@ PRELOAD: tuple[str, ...] = (
     "stmgr.__main__",
     "instance.__main__",
 )
+
+_MASTERS, _TASKS = frozenset({"heronpy.tmaster.__main__"}), frozenset({"stmgr.__main__", "instance.__main__"})
+
+
+def preload_of(container: int) -> tuple[str, ...]:
+    """What the fork server of one container loads: without the modules of processes that run in others.
+
+    A standby topology master, which may be anywhere, loads its own.
+    """
+    others = _MASTERS if container else _TASKS
+    return tuple(module for module in PRELOAD if module not in others)

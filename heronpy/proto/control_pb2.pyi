@@ -1589,7 +1589,7 @@ class StatusReply(_message.Message):
     def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., drained: bool = ..., exceptions: _Optional[int] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., retired: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ...) -> None: ...
 
 class StmgrHeartbeat(_message.Message):
-    __slots__ = ["clamped", "culprits", "discarded_tuples", "ends", "epoch", "in_flight_tuples", "lost_tuples", "mesh_ready", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]
+    __slots__ = ["clamped", "culprits", "discarded_tuples", "ends", "epoch", "in_flight_tuples", "lost_tuples", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]
     CLAMPED_FIELD_NUMBER: _ClassVar[int]
     CULPRITS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
@@ -1597,7 +1597,6 @@ class StmgrHeartbeat(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_TUPLES_FIELD_NUMBER: _ClassVar[int]
     LOST_TUPLES_FIELD_NUMBER: _ClassVar[int]
-    MESH_READY_FIELD_NUMBER: _ClassVar[int]
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
     QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
     QUEUED_TUPLES_FIELD_NUMBER: _ClassVar[int]
@@ -1611,14 +1610,13 @@ class StmgrHeartbeat(_message.Message):
     epoch: int
     in_flight_tuples: int
     lost_tuples: int
-    mesh_ready: bool
     plan_version: int
     queued_bytes: int
     queued_tuples: int
     stmgr_id: str
     tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
     unacked_roots: int
-    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., plan_version: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., queued_tuples: _Optional[int] = ..., in_flight_tuples: _Optional[int] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., mesh_ready: bool = ..., clamped: bool = ..., unacked_roots: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., ends: bool = ...) -> None: ...
+    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., plan_version: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., queued_tuples: _Optional[int] = ..., in_flight_tuples: _Optional[int] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., clamped: bool = ..., unacked_roots: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., ends: bool = ...) -> None: ...
 
 class StmgrLedger(_message.Message):
     __slots__ = ["before", "ends", "epoch", "latest", "left", "stmgr_id"]

@@ -94,6 +94,8 @@ class Admission:
         self.known: Callable[[int], Sequence[int]] = lambda container: ()
         #: Its entry in the ledger; None of a container that nobody has heard of.
         self.entry_of: Callable[[int], Entry | None] = lambda container: None
+        #: Whether it has said that nothing of it runs any more.
+        self.stopped: Callable[[int, int], bool] = lambda container, submission: False
         folder = door_keys.folder_of(terms.launch.working_dir)
         self._bindings = Bindings(folder, lambda member: member[1] in self.known(member[0]))
         #: Hellos of another process than the one that is that submission, and of another release of heronpy or Python.
@@ -330,6 +332,10 @@ class Admission:
         """The submission that was activated last."""
         entry = self.entry_of(container)
         return entry.holder if entry is not None else 0
+
+    def has_stopped(self, member: Member) -> bool:
+        """Whether a submission has said that nothing of it runs any more."""
+        return self.stopped(*member)
 
     def submissions_of(self, container: int) -> Sequence[int]:
         """Those that may exist."""

@@ -77,6 +77,9 @@ class Handlers(Protocol):
     def holder_of(self, container: int) -> int:
         """The submission of a container that was activated last; 0: none was."""
 
+    def has_stopped(self, member: Member) -> bool:
+        """Whether a submission has said that nothing of it runs any more: what still comes was on its way."""
+
 
 class StateHandler(Protocol):
     """`heronpy.scheduler.state_door.StateDoor`."""
@@ -229,7 +232,8 @@ class Door:
         container, submission = member
         holder = self._handlers.holder_of(container)
         if submission < holder:
-            self.replaced += 1
+            # What its last processes sent may be read after its last word, which came over another connection.
+            self.replaced += not self._handlers.has_stopped(member)
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
         if submission > holder:
             raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; ask again")

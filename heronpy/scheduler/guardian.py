@@ -4,8 +4,8 @@ Without it, the death of the one process that replaces all others would end the 
 Invariants: the scheduler never outlives its guardian (the kernel kills it, and its fork server then
 ends all processes of the topology on this host); signals that ask the guardian to end are forwarded to the
 scheduler; a scheduler that exits on its own is not restarted, unless its exit code is START_OVER, or it has failed,
-without saying that it ends, after one has run; one whose event loop has not turned for HANG_S is killed, so that
-another one takes its place.
+without saying that it ends, after one has run; one whose event loop has not turned for HANG_S, or that has not begun
+to turn START_S after its start, is killed, so that another one takes its place.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ LIMITS = RestartLimits(backoff_s=0.05, backoff_max_s=5.0, budget=10, window_s=30
 
 #: A scheduler that shows no sign of life for so long is killed.
 HANG_S = 10.0
+#: The first sign may take longer: it loads its modules, binds its predecessor's port and asks state manager and engine,
+#: each of which has a deadline of its own.
+START_S = 120.0
 #: One that has said that it ends, and does not: a thread may hang in a file system.
 END_S = 60.0
 #: One that has run fails at a later start: what it needs may be away for a while.
@@ -49,7 +52,7 @@ class Pulse:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def beat(self) -> None:
-        """The loop turns. From the first of these on the guardian expects them."""
+        """The loop turns. After the first of these the guardian expects the next ones sooner."""
         self._write(b"+")
 
     def end(self) -> None:
@@ -76,25 +79,28 @@ class Pulse:
 class Watchman:
     """Whether a scheduler hangs (pure); the time in which the guardian itself did not run does not count."""
 
-    def __init__(self, hang_s: float, now: float) -> None:
+    def __init__(self, hang_s: float, start_s: float, now: float) -> None:
         self._hang_s = hang_s
-        self._alive_at: float | None = None
-        self._looked_at = now
+        #: How long it may be silent now.
+        self.patience_s = start_s
+        self._alive_at = self._looked_at = now
         #: It has shown a sign of life; it has said that it ends.
         self.lived = self.ends = False
 
     def hangs(self, signs: bytes, now: float) -> bool:
         """`signs` are those since the last call, which was about `_LOOK_S` ago."""
         slept, self._looked_at = now - self._looked_at, now
-        self.lived = self.lived or bool(signs)
-        if b"." in signs:
-            self._alive_at, self._hang_s, self.ends = now, END_S, True
-        elif signs or (self._alive_at is not None and slept > 3 * _LOOK_S):
+        if signs or slept > 3 * _LOOK_S:
             self._alive_at = now
-        return self._alive_at is not None and now - self._alive_at >= self._hang_s
+        if signs:
+            self.lived, self.ends = True, self.ends or b"." in signs
+            self.patience_s = END_S if self.ends else self._hang_s
+        return now - self._alive_at >= self.patience_s
 
 
-def guard(run: Callable[[Pulse], int], limits: RestartLimits = LIMITS, hang_s: float = HANG_S) -> int:
+def guard(
+    run: Callable[[Pulse], int], limits: RestartLimits = LIMITS, hang_s: float = HANG_S, start_s: float = START_S
+) -> int:
     """Run `run` in a child process, again whenever it is killed or hangs; returns the exit code of the last one.
 
     Call it before the process has threads, sockets or locks.
@@ -106,7 +112,8 @@ def guard(run: Callable[[Pulse], int], limits: RestartLimits = LIMITS, hang_s: f
         started = time.monotonic()
         pulse = Pulse()
         pid = _fork(lambda pulse=pulse: run(pulse), before)  # type: ignore[misc]
-        status, asked, hung, watchman = _wait(pid, pulse, hang_s)
+        watchman = Watchman(hang_s, start_s, started)
+        status, asked, hung = _wait(pid, pulse, watchman)
         pulse.close()
         lived = lived or watchman.lived
         code = os.waitstatus_to_exitcode(status)
@@ -114,7 +121,9 @@ def guard(run: Callable[[Pulse], int], limits: RestartLimits = LIMITS, hang_s: f
         if asked or (not failed and code not in (START_OVER, *range(-64, 0))):
             return code if code >= 0 else int(exit_codes.FAILURE)
         how = "lost its processes" if code == START_OVER else f"ended by {describe_status(status)}"
-        how = f"did not answer for {hang_s:g} s and was killed" if hung else how
+        if hung:
+            what = "did not answer for" if watchman.lived else "had not started after"
+            how = f"{what} {watchman.patience_s:g} s and was killed"
         now = time.monotonic()
         reason = ExitReason.KILLED if code == -signal.SIGKILL else ExitReason.CRASHED
         decision = decide_restart(LATER if failed else limits, later if failed else history, reason, now - started, now)
@@ -148,10 +157,9 @@ def _fork(run: Callable[[], int], mask: set[signal.Signals]) -> int:
         os._exit(code)
 
 
-def _wait(pid: int, pulse: Pulse, hang_s: float) -> tuple[int, bool, bool, Watchman]:
-    """The wait status of the child; whether a signal to us asked it to end, and it was killed as it hung; its signs."""
+def _wait(pid: int, pulse: Pulse, watchman: Watchman) -> tuple[int, bool, bool]:
+    """The wait status of the child; whether a signal to us asked it to end, and it was killed as it hung."""
     asked = hung = False
-    watchman = Watchman(hang_s, time.monotonic())
     while True:
         found = signal.sigtimedwait({*_ASKS, signal.SIGCHLD}, _LOOK_S)
         if found is not None and found.si_signo != signal.SIGCHLD:
@@ -163,7 +171,7 @@ def _wait(pid: int, pulse: Pulse, hang_s: float) -> tuple[int, bool, bool, Watch
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             watchman.hangs(pulse.read(), time.monotonic())
-            return status, asked, hung, watchman
+            return status, asked, hung
 
 
 def _say(text: str) -> None:

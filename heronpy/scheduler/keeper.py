@@ -214,6 +214,7 @@ class EngineScheduler:
         self._moves.resume(placement.draining, lambda: placement.has_listed)
         self.admission.known = self._placement.submissions_of
         self.admission.entry_of = self._placement.entry_of
+        self.admission.stopped = self._placement.has_stopped
         self._desk = EngineDesk(
             setup.engine,
             setup.settings.poll_s,

@@ -151,6 +151,11 @@ class Placement:
         found = self._containers.get(container)
         return sorted(found.submissions) if found is not None else []
 
+    def has_stopped(self, container: int, submission: int) -> bool:
+        """Whether a submission that acted has said that nothing of it runs any more."""
+        found = self._containers.get(container)
+        return found is not None and found.last_word == submission
+
     @property
     def has_listed(self) -> bool:
         """Whether the engine has said what there is, so that it is known where containers are."""
@@ -383,9 +388,12 @@ class Placement:
         if number == entry.holder:
             if one.stopped >= entry.epoch:
                 one.epoch = 0
+                container.last_word = number
                 self._grants.release(container.number)
             else:
                 self._grants.hold(container.number, now)
+                if container.last_word == number:
+                    container.last_word = 0  # it acts again
                 one.epoch = event.epoch if event.epoch == entry.epoch else one.epoch
                 if back:  # it was not replaced
                     self._write(container, cause=None)

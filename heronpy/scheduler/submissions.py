@@ -132,6 +132,8 @@ class Container:
     restarts: int = 0
     #: The submission whose end was counted last.
     judged: int = 0
+    #: The submission that has said last that it has stopped.
+    last_word: int = 0
     exit_reason: ExitReason | None = None
     exit_detail: str = ""
 

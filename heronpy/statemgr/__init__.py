@@ -26,6 +26,9 @@ _KINDS: Final = {
 }
 _FOR_USERS: Final = ("local", "zookeeper")
 #: Optional dependency of a kind: module and extra.
+#: The session of a process that only reads, as a multiple of what is set, and what the door allows.
+_READER_TIMES: Final = 3
+_READER_MAX_S: Final = 300.0
 _EXTRAS: Final = {"zookeeper": ("kazoo", "zookeeper")}
 
 
@@ -53,12 +56,21 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
     return manager
 
 
-def open_state_of(launch: LaunchSpec) -> StateManager:
-    """Open the state manager of a topology's launch file."""
+def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
+    """Open the state manager of a topology's launch file.
+
+    `owns`: this process makes ephemerals or takes locks. One that only reads says less often that it lives where the
+    scheduler's door has to hear it: it loses nothing that another one waits for.
+    """
+    from dataclasses import replace
+
     from heronpy.common.setting_types import StatemgrSettings
     from heronpy.common.settings import settings_for
 
-    return open_state(launch.state_type, launch.state_root, settings_for(launch, StatemgrSettings))
+    settings = settings_for(launch, StatemgrSettings)
+    if not owns and launch.state_type == "door":
+        settings = replace(settings, session_timeout_s=min(_READER_MAX_S, _READER_TIMES * settings.session_timeout_s))
+    return open_state(launch.state_type, launch.state_root, settings)
 
 
 def module_of(state_type: str) -> str:

@@ -177,12 +177,14 @@ def test_what_waits_in_the_queue_is_shown_and_taken_down(sparky: Sparky) -> None
     late = sparky.run(
         "submit", "sparky", str(sparky.program), "--queue-timeout", "15", "--timeout", "2", *large, code=5
     )
-    assert "still in the queue after 15 s: container " in late and "has 2 of 3 executors" in late, late
+    # Why depends on how far Spark came in that time.
+    assert "still in the queue after 15 s: container " in late, late
     sparky.nothing_left()
     submit = sparky.start("submit", "sparky", str(sparky.program), "--queue-timeout", "200", *large)
     try:
         wait_for(lambda: len(sparky.spark.executors()) == 2, PATIENCE_S, "two executors")
-        wait_for(lambda: "QUEUED" in sparky.run("status", "sparky", "fish"), PATIENCE_S, "status showing the queue")
+        wait_for(lambda: "has 2 of 3 executors" in sparky.run("status", "sparky", "fish"), PATIENCE_S, "why it waits")
+        assert "QUEUED" in sparky.run("status", "sparky", "fish")
         submit.send_signal(signal.SIGINT)
         out, err = submit.communicate(timeout=90)
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from heronpy.net.zsock import LoopSocket
+from heronpy.net.zsock import RARE_HEARTBEAT_MS, LoopSocket, configure
 
 
 class SwallowingSocket:
@@ -103,3 +103,12 @@ def test_with_a_pause_what_comes_after_a_message_is_read_together_and_nothing_is
             context.destroy(linger=0)
 
     asyncio.run(run())
+
+
+def test_a_connection_of_many_to_one_pings_rarely_and_may_miss_as_many() -> None:
+    with zmq.Context() as context, context.socket(zmq.DEALER) as often, context.socket(zmq.DEALER) as rarely:
+        configure(often)
+        configure(rarely, heartbeat_ms=RARE_HEARTBEAT_MS)
+        options = (zmq.HEARTBEAT_IVL, zmq.HEARTBEAT_TIMEOUT, zmq.HEARTBEAT_TTL)
+        assert [often.getsockopt(one) for one in options] == [1000, 3000, 3000]
+        assert [rarely.getsockopt(one) for one in options] == [3000, 3000, 9000]

@@ -21,6 +21,7 @@ from heronpy.procs.forkserver import (
     ServerEvent,
     ServerGone,
 )
+from heronpy.procs.preload import PRELOAD, preload_of
 from tests.support.waiting import alive, eventually, wait_for
 
 PROGRAM = "tests.support.programs"
@@ -311,3 +312,12 @@ def test_kill_9_of_a_nested_owner_leaves_nobody_below(tmp_path: Path) -> None:
     owner.kill()
     owner.wait()
     wait_for(lambda: not alive(outer), 2.0)
+
+
+def test_a_container_loads_what_it_runs_and_not_what_others_run() -> None:
+    """Many containers that start at once on a few cores load their modules one after the other."""
+    first, other = preload_of(0), preload_of(1)
+    assert {*first} | {*other} == {*PRELOAD}
+    assert "heronpy.tmaster.__main__" in first and "heronpy.tmaster.__main__" not in other
+    tasks = {"stmgr.__main__", "instance.__main__"}
+    assert tasks <= {*other} and not tasks & {*first}

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from heronpy.scheduler.guardian import END_S, Watchman
 
 #: Each start of the scheduler writes a line; the first one does what the argument says.
@@ -20,6 +22,8 @@ def run(pulse):
         starts.write("start\\n")
         starts.seek(0)
         first = len(starts.readlines()) == 1
+    if first and sys.argv[2] == "hang at its start":
+        time.sleep(60)
     pulse.beat()
     if first and sys.argv[2] == "hang":
         time.sleep(60)
@@ -33,7 +37,7 @@ def run(pulse):
     pulse.end()
     return 7
 
-sys.exit(guard(run, RestartLimits(0.01, 0.1, 5), hang_s=1.0))
+sys.exit(guard(run, RestartLimits(0.01, 0.1, 5), hang_s=1.0, start_s=2.0))
 """
 
 
@@ -57,6 +61,12 @@ def test_one_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
     assert "did not answer for 1 s and was killed; it is started again" in said
 
 
+def test_one_that_hangs_while_it_starts_is_killed_and_started_again(tmp_path: Path) -> None:
+    code, count, said = starts(tmp_path, "hang at its start")
+    assert (code, count) == (7, 2)
+    assert "had not started after 2 s and was killed; it is started again" in said
+
+
 def test_one_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert starts(tmp_path, "kill")[:2] == (7, 2)
 
@@ -71,8 +81,8 @@ def test_one_that_ends_may_take_its_time(tmp_path: Path) -> None:
     assert starts(tmp_path, "end slowly")[:2] == (7, 1)
 
 
-def test_only_silence_after_the_first_sign_counts() -> None:
-    watchman = Watchman(10.0, 0.0)
+def test_silence_counts_sooner_after_the_first_sign() -> None:
+    watchman = Watchman(10.0, 120.0, 0.0)
     assert not any(watchman.hangs(b"", float(now)) for now in range(1, 60)), "it is starting"
     assert not watchman.hangs(b"++", 60.0)
     assert not any(watchman.hangs(b"", 60.0 + now) for now in range(1, 10))
@@ -81,16 +91,23 @@ def test_only_silence_after_the_first_sign_counts() -> None:
     assert watchman.hangs(b"", 80.0)
 
 
-def test_the_guardians_own_pause_does_not_count() -> None:
-    watchman = Watchman(10.0, 0.0)
-    assert not watchman.hangs(b"+", 1.0)
+def test_a_start_may_take_its_time_and_not_for_ever() -> None:
+    watchman = Watchman(10.0, 120.0, 0.0)
+    assert not any(watchman.hangs(b"", float(now)) for now in range(1, 120))
+    assert watchman.hangs(b"", 120.0) and not watchman.lived
+
+
+@pytest.mark.parametrize(("signs", "within_s"), [(b"+", 10.0), (b"", 120.0)])
+def test_the_guardians_own_pause_does_not_count(signs: bytes, within_s: float) -> None:
+    watchman = Watchman(10.0, 120.0, 0.0)
+    assert not watchman.hangs(signs, 1.0)
     assert not watchman.hangs(b"", 500.0), "all of this host stood still"
-    assert not any(watchman.hangs(b"", 500.0 + now) for now in range(1, 10))
-    assert watchman.hangs(b"", 510.0)
+    assert not any(watchman.hangs(b"", 500.0 + now) for now in range(1, int(within_s)))
+    assert watchman.hangs(b"", 500.0 + within_s)
 
 
 def test_an_end_may_take_its_time_and_not_for_ever() -> None:
-    watchman = Watchman(10.0, 0.0)
+    watchman = Watchman(10.0, 120.0, 0.0)
     assert not watchman.hangs(b"+.", 1.0) and watchman.ends
     assert not any(watchman.hangs(b"", float(now)) for now in range(2, int(END_S) + 1))
     assert watchman.hangs(b"", 1.0 + END_S)

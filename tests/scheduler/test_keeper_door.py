@@ -139,6 +139,28 @@ def test_only_the_submission_that_acts_has_rights_at_the_state(play: Callable[..
     play(story)
 
 
+def test_what_an_ended_submission_had_sent_counts_as_no_refusal(play: Callable[..., None]) -> None:
+    """It may be read after the last word of its container, which came over another connection."""
+
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            old = world.of(1)
+            session = (await old.client.call(door_pb2.StateOpen(member=old.member, session_s=5.0))).session
+            late = ControlClient(old.ticket.addresses[0], lambda _: None, keys=old.ticket.keys())
+            world.engine.cancel = lambda engine_ids, grace_s: old.stop()  # type: ignore[method-assign]
+            restart = asyncio.create_task(scheduler.ask(control_pb2.RestartContainer(container=1), 20.0))
+            await eventually(lambda: world.of(1) is not old and world.of(1).welcome, what="its successor")
+            await late.call(door_pb2.Renew(member=old.member, number=1000, stopped=1))
+            await restart
+            with pytest.raises(FencedRpcError, match="submission 1, was replaced by submission 2"):
+                await late.call(door_pb2.StateCall(session=session, member=old.member.secret, get=paths.topology(NAME)))
+            late.close()
+            assert scheduler.itself.door.replaced == 0
+
+    play(story)
+
+
 def test_what_is_heard_at_once_is_looked_at_once(play: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
     views = Placement.views

@@ -107,6 +107,7 @@ def test_one_that_is_back_before_its_successor_acts_goes_on() -> None:
     assert of(effects, Activate) == [Activate(1, 1, 2)], "it has stopped its tasks, and starts again in place"
     effects += story.wait(3, Heard(1, 1, 2))
     assert [one.submission for one in of(effects, Cancel)] == [2]
+    assert not story.machine.has_stopped(1, 1), "it acts again"
     [view] = story.machine.views()
     assert (view.phase, view.restarts, view.exit_reason) == (Phase.RUNNING, 1, ExitReason.LOST_HOST)
 

@@ -55,9 +55,12 @@ def test_a_move_hands_over_through_a_standby_elsewhere() -> None:
     assert (submit.request.submission, submit.request.avoid, submit.request.barred) == (2, ("a",), ("a",))
     assert of(story.do(Heard(1, 1, 1)), Grant), "it runs on until its successor stands by"
     assert [one.submission for one in of(story.start(1, 2, "b"), Cancel)] == [1]
+    assert not story.machine.has_stopped(1, 1)
     assert of(story.do(Heard(1, 1, 0, stopped=1)), Activate) == [Activate(1, 2, 2)]
+    assert story.machine.has_stopped(1, 1), "its end need not be confirmed"
     story.do(Heard(1, 2, 2))
     story.end(1, 1)
+    assert story.machine.has_stopped(1, 1) and not story.machine.has_stopped(1, 2)
     [view] = story.machine.views()
     assert (view.phase, view.host, view.restarts, view.unmoved) == (Phase.RUNNING, "b", 0, "")
     story.end(1, 2)

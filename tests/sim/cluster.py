@@ -97,7 +97,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
         stop = control_pb2.StopTask(reason="SIGTERM")
         process.on_sigterm = lambda: task.control.deliver(stop)
 
-    def open_state(launch: Any) -> Any:
+    def open_state(launch: Any, owns: bool = True) -> Any:
         return current_process().world.state.open()  # type: ignore[attr-defined]
 
     return [

@@ -14,10 +14,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zmq
 
 from heronpy.common.errors import (
     ConfigError,
     DeadlineError,
+    HeronError,
     NoNodeError,
     StateAwayError,
     StateError,
@@ -26,13 +28,17 @@ from heronpy.common.errors import (
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.executor.earlier import tasks_that_ran
 from heronpy.executor.handing import TopologyHanding
+from heronpy.executor.scheduler_link import SchedulerLink
 from heronpy.net import door_link
+from heronpy.net.curve import Pair
 from heronpy.net.door_state import DoorStateManager
 from heronpy.net.follower import MasterFollower
 from heronpy.net.member import Membership
 from heronpy.net.rpc import ControlServer
+from heronpy.net.ticket import Ticket
+from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.procs.plan_watch import PlanWatch
-from heronpy.proto import control_pb2, plan_pb2
+from heronpy.proto import control_pb2, door_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.localfs import LocalStateManager
 from tests.statemgr.processes import kill, start
@@ -576,3 +582,28 @@ def test_writes_are_exact_while_the_door_is_killed_and_stopped_again_and_again(
     assert total <= int(found[0].split()[0]) <= total + sum(unknown.values()) + 3 * 8
     assert len(numbers) == len(set(numbers))
     assert total > 360
+
+
+def test_containers_ping_their_door_rarely(
+    opened: Callable[..., DoorStateManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty containers have sixty connections to it."""
+    seen: list[int] = []
+
+    def configured(sock: zmq.Socket[bytes], **options: Any) -> zmq.Socket[bytes]:
+        seen.append(options["heartbeat_ms"])
+        return configure(sock, **options)
+
+    monkeypatch.setattr("heronpy.net.door_link.configure", configured)
+    monkeypatch.setattr("heronpy.net.rpc.configure", configured)
+    opened()
+
+    async def bootstrap() -> None:
+        pair = Pair(*zmq.curve_keypair())
+        link = SchedulerLink(Ticket("wc-1", ("tcp://127.0.0.1:1",), pair.public, pair), 1, 1)
+        with pytest.raises(HeronError):
+            await link.admit(lambda _: door_pb2.Hello(), 0.01)
+        link.close()
+
+    asyncio.run(bootstrap())
+    assert seen == [RARE_HEARTBEAT_MS, RARE_HEARTBEAT_MS]

@@ -32,9 +32,14 @@ class World:
         self.switch.on_credit_owed = self.owe
         self.switch.take_places({SPOUT: "spout", BOLT: "bolt"}, {"spout"}, {FAR: "stmgr-2"})
         self.to_peer: list[Frame] = []
-        self.switch.add_peer("stmgr-2", 1, self.transmit)
+        #: How often a link to the peer was asked for.
+        self.wanted = 0
+        self.switch.add_peer("stmgr-2", 1, self.transmit, self.want)
         self.seq: dict[bytes, int] = {}
         self.epochs: dict[bytes, int] = {}
+
+    def want(self) -> None:
+        self.wanted += 1
 
     def owe(self) -> None:
         self.owed += 1

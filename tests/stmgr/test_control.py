@@ -172,6 +172,27 @@ def test_a_task_waits_for_the_first_plan_and_its_newest_registration_counts() ->
     assert kinds.index(events.SwitchPlan) < kinds.index(events.AttachTask) < kinds.index(Tell)
 
 
+def test_a_registration_that_is_repeated_is_known_until_there_is_a_plan() -> None:
+    world, first = World(), registration(request=1).message
+    assert not world.machine.awaits_plan(first)
+    world.feed(registration(request=1))
+    assert world.machine.awaits_plan(first) and not world.machine.awaits_plan(registration(epoch=2).message)
+    world.feed(plan(1, {3: 1}))
+    assert not world.machine.awaits_plan(first)
+
+
+def test_a_registration_that_is_repeated_is_no_news_for_the_topology_master() -> None:
+    once, often = World(), World()
+    for world in (once, often):
+        world.feed(registration())
+        world.wait(1.0)
+    for _ in range(4):
+        often.feed(registration())
+        often.wait(0.5)
+    once.wait(2.0)
+    assert len(often.when(Duty.SEND_HEARTBEAT)) == len(once.when(Duty.SEND_HEARTBEAT))
+
+
 def test_an_older_incarnation_is_refused_with_its_error() -> None:
     world = World()
     world.feed(plan(1, {3: 1}))

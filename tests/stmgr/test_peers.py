@@ -13,8 +13,9 @@ import uvloop
 import zmq
 
 from heronpy.common.setting_types import StmgrSettings
+from heronpy.net.rpc import parse
 from heronpy.net.transport import bind
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from stmgr import peers
 from stmgr.peers import PeerConnection
 from tests.support.waiting import eventually
@@ -56,6 +57,7 @@ def test_a_busy_loop_does_not_close_the_new_connection_for_the_old_one(router: z
         record = plan_pb2.StmgrRecord(id="stmgr-2", data_endpoint=endpoint, control_endpoint=endpoint)
         settings = StmgrSettings()
         connection = PeerConnection(record, b"s:stmgr-1:1", links, settings, lambda: next(epochs))  # type: ignore[arg-type]
+        connection.open()
         for number in range(1, 4):
             await eventually(lambda number=number: len(links.opened) == number)  # type: ignore[misc]
             connection.renew()
@@ -91,6 +93,7 @@ def test_a_link_is_opened_once_there_are_descriptors_again(
         if full_at_first:
             full.append(True)
         connection = PeerConnection(record, b"s:stmgr-1:1", links, StmgrSettings(), lambda: next(epochs))  # type: ignore[arg-type]
+        connection.open()
         assert not connection.transmit(b"", b"") or not full_at_first
         await eventually(lambda: len(links.opened) == 1)
         if not full_at_first:
@@ -102,4 +105,43 @@ def test_a_link_is_opened_once_there_are_descriptors_again(
         connection.close()
 
     monkeypatch.setattr(peers, "configure", configure)
+    asyncio.run(main())
+
+
+def test_nothing_is_connected_until_there_is_something_to_send(
+    router: zmq.Socket[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a hundred stream managers there would be twenty thousand connections."""
+    endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
+    real = zmq.Context.instance().socket
+    made: list[int] = []
+
+    def socket(kind: int) -> Any:
+        made.append(kind)
+        return real(kind)
+
+    monkeypatch.setattr(zmq.Context.instance(), "socket", socket)
+
+    def received() -> list[bytes]:
+        return router.recv_multipart(zmq.NOBLOCK) if router.poll(0) else []
+
+    async def main() -> None:
+        links = Links()
+        record = plan_pb2.StmgrRecord(id="stmgr-2", data_endpoint=endpoint, control_endpoint=endpoint)
+        connection = PeerConnection(record, b"s:stmgr-1:1", links, StmgrSettings(), lambda: 1)  # type: ignore[arg-type]
+        connection.renew()
+        connection.announce(control_pb2.Backpressure(stmgr_id="stmgr-1", on=False))
+        assert not made, "its begin was not announced either"
+        connection.announce(control_pb2.Backpressure(stmgr_id="stmgr-1", on=True))
+        connection.announce(control_pb2.Backpressure(stmgr_id="stmgr-1", on=False))
+        assert len(made) == 1
+        for on in (True, False):
+            parts: list[bytes] = []
+            await eventually(lambda parts=parts: parts or parts.extend(received()) or parts)  # type: ignore[misc]
+            message = parse(parts[-1])
+            assert message is not None and message.backpressure.on is on
+        connection.open()
+        await eventually(lambda: links.opened == [1])
+        connection.close()
+
     asyncio.run(main())

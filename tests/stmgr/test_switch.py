@@ -44,6 +44,28 @@ def test_frames_are_forwarded_to_tasks_and_peers() -> None:
     assert [frame.kind for frame in world.to_peer] == [LINK_OPEN, DATA]
 
 
+def test_a_link_to_a_peer_is_asked_for_by_what_waits_for_it() -> None:
+    """By data, by an ack, by what waits for the next incarnation; by nothing else."""
+    world = World()
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    world.receive(spout, data(BOLT))
+    assert not world.switch.probe_peers() and world.wanted == 0
+    world.receive(spout, data(FAR))
+    assert world.wanted == 1
+    world.switch.add_peer("stmgr-2", 2, world.transmit, world.want)
+    assert world.wanted == 2, "what was for its predecessor is for it"
+    world.switch.open_peer("stmgr-2", 50)
+    world.receive(spout, data(FAR))
+    assert world.wanted == 2
+
+    world = World()
+    bolt = world.register(BOLT)
+    world.receive(bolt, Frame(kind=ACK, dest_task=FAR, count=1, root_base=0, root_task=FAR, edge=5))
+    assert world.wanted == 1
+    world.switch.open_peer("stmgr-2", 50)
+    assert [frame.kind for frame in world.to_peer] == [LINK_OPEN, ACK]
+
+
 def test_a_frame_for_nobody_is_counted_credited_and_its_roots_fail() -> None:
     world = World()
     spout = world.register(SPOUT)

@@ -25,8 +25,8 @@ ROLES = Roles(tmaster=FAKES, stmgr=FAKES, instance=FAKES, spark_gateway=FAKES)
 class Counted:
     """A state manager that writes down what is asked of it."""
 
-    def __init__(self, launch: LaunchSpec) -> None:
-        self._state = open_state_of(launch)
+    def __init__(self, launch: LaunchSpec, owns: bool = True) -> None:
+        self._state = open_state_of(launch, owns)
         self._file = Path(launch.working_dir) / "requests"
 
     def __getattr__(self, name: str) -> Any:

@@ -137,7 +137,9 @@ class ProcessEngine:
         for engine_id in engine_ids:
             with contextlib.suppress(psutil.Error):
                 for child in psutil.Process(pid_of(self._folder / f"{engine_id}.json")).children():
-                    child.terminate()
+                    # What enters a host ends at a signal, and would leave the container there running, taken for ended.
+                    for one in child.children() if child.name() == "nsenter" else [child]:
+                        one.terminate()
 
     @contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:
