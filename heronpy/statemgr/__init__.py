@@ -25,10 +25,10 @@ _KINDS: Final = {
     "zookeeper": ("heronpy.statemgr.zookeeper", "ZooKeeperStateManager"),
 }
 _FOR_USERS: Final = ("local", "zookeeper")
-#: Optional dependency of a kind: module and extra.
 #: The session of a process that only reads, as a multiple of what is set, and what the door allows.
 _READER_TIMES: Final = 3
 _READER_MAX_S: Final = 300.0
+#: Optional dependency of a kind: module and extra.
 _EXTRAS: Final = {"zookeeper": ("kazoo", "zookeeper")}
 
 
