@@ -180,7 +180,7 @@ def test_a_topology_runs_on_while_the_api_server_is_away(k8s: Client) -> None:
     k8s.cluster.plane.stop(APISERVER)
     try:
         wait_for(lambda: "does not answer" in k8s.run("status", "k8s", "fish"), PATIENCE_S, "status saying so")
-        assert all(one.process.poll() is None for one in k8s.kubelets.pods.values())
+        assert all(one.process.poll() is None for one in [*k8s.kubelets.pods.values()])
     finally:
         k8s.cluster.plane.start(APISERVER)
     wait_for(k8s.cluster.rest.is_ready, 60, "the API server ready")
@@ -280,7 +280,7 @@ class _SchedulerPod:
         """Of the pod that runs; empty while there is none."""
         found = [
             name
-            for name, one in self._k8s.kubelets.pods.items()
+            for name, one in [*self._k8s.kubelets.pods.items()]  # which go on
             if name.startswith("heron-k8s-") and one.told_at is None and one.has_begun(sys.executable)
         ]
         return found[0] if len(found) == 1 else ""
