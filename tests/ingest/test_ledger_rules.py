@@ -189,6 +189,18 @@ def test_what_vanished_becomes_bad_and_its_neighbours_go_on() -> None:
     assert world.ask(world.user, ListBad()).ranges[0].span.error == "the file was gone before it was processed"
 
 
+def test_what_a_shorter_copy_does_not_have_waits_until_the_copy_is_gone_too() -> None:
+    world = world_of()
+    see(world, "a", 160)
+    world.ask(world.keepers[0], ReportScan((), (GoneFile(1, "a"),)))
+    see(world, "a", 50, inode="a.bak")
+    world.now += 61.0
+    assert world.ask(world.keepers[0], Collect()).lost == 0
+    world.ask(world.keepers[0], ReportScan((), (GoneFile(1, "a.bak"),)))
+    world.now += 61.0
+    assert world.ask(world.keepers[0], Collect()).lost == 160
+
+
 def test_ten_days_of_rotation_leave_a_flat_ledger() -> None:
     world = world_of(replace(SMALL, days=7.0))
     counts = []

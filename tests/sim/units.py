@@ -49,6 +49,8 @@ WORKERS, KEEPERS = 3, 2
 SETTLE_S = 1_500.0
 #: A task ends when its executor is gone for so long, here at most.
 ORPHANED_S = 30.0
+#: A process is stopped for so long at most.
+STOPPED_S = 30.0
 #: How the end of a process is known to its successor.
 ENDS = {9: "killed", 11: "crashed", 256: "user_exception"}
 
@@ -252,7 +254,12 @@ class Cluster:
         task = int(process.name.rpartition("-")[2])
         if self.running.get(process.name) is process and process.stopped:
             self.stats["zombies"] += 1
+            self._orphan(process, STOPPED_S)
             self.start(task, "lost")
+
+    def _orphan(self, process: Process, awake_s: float) -> None:
+        """Its executor is gone; it may act for a while once it is awake, in so many seconds at most."""
+        self.world.later(awake_s + ORPHANED_S, process.kill)
 
     def _main(self, process: Process, task: int, after: str) -> None:
         Thread(process, lambda: self._run(process, task, after)).start()
@@ -307,13 +314,15 @@ class Cluster:
             return
         self.closed_for_rebuild = True
         for process in list(self.running.values()):
-            if not process.stopped and self.rng.random() < 0.4:
+            if process.stopped:
+                self._orphan(process, STOPPED_S)
+            elif self.rng.random() < 0.4:
                 process.stop()
                 awake_s = self.rng.uniform(0.5, 20.0)
                 self.world.later(awake_s, process.proceed)
-                self.world.later(awake_s + ORPHANED_S, process.kill)
+                self._orphan(process, awake_s)
                 self.stats["zombies"] += 1
-            elif not process.stopped:
+            else:
                 process.kill()
         self.running.clear()
         self.ledger.store = MemoryStore(lambda: self.world.now)
@@ -433,7 +442,7 @@ class Faults:
         victim = self._victim()
         if victim is not None:
             victim.stop()
-            lasts_s = self.rng.choice((0.5, 8.0, 30.0))
+            lasts_s = self.rng.choice((0.5, 8.0, STOPPED_S))
             self.world.later(lasts_s, victim.proceed)
             if self.rng.random() < 0.6:
                 self.world.later(lasts_s * self.rng.random(), self.cluster.replace, victim)

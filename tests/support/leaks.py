@@ -39,7 +39,7 @@ class LeakCheck:
     def kill_home(self) -> None:
         """SIGKILL, until nothing is left: what is forked meanwhile would write into folders that are being removed."""
         deadline = time.monotonic() + PATIENCE_S
-        while (left := processes_of(self._home)) and time.monotonic() < deadline:
+        while (left := self._processes()) and time.monotonic() < deadline:
             for process in left:
                 with contextlib.suppress(psutil.Error):  # it may end with one that we killed before
                     process.send_signal(signal.SIGKILL)
@@ -65,22 +65,30 @@ class LeakCheck:
         found += [f"descriptor {fd} -> {target}" for fd, target in new.items() if fd not in self._descriptors]
         return found
 
+    def _processes(self) -> list[psutil.Process]:
+        """Also those of `heron verify`, which makes its home among the temporary files."""
+        assert self._home, "it was made without a home"
+        return processes_of(self._home, *([str(self._sockets)] if self._sockets is not None else []))
+
     def _look_home(self) -> list[str]:
-        found = [f"process {_describe(process)}" for process in processes_of(self._home)]
+        found = [f"process {_describe(process)}" for process in self._processes()]
         if self._sockets is not None:
             for path in self._sockets.glob("heron-*/*/*"):
                 found.append(f"file {path}")
         return found
 
 
-def processes_of(home: str) -> list[psutil.Process]:
-    """Processes with this HERON_HOME, without our own."""
+def processes_of(*homes: str) -> list[psutil.Process]:
+    """Processes whose HERON_HOME is one of these, or below it; without our own."""
+    folders = tuple(f"{home}/" for home in homes)
     found = []
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("HERON_HOME") == home:
+            if process.status() != psutil.STATUS_ZOMBIE and f"{process.environ().get('HERON_HOME')}/".startswith(
+                folders
+            ):
                 found.append(process)
         except (psutil.Error, OSError):
             continue
