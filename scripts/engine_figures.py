@@ -475,6 +475,8 @@ def _life(tree: Path, home: Path) -> dict[str, float]:
     group.mkdir()
     env = {**os.environ, "PYTHONPATH": str(tree), "HERON_HOME": str(home), "HERON_CONFIG_HOME": str(home / "client")}
     env.pop("HERON_CONF", None)
+    # Without compiled modules the other tree, which is new, would compile its own in each process.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def heron(*words: str) -> float:
         began = int((group / "cpuacct.usage").read_text())
