@@ -513,7 +513,9 @@ def test_logs_are_merged_by_time_filtered_and_chosen(heron: Heron, wordy: FakeTo
     assert "at -900" not in heron("logs", "local", "wordy", "--since", "5m").out
     errors = heron("logs", "local", "wordy", "--level", "ERROR").out
     assert "at -2" in errors and "at -1\n" not in errors
-    assert "tmaster" not in heron("logs", "local", "wordy", "count").out
+    for name in ("count", "count-2", "container_1_count_2"):
+        chosen = heron("logs", "local", "wordy", name).out
+        assert "tmaster" not in chosen and "at -2" in chosen, name
     assert len(heron("logs", "local", "wordy", "-n", "1", "--json").out.splitlines()) == 1
     wrong = heron("logs", "local", "wordy", "tmastr")
     assert wrong.code == 2 and "did you mean 'tmaster'?" in wrong.err
