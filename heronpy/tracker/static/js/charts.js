@@ -202,8 +202,8 @@ const TIMES_MAX = 999;
 /** The height of a strip. */
 const STRIP = 12;
 
-/** The marked events that reach into a time. @param {any[]} events @param {number} from @param {number} to */
-const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to);
+/** The marked events that reach into a time, as they began. @param {any[]} events @param {number} from @param {number} to */
+const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to).sort((one, other) => begin(one) - begin(other));
 
 /** Equal letters in a row as one with their number. @param {string} letters */
 export const joined = (letters) => letters.replace(/(.)\1+/g, (run, letter) => letter + run.length);
