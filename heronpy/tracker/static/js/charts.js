@@ -131,7 +131,7 @@ const Chart = rarely(({ chart, timeline, events, nodes, dark, near }) => {
       <tbody>${lines.map((line) => html`<tr key=${line.name}>
         <th scope="row"><svg width="26" height="8" aria-hidden="true" class=${`line ${line.colour}`}><path d="M0 4H26" stroke-dasharray=${line.dash.join(' ')} /></svg>${line.name}</th>
         <td class="num"><b>${chart.shown(line.values[position])}</b></td>
-        <td class="num quiet">${chart.shown(least(line.values))}</td><td class="num quiet">${chart.shown(most(line.values))}</td>
+        <td class="num quiet">${chart.shown(least(line.values))}</td><td class="num quiet">${chart.shown(line.top)}</td>
       </tr>`)}</tbody>
     </table>
   </figure>`;
