@@ -496,7 +496,7 @@ def test_the_cause_stands_out_and_what_is_so_for_the_machine_does_not(site: Site
     page.goto(site.page("doctor"))
     articles = page.locator("article")
     articles.nth(2).wait_for()
-    for place, style in enumerate(("bad", "info", "ok", "bad", "warn")):
+    for place, style in enumerate(("warn", "info", "ok", "bad", "warn")):
         assert style in articles.nth(place).locator(".rank").get_attribute("class").split()
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="count-3"))
     row.get_by_role("cell", name="MB").wait_for()
@@ -649,6 +649,19 @@ def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site,
     page.locator(".state", has_text="KILLED").wait_for()
     assert page.locator("[data-node]").count() == 3
     assert page.locator(".chart canvas").count() > 0
+
+
+def test_a_topology_that_has_ended_says_why_it_was_ill(site: Site, tab: Tab) -> None:
+    """The list said so, and the page of the topology not."""
+    page, seen = tab.page, snapshot(site)
+    killed = "topology 'marked' was killed"
+    ended = {"state": "KILLED", "ended_at": time.time(), "sentence": f"{killed}; the doctor said last: count-3 is slow"}
+    messages = (("snapshot", seen | {"topology": seen["topology"] | ended}), ("gone", {"text": killed}))
+    body = "".join(f"event: {event}\ndata: {json.dumps(data)}\n\n" for event, data in messages)
+    page.route("**/live?*", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+    page.goto(site.page())
+    flow = page.locator(".flow", has_text="this page shows what was seen last")
+    assert flow.text_content().startswith(f"{ended['sentence']} (")
 
 
 def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:

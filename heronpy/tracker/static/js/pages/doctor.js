@@ -7,7 +7,7 @@ import { Leads, TopologyFrame, useTopology } from '../head.js';
 import { Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { html, useGet, useState } from '../ui.js';
 
-/** Verdicts that are failures, whatever leads. */
+/** Verdicts that are failures: those of rank 3 and above, as above every page. */
 const FAILURES = ['failed', 'down', 'hung', 'memory', 'crashing', 'losses', 'stopped'];
 
 /** @param {any} place */
@@ -28,7 +28,7 @@ const columns = (place) => [
 /** @param {{place: any, finding: any, leads: boolean, state: any}} props */
 function FindingView({ place, finding, leads, state }) {
   return html`<article class="exception" data-row tabindex="-1" aria-label=${finding.verdict}>
-    <p><span class=${`rank ${finding.calm ? 'ok' : leads || FAILURES.includes(finding.verdict) ? 'bad' : finding.verdict === 'machine' ? 'info' : 'warn'}`}>${finding.calm ? '✓' : leads ? '!' : '·'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
+    <p><span class=${`rank ${finding.calm ? 'ok' : FAILURES.includes(finding.verdict) ? 'bad' : finding.verdict === 'machine' ? 'info' : 'warn'}`}>${finding.calm ? '✓' : leads ? '!' : '·'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
     ${finding.next && html`<p class="next"><b>next</b> ${finding.next}</p>`}
     <${Leads} place=${place} finding=${finding} state=${state} />
   </article>`;
