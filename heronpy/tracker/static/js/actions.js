@@ -74,7 +74,11 @@ function Ask({ place, action, plan, next = '', onClose }) {
     return action.body ?? {};
   };
   const key = JSON.stringify(body());
+  const running = useRef(false);
   const run = async (dryRun) => {
+    // Of a double click the second one comes before the button is told.
+    if (running.current) return;
+    running.current = true;
     setResult({ found: null, problem: null, busy: true });
     try {
       const headers = version === undefined ? {} : { 'If-Match': `"${version}"` };
@@ -83,6 +87,7 @@ function Ask({ place, action, plan, next = '', onClose }) {
     } catch (problem) {
       setResult({ found: null, problem: problemOf(problem), busy: false });
     }
+    running.current = false;
   };
   const shown = result.found;
   const tried = shown?.dry_run && shown.key === key;
