@@ -210,10 +210,8 @@ def _free_cpu(f: Finding, where: str) -> str:
             f"{stop}give Spark fewer of these cores (heron.spark.master, as local[1]), or larger and fewer batches"
             " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
         )
-    return (
-        f"{stop}give the topology more cores, or let it do less (heron profile {where} {f.task or 'TASK'}): more"
-        " tasks will not help"
-    )
+    profile = f" (heron profile {where} {f.task})" if f.task else ""
+    return f"{stop}give the topology more cores, or let it do less{profile}: more tasks will not help"
 
 
 def _spark(f: Finding, topology: str) -> str:
