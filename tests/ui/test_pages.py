@@ -591,6 +591,8 @@ def test_the_sentence_is_seen_whole_in_a_narrow_list(site: Site, browser: Any) -
         box = sentence.bounding_box()
         assert box["width"] >= 150 and box["x"] + box["width"] <= 400, box
         assert max(page.locator(".where").first.evaluate(LINES)) == 1, "cluster/role/environ breaks at a slash only"
+        page.set_viewport_size({"width": 1280, "height": 900})
+        assert page.locator(".where").first.bounding_box()["height"] < 24, "and in a wide window not at all"
     finally:
         context.close()
 
