@@ -37,22 +37,30 @@ def say(text: str = "") -> None:
     click.echo(clean_block(text))
 
 
-def say_labelled(label: str, text: str, whole: bool = False) -> None:
-    """A line that begins with a label; a terminal shows a long one in several, broken between words.
+def say_labelled(label: str, text: str, whole: bool = False, margin: str = "") -> None:
+    """A line that begins with a margin and a label; a terminal shows a long one in several, broken between words.
 
     `whole` leaves that to the terminal: a command that it breaks is still copied as one line.
     """
+    line = f"{margin}{label:<{LABEL_WIDTH}} {clean(text)}"
+    if whole:
+        say(line)
+    else:
+        say_wrapped(line, len(margin) + LABEL_WIDTH + 1)
+
+
+def say_wrapped(line: str, indent: int) -> None:
+    """A line; a terminal shows a long one in several, broken between words, those below after so many cells."""
     import shutil
     import textwrap
 
-    line = f"{label:<{LABEL_WIDTH}} {clean(text)}"
-    if not whole and sys.stdout.isatty():
-        width = max(shutil.get_terminal_size().columns, 2 * LABEL_WIDTH)
-        indent = " " * (LABEL_WIDTH + 1)
+    line = clean_block(line)
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns, 2 * LABEL_WIDTH, 2 * indent)
         line = textwrap.fill(
-            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
         )  # fmt: skip
-    say(line)
+    click.echo(line)
 
 
 def warn(text: str) -> None:

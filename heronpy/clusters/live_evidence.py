@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
-from heronpy.common.ids import executor_id
+from heronpy.common.ids import executor_id, is_called
 from heronpy.common.nearest import suggestion
 from heronpy.common.units import listed
 from heronpy.proto import control_pb2
@@ -29,36 +29,35 @@ class Process:
     #: Endpoint of its executor.
     door: str
     pid: int
-    #: 0: not a task.
-    task_id: int = 0
     rss_bytes: int = 0
 
 
 def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> Process:
-    """The process of this name or task number, or the only task of the component of this name.
+    """The process of this name, the task that is called so (`is_called`), or the only one of this component.
 
-    RequestError, which names the nearest one or all tasks of the component, when it is not one; ClusterError when it
-    does not run now.
+    RequestError, which names the nearest one or all that may be meant, when it is not one; ClusterError when it does
+    not run now.
     """
     known: dict[str, Process] = {}
     down = set()
     for executor in status.executors:
         place = executor.container, executor.files_door
         for one in executor.processes:
-            known[one.name] = Process(one.name, *place, one.pid, one.task_id, one.rss_bytes)
+            known[one.name] = Process(one.name, *place, one.pid, one.rss_bytes)
             if one.state != control_pb2.PROC_RUNNING or not one.pid:
                 down.add(one.name)
         name = executor_id(executor.container)
         known[name] = Process(name, *place, executor.pid)
-    task = int(what) if what.isascii() and what.isdecimal() and len(what) < 10 else 0
-    found = known.get(what) or next((one for one in known.values() if 0 < one.task_id == task), None)
-    tasks = [one.instance_id for one in status.tasks if one.component == what]
-    if found is None and len(tasks) == 1:
-        found = known.get(tasks[0])
-    if found is None and len(tasks) > 1:
-        raise RequestError(
-            f"component '{what}' of topology '{topology}' has {len(tasks)} tasks; name one of them: {listed(tasks, 30)}"
-        )
+    found = known.get(what)
+    if found is None:
+        tasks = [one.instance_id for one in status.tasks if one.component == what]
+        meant = list(dict.fromkeys([*tasks, *(name for name in known if is_called(name, what))]))
+        if len(meant) > 1:
+            whose = f"component '{what}'" if set(meant) == set(tasks) else f"the name '{what}'"
+            raise RequestError(
+                f"{whose} of topology '{topology}' has {len(meant)} tasks; name one of them: {listed(meant, 30)}"
+            )
+        found = known.get(meant[0]) if meant else None
     if found is None:
         hint = suggestion(what[:200], known, f"; it has {', '.join(sorted(known)[:30])}")
         raise RequestError(f"topology '{topology}' has no task or process '{what[:200]}'{hint}")

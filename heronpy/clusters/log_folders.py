@@ -10,7 +10,7 @@ from heronpy.clusters.known import known_clusters
 from heronpy.clusters.records import Records
 from heronpy.clusters.session import Session
 from heronpy.common.home import heron_home
-from heronpy.common.ids import parse_instance_id
+from heronpy.common.ids import is_called, parse_instance_id
 from heronpy.common.log_files import log_processes
 from heronpy.common.nearest import suggestion
 from heronpy.net.access_place import folder_of
@@ -57,6 +57,11 @@ def component_of(process: str) -> str | None:
         return parse_instance_id(process)[1]
     except ValueError:
         return None
+
+
+def is_meant(process: str, word: str) -> bool:
+    """Whether a word names a process, its task or its component."""
+    return is_called(process, word) or component_of(process) == word
 
 
 def container_of(process: str) -> int:

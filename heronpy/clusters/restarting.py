@@ -8,7 +8,9 @@ from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import caller
 from heronpy.clusters.update_outcome import moves
+from heronpy.common.ids import is_called
 from heronpy.common.nearest import suggestion
+from heronpy.common.units import listed
 from heronpy.proto import control_pb2, plan_pb2
 
 ALL_CONTAINERS = -1
@@ -93,7 +95,7 @@ def _check_task(session: Session, topology: str, task: int) -> None:
 
 
 def _named(session: Session, topology: str, what: str) -> tuple[int, int, str | None]:
-    """(container, task, component) of a container's number, an instance's id or a component's name."""
+    """(container, task, component) of a container's number, or of what a task or a component is called."""
     plan = session.packing_plan(topology)
     if re.fullmatch(r"-1|\d{1,9}", what):
         number, known = int(what), [container.id for container in plan.containers]
@@ -101,9 +103,15 @@ def _named(session: Session, topology: str, what: str) -> tuple[int, int, str | 
             raise RequestError(f"topology '{topology}' has no container {number}; it has 0 to {max(known, default=0)}")
         return number, 0, None
     names = {name: task for task, name in moves(plan).items()}
-    if what in names:
-        return ALL_CONTAINERS, names[what], None
     components = {instance.component for container in plan.containers for instance in container.instances}
+    meant = [name for name in names if is_called(name, what)]
+    if len(meant) + (what in components) > 1:
+        raise RequestError(
+            f"topology '{topology}' has {'a component and ' if what in components else ''}{listed(meant)} with the name"
+            f" '{what}'; say which with --task or --component"
+        )
+    if meant:
+        return ALL_CONTAINERS, names[meant[0]], None
     if what not in components:
         hint = suggestion(what, {*names, *components}, f"; see 'heron plan {session.target} {topology} physical'")
         raise RequestError(f"topology '{topology}' has no container, component or instance '{what}'{hint}")

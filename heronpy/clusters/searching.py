@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from heronpy.clusters.doors import Door
 from heronpy.clusters.errors import NotThereError
-from heronpy.clusters.log_folders import component_of
+from heronpy.clusters.log_folders import component_of, is_meant
 from heronpy.common.errors import HeronError, RetryableRpcError
 from heronpy.common.log_files import level_filter
 from heronpy.common.log_format import CONTINUATION, RAW, RAW_LOGGER, escape, parse_line
@@ -88,7 +88,7 @@ class Search:
         sources = [
             _Source(self, doors[container], container, process, names, turns[container])
             for (container, process), names in sorted(files.items())
-            if not self.wanted.what or self._words(process) & set(self.wanted.what)
+            if not self.wanted.what or any(is_meant(process, word) for word in self.wanted.what)
         ]
         found = 0
         deadline = asyncio.get_running_loop().time() + self.wanted.seconds
@@ -103,17 +103,11 @@ class Search:
 
     def _check_words(self) -> None:
         """A NotThereError for a word that is no process with a log, and no component of one."""
-        words = {word for process in self.known for word in self._words(process)}
         for word in self.wanted.what:
-            if word not in words and not self.unreachable:
+            if not self.unreachable and not any(is_meant(process, word) for process in self.known):
+                words = {*self.known, *filter(None, map(component_of, self.known))}
                 hint = suggestion(word, words, f"; there are {', '.join(sorted(words)) or 'no logs yet'}")
                 raise NotThereError(f"there is no log of '{word}'{hint}")
-
-    @staticmethod
-    def _words(process: str) -> set[str]:
-        """What names it: itself and its component."""
-        component = component_of(process)
-        return {process, component} if component is not None else {process}
 
     async def _listed(self, doors: Mapping[int, Door]) -> dict[tuple[int, str], list[control_pb2.FileEntry]]:
         """The logs by container and process, the newest file first."""

@@ -62,6 +62,28 @@ def parse_instance_id(name: str) -> tuple[ContainerId, str, TaskId]:
     return ContainerId(int(container)), component, TaskId(int(task))
 
 
+def short_name(name: str) -> str:
+    """`count-7` of `container_1_count_7`, as views call a task where there is little room; another name as it is."""
+    try:
+        _, component, task = parse_instance_id(name)
+    except ValueError:
+        return name
+    return f"{component}-{task}"
+
+
+def is_called(name: str, word: str) -> bool:
+    """Whether a word names an instance as views write it.
+
+    `container_1_count_7` is also called `count-7`, `count_7`, `count (task 7)`, `task 7` and `7`.
+    """
+    try:
+        _, component, task = parse_instance_id(name)
+    except ValueError:
+        return word == name
+    own = (f"{component}-{task}", f"{component}_{task}", f"{component} (task {task})")
+    return word in (name, *own, f"task {task}", str(task))
+
+
 def child_epoch(container_epoch: int, start: int) -> Epoch:
     """The epoch of a process: a later start, or a later container, always wins."""
     if not 0 <= start < 1 << _STARTS_BITS:

@@ -217,19 +217,11 @@ def _crashing(signals: Signals) -> Iterator[Finding]:
             if name in down:
                 figures["down"] = 1
             looks = signals.looks.get(name)
-            # One that was killed has not ended by what it had raised before.
-            raised = looks is not None and (not looks.alike or _type_of(text) == _type_of(looks.alike))
-            names = (looks.raised,) if looks is not None and raised and looks.raised else ()
-            # The last one names the tuple that came by; what all of them say is closer to the cause.
-            if looks is not None and raised and looks.alike_times and looks.raised_times > 1:
-                text = looks.alike
+            names = (looks.raised,) if looks is not None and looks.raised and looks.has_raised(text) else ()
+            if looks is not None and (common := looks.in_common(text)):
+                text = common
                 figures |= {"alike": looks.alike_times, "raised": looks.raised_times}
             yield Finding(Verdict.CRASHING, task=name, figures=figures, quote=text, names=names)
-
-
-def _type_of(exception: str) -> str:
-    """`ValueError` of `ValueError: no number`."""
-    return exception.partition(":")[0]
 
 
 def _bad_update(signals: Signals) -> Iterator[Finding]:

@@ -134,6 +134,22 @@ class LookSignals:
     memory: list[tuple[float, float]] = field(default_factory=list)
     memory_before: list[tuple[float, float]] = field(default_factory=list)
 
+    def has_raised(self, words: str) -> bool:
+        """Whether a process with these last words ended of what it raised: one that was killed did not."""
+        return not self.alike or _type_of(words) == _type_of(self.alike)
+
+    def in_common(self, words: str) -> str:
+        """What most of its exceptions say, if these last words are of one of several; else "".
+
+        The last one names the tuple that came by; what all of them say is closer to the cause.
+        """
+        return self.alike if self.has_raised(words) and self.alike_times and self.raised_times > 1 else ""
+
+
+def _type_of(exception: str) -> str:
+    """`ValueError` of `ValueError: no number`."""
+    return exception.partition(":")[0]
+
 
 @dataclass(slots=True)
 class Signals:
@@ -268,7 +284,7 @@ def signals_of(
         found.tasks[-1].host = hosts.get(task.task_id, "")
         found.tasks[-1].emits = task.component not in silent
         found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
-    found.looks = {one.process: _looks(one) for one in looks}
+    found.looks = {one.process: look_signals(one) for one in looks}
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     component_of = {task.name: task.component for task in found.tasks}
     _add_losses(found, metrics, component_of)
@@ -381,7 +397,8 @@ def _arrivals(
     }
 
 
-def _looks(found: control_pb2.TaskLooks) -> LookSignals:
+def look_signals(found: control_pb2.TaskLooks) -> LookSignals:
+    """What is known of one task by looks at it."""
     return LookSignals(
         looks=found.looks,
         keyed=found.keyed,

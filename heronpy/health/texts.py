@@ -115,6 +115,15 @@ def _leak(f: Finding) -> str:
     return f"{grows}: {n['used']} now{others}; {end}"
 
 
+def _keep_less(f: Finding, where: str) -> str:
+    # By its size alone what fills evenly is the same as what grows for ever.
+    fills = "a cache may be full before; else " if round(f.figures.get("left_s", 0.0)) else ""
+    return (
+        f"heron heap {where} {f.task} shows what it keeps; {fills}keep less, or raise the limit of its tasks"
+        " (heron.instance.memory_soft_limit_bytes)"
+    )
+
+
 def _in_line(f: Finding) -> str:
     """Where its task is found, at one look a second."""
     return f"; {_percent(f.figures['at_line'])} of the time in {f.quote}" if "at_line" in f.figures else ""
@@ -201,10 +210,8 @@ def _free_cpu(f: Finding, where: str) -> str:
             f"{stop}give Spark fewer of these cores (heron.spark.master, as local[1]), or larger and fewer batches"
             " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
         )
-    return (
-        f"{stop}give the topology more cores, or let it do less (heron profile {where} {f.task or 'TASK'}): more"
-        " tasks will not help"
-    )
+    profile = f" (heron profile {where} {f.task})" if f.task else ""
+    return f"{stop}give the topology more cores, or let it do less{profile}: more tasks will not help"
 
 
 def _spark(f: Finding, topology: str) -> str:
@@ -353,10 +360,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         else f"heron status {where}; heron exceptions {where}; heron logs {where} {f.names[0]}"
     ),
     Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task} shows the line that it is in",
-    Verdict.MEMORY: lambda f, where: (
-        f"heron heap {where} {f.task} shows what it keeps; keep less, or raise the limit of its tasks"
-        " (heron.instance.memory_soft_limit_bytes)"
-    ),
+    Verdict.MEMORY: _keep_less,
     Verdict.CRASHING: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.task}",
     Verdict.DEPENDENCY: lambda f, where: (
         f"look at what {f.component} calls (heron profile {where} {f.task});"

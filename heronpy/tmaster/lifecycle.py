@@ -11,10 +11,12 @@ import math
 from collections import Counter
 
 from heronpy.common.units import listed
+from heronpy.health.signals import look_signals
 from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.looks import raised_by
 from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.update import Update
 
@@ -152,13 +154,13 @@ def _down(desk: Desk, now: float) -> list[str]:
     sentences = []
     for component, down in tasks.items():
         resting = {registry.name_of(task) for task in down} & names
-        why = _restart(registry, resting, now) if resting else _state_of(registry, down)
+        why = _restart(desk, resting, now) if resting else _state_of(registry, down)
         sentences.append(f"{_tasks(len(down), sizes[component], component)} down{why}")
         names -= resting
     for component, silent in news.items():
         which = _tasks(len(silent), sizes[component], component, "has", "have")
         sentences.append(f"{which} not reported to this topology master")
-    return sentences + [f"{name} is down{_restart(registry, {name}, now)}" for name in sorted(names)]
+    return sentences + [f"{name} is down{_restart(desk, {name}, now)}" for name in sorted(names)]
 
 
 def _tasks(some: int, all_of_it: int, component: str, one: str = "is", several: str = "are") -> str:
@@ -167,8 +169,9 @@ def _tasks(some: int, all_of_it: int, component: str, one: str = "is", several: 
     return f"{some} of {all_of_it} tasks of {component} {one if some == 1 else several}"
 
 
-def _restart(registry: Registry, names: set[str], now: float) -> str:
+def _restart(desk: Desk, names: set[str], now: float) -> str:
     """The restarts of the process closest to its limit, and when the next restart of any of these processes is."""
+    registry = desk.registry
     found: list[tuple[control_pb2.ProcessRecord, float]] = []
     left = []
     for container, processes in registry.resting.items():
@@ -178,7 +181,7 @@ def _restart(registry: Registry, names: set[str], now: float) -> str:
             found.append((processes[name], processes[name].failing_s + age))
             left.append(max(0.0, processes[name].next_restart_s - age))
     worst, failing_s = max(found, key=lambda one: (one[0].restarts_charged, one[1], one[0].restarts))
-    soon, why = f"next in {_span(min(left))}", _exit_line(worst)
+    soon, why = f"next in {_span(min(left))}", _exit_line(desk, worst)
     if worst.restart_budget:
         return f", restart {worst.restarts_charged} of {worst.restart_budget}, {soon}{why}"
     if worst.failing_max_s:
@@ -187,11 +190,17 @@ def _restart(registry: Registry, names: set[str], now: float) -> str:
     return f", restart {worst.restarts}, {soon}{why}"
 
 
-def _exit_line(process: control_pb2.ProcessRecord) -> str:
-    """Why it ended last, as the end of a sentence."""
+def _exit_line(desk: Desk, process: control_pb2.ProcessRecord) -> str:
+    """Why it ended last, or what its ends have in common, as the end of a sentence."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line has the exception's name; its message may have several.
-    return f": {lines[0][:DETAIL_MAX]}" if lines[0] else ""
+    words, times = lines[0], ""
+    mine = [one for one in desk.exceptions.select(task_id=process.task_id) if one.process == process.name]
+    looks = look_signals(raised_by(mine))
+    if common := looks.in_common(words):
+        # As the doctor says it.
+        words, times = common, f" ({looks.alike_times} of {looks.raised_times} times)"
+    return f": {words[:DETAIL_MAX]}{times}" if words else ""
 
 
 def _state_of(registry: Registry, tasks: list[int]) -> str:

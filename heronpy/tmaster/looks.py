@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import alike, short_line
@@ -36,38 +36,32 @@ class LooksStore:
         self, asked: control_pb2.GetLooks, exceptions: Iterable[control_pb2.ExceptionReport]
     ) -> control_pb2.LooksReply:
         """Answer GetLooks."""
-        raised: dict[str, control_pb2.ExceptionReport] = {}
         reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
         for report in exceptions:
             reports[report.process].append(report)
-            before = raised.get(report.process)
-            if before is None or before.last_at <= report.last_at:
-                raised[report.process] = report
         tasks = []
-        for name in {**self._found, **raised}:
-            found, last = self._found.get(name), raised.get(name)
-            one = control_pb2.TaskLooks(process=name)
-            if found is not None:
-                one.CopyFrom(found)
-            if last is not None:
-                one.component, one.task_id = last.component, last.task_id
-                one.raised = short_line(last.traceback)
-                _add_alike(one, last, reports[name])
+        for name in {**self._found, **reports}:
+            one = raised_by(reports.get(name, ()))
+            if (found := self._found.get(name)) is not None:
+                one.MergeFrom(found)
+            one.process = name
             if not asked.component or one.component == asked.component:
                 tasks.append(one)
         return control_pb2.LooksReply(tasks=tasks)
 
 
-def _add_alike(
-    looks: control_pb2.TaskLooks, last: control_pb2.ExceptionReport, reports: Iterable[control_pb2.ExceptionReport]
-) -> None:
-    """What the exceptions of its task have in common with the last one: those of its type that its line raised."""
-    if not looks.raised:
-        return
-    messages = [
-        (next(iter(one.message.splitlines()), ""), max(1, one.count))
-        for one in reports
-        if one.type == last.type and short_line(one.traceback) == looks.raised
-    ]
-    text, looks.alike_times, looks.raised_times = alike(messages)
-    looks.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]
+def raised_by(reports: Sequence[control_pb2.ExceptionReport]) -> control_pb2.TaskLooks:
+    """Where one task last raised something, and what the exceptions of that type and line have in common."""
+    if not reports:
+        return control_pb2.TaskLooks()
+    last = max(reports, key=lambda report: report.last_at)
+    looks = control_pb2.TaskLooks(component=last.component, task_id=last.task_id, raised=short_line(last.traceback))
+    if looks.raised:
+        messages = [
+            (next(iter(one.message.splitlines()), ""), max(1, one.count))
+            for one in reports
+            if one.type == last.type and short_line(one.traceback) == looks.raised
+        ]
+        text, looks.alike_times, looks.raised_times = alike(messages)
+        looks.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]
+    return looks

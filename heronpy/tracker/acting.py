@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from heronpy.clusters.errors import RequestError
-from heronpy.clusters.room import check_room
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
@@ -181,6 +180,7 @@ async def restart(call: Call) -> ActionResult:
 
 def _update(order: Order) -> Done:
     from heronpy.clusters import scaling
+    from heronpy.clusters.room import check_room
 
     body, session = order.body, order.session
     if bool(body.parallelism) == bool(body.settings):

@@ -6,10 +6,10 @@ type that were asked for last for `histo`, and of files the logs and dead letter
 
 from __future__ import annotations
 
+import html
 import time
 from collections.abc import AsyncIterator
 from typing import Any
-from xml.sax.saxutils import escape
 
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.live_evidence import Process, answer_s, find_process
@@ -150,7 +150,11 @@ async def file_data(call: Call) -> Json:
     size = PIECE_MAX_BYTES if wanted["length"] < 0 else min(wanted["length"], PIECE_MAX_BYTES)
     reply = await _piece(watched, wanted["container"], wanted["path"], wanted["offset"], size)
     data = reply.data[:size]
-    return {"offset": reply.offset, "length": len(data), "data": escape(data.decode("utf-8", "backslashreplace"))}
+    return {
+        "offset": reply.offset,
+        "length": len(data),
+        "data": html.escape(data.decode("utf-8", "backslashreplace"), quote=False),
+    }
 
 
 @table.route(

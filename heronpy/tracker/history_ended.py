@@ -47,8 +47,8 @@ TOPOLOGY, PLAN, LOAD, TASKS, SAMPLES, BATCHES = "topology", "plan", "load", "tas
 SEEN_S = 90.0
 POINTS_MAX = 1_000
 NO_NUMBER = (1 << 63) - 1
-#: The state of a task or process that ran when it was seen last; those of others stay.
-ENDED_STATE, _OVER = "ENDED", frozenset(("FINISHED", "FAILED", "LOST", "STOPPED"))
+#: The state of a task or process that ran, or was silent, when it was seen last; those of others stay.
+ENDED_STATE, _OVER = "ENDED", frozenset(("FINISHED", "FAILED", "STOPPED"))
 
 
 class EndedError(NoMasterError):
@@ -130,10 +130,14 @@ def record_of(run: Run) -> plan_pb2.ExecutionState:
 
 
 def finish(store: Store, run: Run, now: float) -> None:
-    """Keep how a topology has ended, and what its working folder still tells. Blocking."""
+    """Keep how a topology has ended, and what its working folder still tells, unless that is done. Blocking."""
     record = record_of(run)
-    kept = read_kept(Path(record.working_dir, ENDED, run.id)) if record.working_dir else None
     known = decoded(store.document(run.id, TOPOLOGY), Topology)
+    if known is not None and known.ended_at is not None:
+        # Whoever asks for it had looked before somebody else did it.
+        store.see(Run(run.id, run.cluster, run.name, run.record, run.seen_at, known.ended_at))
+        return
+    kept = read_kept(Path(record.working_dir, ENDED, run.id)) if record.working_dir else None
     documents: list[tuple[str, bytes]] = []
     last = known.state.removesuffix(WITH_LOSSES).lower() if known is not None else ""
     if kept is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heronpy.common.log_format import CONTINUATION, RAW, escape, parse_line
+from heronpy.common.log_format import CONTINUATION, DIVIDER_LOGGER, RAW, escape, parse_line
 from heronpy.views.files import LogLine
 
 
@@ -21,6 +21,18 @@ def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, 
         newline = data.rfind(b"\n")
         end = newline + 1 if newline >= begin else len(data)
     return data[begin:end], offset + begin, offset + end
+
+
+def of_last_run(data: bytes) -> int:
+    """Where the lines begin that no divider stands behind: those before it are of earlier topologies of the name."""
+    place = data.rfind(b"---- ")
+    while place >= 0:
+        begin, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
+        record = parse_line(data[begin : end if end >= 0 else len(data)].decode("utf-8", "backslashreplace"))
+        if record is not None and record.logger == DIVIDER_LOGGER:
+            return end + 1 if end >= 0 else len(data)
+        place = data.rfind(b"---- ", 0, place)
+    return 0
 
 
 def lines_of(data: bytes) -> list[LogLine]:

@@ -19,7 +19,7 @@ from heronpy.common.redaction import redacted
 from heronpy.proto import components_of, control_pb2
 from heronpy.tracker.calls import TIME_MAX, Call, Param, Table
 from heronpy.tracker.guard import Scope
-from heronpy.tracker.log_pieces import cut, lines_of
+from heronpy.tracker.log_pieces import cut, lines_of, of_last_run
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import TOPOLOGY
 from heronpy.tracker.sources import Watched
@@ -127,7 +127,7 @@ def _hit(match: Match) -> LogHit:
     returns=Logs,
 )  # fmt: skip
 async def log(call: Call) -> Logs:
-    """A piece of one log; without an offset its end."""
+    """A piece of one log; without an offset its end, as far as it is of the topology that was submitted last."""
     process, wanted = call.path["process"], call.query
     name = f"log-files/{process}.log" + (f".{wanted['back']}" if wanted["back"] else "")
     begin, count = wanted["offset"], wanted["bytes"]
@@ -140,6 +140,9 @@ async def log(call: Call) -> Logs:
         reply = await _read(call, process, name, None, wanted["bytes"])
     known_begin = wanted["offset"] is not None and not rotated
     data, first, last = cut(reply.data, reply.offset, reply.size, known_begin)
+    if begin is None or rotated:
+        earlier = of_last_run(data)
+        data, first = data[earlier:], first + earlier
     return Logs(
         process=process, lines=lines_of(data), begin=first, end=last, size=reply.size, file=str(reply.file),
         rotated=rotated,

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from heronpy.common.errors import HeronError
+from heronpy.common.ids import is_called
 from heronpy.views.evidence import Evidence
 
 #: Kept results, of all topologies; an answer has up to a megabyte on the wire.
@@ -23,7 +24,6 @@ class Entry:
 
     topology_id: str
     process: str
-    task_id: int
     kind: str
     found: Evidence
     #: Why nothing was found.
@@ -73,9 +73,9 @@ class Shelf:
             entry.under_way = False
 
     def find(self, topology_id: str, what: str, kind: str) -> Entry | None:
-        """What was asked for last, of a process by its name or task number."""
+        """What was asked for last, of the process that is called so (`is_called`)."""
         for one in self._entries.values():
-            if (one.topology_id, one.kind) == (topology_id, kind) and what in (one.process, str(one.task_id or "")):
+            if (one.topology_id, one.kind) == (topology_id, kind) and is_called(one.process, what):
                 return one
         return None
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.live_evidence import HEAP_LIMIT_S, Process, answer_s, find_process, pause_text
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableRpcError
+from heronpy.common.ids import is_called
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Call, Table
 from heronpy.tracker.guard import Scope
@@ -58,7 +59,7 @@ async def _start(call: Call, kind: str, takes_s: float, make: Callable[[str], Re
     if tracker.shelf.is_full:
         raise Problem(503, "busy", "evidence of too many processes is being taken", "try again in a few seconds")
     found = Evidence(process=process.name, kind=kind, under_way=True, at=time.time(), takes_s=takes_s)
-    entry = Entry(watched.record.topology_id, process.name, process.task_id, kind, found)
+    entry = Entry(watched.record.topology_id, process.name, kind, found)
     tracker.shelf.begin(entry, _take(call, watched, process, kind, takes_s, make(process.name)))
     return found
 
@@ -106,10 +107,10 @@ async def _why_none(watched: Watched, process: Process, error: HeronError) -> st
 
 
 def why_down(status: control_pb2.StatusReply, what: str) -> str:
-    """That the process of this name or task number has ended, or is between two starts; empty: it runs, or is none."""
+    """That the process that is called so has ended, or is between two starts; empty: it runs, or is none."""
     for executor in status.executors:
         for one in executor.processes:
-            if what in (one.name, str(one.task_id)) and one.state in _DOWN:
+            if is_called(one.name, what) and one.state in _DOWN:
                 return f"{one.name} {_DOWN[one.state]}{_reason(one)}"
     return ""
 

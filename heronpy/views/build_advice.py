@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from heronpy.common.units import listed
 from heronpy.health.findings import CALM, Finding, Verdict, from_proto
-from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 from heronpy.views import advice as shapes
 from heronpy.views.quotes import UNSEEN
+
+if TYPE_CHECKING:
+    from heronpy.health.signals import Signals
 
 #: How urgent a finding is; a verdict that is not named needs action, as 2 says.
 _RANKS = {Verdict.FAILED: 4, Verdict.DOWN: 3, Verdict.HUNG: 3, Verdict.MEMORY: 3, Verdict.CRASHING: 3,

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
+from heronpy.clusters.errors import RequestError
 from heronpy.clusters.records import Doing
+from heronpy.clusters.restarting import target_of
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.errors import ConfigError, RpcError
@@ -41,6 +45,8 @@ def test_restart_targets(heron: Heron, wordy: FakeTopology) -> None:
         (("1",), (1, 0)),
         (("0",), (0, 0)),
         (("container_1_count_3",), (-1, 3)),
+        (("count-3",), (-1, 3)),
+        (("count_3",), (-1, 3)),
         (("--task", "2"), (-1, 2)),
         (("count",), (-1, 0, "count")),
         (("--component", "word"), (-1, 0, "word")),
@@ -57,6 +63,19 @@ def test_restart_targets(heron: Heron, wordy: FakeTopology) -> None:
     assert wrong.code == 2 and "did you mean 'count'?" in wrong.err
     assert heron("restart", "local", "wordy", "--component", "coumt").code == 2
     assert heron("restart", "local", "wordy", "count", "--task", "2").code == 2
+
+
+def test_a_name_of_a_component_and_a_task_is_refused() -> None:
+    """On the pages `count-3` is task 3 of `count`; another component may be called so."""
+    plan = plan_pb2.PackingPlan()
+    container = plan.containers.add(id=1)
+    for number, component in ((3, "count"), (4, "count-3"), (5, "count-3")):
+        container.instances.add(task_id=number, component=component)
+    session: Any = SimpleNamespace(packing_plan=lambda _: plan, check_component=lambda *_: None)
+    with pytest.raises(RequestError, match="a component and container_1_count_3 with the name 'count-3'; say which"):
+        target_of(session, "wordy", "count-3", None, None)
+    assert target_of(session, "wordy", None, 3, None) == (-1, 3, None)
+    assert target_of(session, "wordy", "count-3_5", None, None) == (-1, 5, None)
 
 
 def test_without_a_master_the_scheduler_restarts_a_container(heron: Heron, wordy: FakeTopology) -> None:

@@ -56,6 +56,42 @@ def test_stacks_of_a_task_on_any_host(heron: Heron, door: Door) -> None:
     assert heron("stacks", "local", "wordy", "executor-1").code == 0
 
 
+def test_stacks_break_no_word_on_a_terminal(heron: Heron, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = '  File "/home/me/topologies/orders/a_module_of_a_long_name.py", line 162 in process_the_order'
+    door.answers["dump_stacks"] = control_pb2.DumpStacksReply(text=f"Thread 0x1:\n{frame}\n  File short\n")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert heron("stacks", "local", "wordy", "2").out.splitlines() == [
+        "Thread 0x1:", frame.removesuffix(" process_the_order"), "      process_the_order", "  File short",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["count-2", "count_2", "count (task 2)", "task 2"])
+def test_a_task_has_the_names_that_views_give_it(name: str, heron: Heron, door: Door, tmp_path: Path) -> None:
+    door.answers["dump_stacks"] = control_pb2.DumpStacksReply(text="Thread 0x1:\n")
+    door.answers["heap"] = control_pb2.HeapReply(kinds=1, objects=1, bytes=8, share=1.0)
+    profile = control_pb2.ProfileReply(frames=["main"], sampler="py-spy")
+    profile.stacks.add(frames=[0], seconds=1.0)
+    door.answers["profile"] = profile
+    for words in (("stacks",), ("heap", "--yes"), ("profile", "--out", str(tmp_path))):
+        shown = heron(words[0], "local", "wordy", name, *words[1:])
+        assert shown.code == 0, shown.err
+    assert [body.name for body in door.asked] == 3 * [TASK]  # type: ignore[attr-defined]
+
+
+def test_a_name_of_two_tasks_is_refused(heron: Heron, wordy: FakeTopology, door: Door) -> None:
+    wordy.status.executors[-1].processes.add(
+        name="container_1_count-2_4", task_id=4, state=control_pb2.PROC_RUNNING, pid=13
+    )
+    wordy.status.tasks.add(task_id=4, component="count-2", instance_id="container_1_count-2_4")
+    refused = heron("stacks", "local", "wordy", "count-2")
+    assert refused.code == 2 and door.asked == []
+    assert refused.err == (
+        "error: the name 'count-2' of topology 'wordy' has 2 tasks; name one of them:"
+        " container_1_count-2_4, container_1_count_2\n"
+    )
+
+
 def test_a_profile_is_written_as_files(heron: Heron, door: Door, tmp_path: Path) -> None:
     reply = control_pb2.ProfileReply(
         frames=["main", "f (a.py:1)"], sampler="the process itself", note="py-spy may not", left_out_s=0.2

@@ -29,6 +29,18 @@ def test_a_terminal_gets_whole_words(
         assert (slow, more) == (f"SLOW TASK  {TEXT}", [])
 
 
+def test_a_margin_goes_on_below(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    say_labelled("state", TEXT, margin="  ")
+    say_labelled("", TEXT, margin="  ")
+    first, second = "container_1_work_2 is slow: while busy it handles 33/s, the other", "tasks of work 420/s each"
+    below = " " * 13
+    assert capsys.readouterr().out.splitlines() == [
+        f"  state      {first}", below + second, below + first, below + second,
+    ]  # fmt: skip
+
+
 def test_what_cannot_be_broken_stays_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "5")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)

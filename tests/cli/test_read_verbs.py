@@ -61,6 +61,24 @@ def test_status_names_who_is_down_and_who_holds_back(heron: Heron, wordy: FakeTo
     assert shown["containers"][0]["processes"][0]["restarts"] == 2
 
 
+def test_status_breaks_no_word_on_a_terminal(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 80 columns the cause of a crash loop was cut in the middle of its words."""
+    wordy.status.lifecycle = control_pb2.LIFE_DEGRADED
+    wordy.status.cause = (
+        "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away"
+    )
+    wordy.status.culprits.add(task_id=2, component="count", instance_id="container_1_count_2", stmgr_id="stmgr-1")
+    whole = heron("status", "local", "wordy").out
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    shown = heron("status", "local", "wordy").out
+    assert shown.split() == whole.split() and wordy.status.cause in whole
+    assert all(len(line) <= 80 for line in shown.splitlines()), shown
+    assert "DEGRADED: 1 of 2 tasks of count is down, restart 9, next in 26 s,\n             failing" in shown
+
+
 def test_status_of_a_failed_topology_is_exit_1(heron: Heron, wordy: FakeTopology) -> None:
     wordy.status.lifecycle = control_pb2.LIFE_FAILED
     wordy.status.cause = "container_1_word_1 cannot start"
@@ -495,7 +513,9 @@ def test_logs_are_merged_by_time_filtered_and_chosen(heron: Heron, wordy: FakeTo
     assert "at -900" not in heron("logs", "local", "wordy", "--since", "5m").out
     errors = heron("logs", "local", "wordy", "--level", "ERROR").out
     assert "at -2" in errors and "at -1\n" not in errors
-    assert "tmaster" not in heron("logs", "local", "wordy", "count").out
+    for name in ("count", "count-2", "container_1_count_2"):
+        chosen = heron("logs", "local", "wordy", name).out
+        assert "tmaster" not in chosen and "at -2" in chosen, name
     assert len(heron("logs", "local", "wordy", "-n", "1", "--json").out.splitlines()) == 1
     wrong = heron("logs", "local", "wordy", "tmastr")
     assert wrong.code == 2 and "did you mean 'tmaster'?" in wrong.err

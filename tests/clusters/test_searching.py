@@ -85,6 +85,7 @@ def test_words_level_and_time_choose(tmp_path: Path) -> None:
     doors = {1: FilesDoor(tmp_path, 1)}
     texts = [match.at for match in find(doors, Wanted("needle", what=("word",), level="ERROR"))[1]]
     assert texts == [1e9 + 60, 1e9]
+    assert [one.process for one in find(doors, Wanted("needle", what=("count-2",)))[1]] == ["container_1_count_2"]
     assert len(find(doors, Wanted("needle", since=1e9 + 51))[1]) == 2
     with pytest.raises(NotThereError, match="no log of 'wrod'; did you mean 'word'"):
         find(doors, Wanted("needle", what=("wrod",)))

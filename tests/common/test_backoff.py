@@ -13,9 +13,11 @@ from heronpy.common.backoff import Backoff, backoff_s
 from heronpy.common.ids import (
     child_epoch,
     instance_id,
+    is_called,
     name_problem,
     parse_instance_id,
     part_name_problem,
+    short_name,
     topology_name_problem,
 )
 
@@ -73,6 +75,17 @@ def test_instance_names_read_back(container: int, component: str, task: int) -> 
 def test_wrong_instance_names(wrong: str) -> None:
     with pytest.raises(ValueError, match="not the name of an instance"):
         parse_instance_id(wrong)
+
+
+@pytest.mark.parametrize("word", ["container_1_a_b_7", "a_b-7", "a_b_7", "a_b (task 7)", "task 7", "7"])
+def test_an_instance_is_called_as_views_write_it(word: str) -> None:
+    assert short_name("container_1_a_b_7") == "a_b-7" and short_name("stmgr-1") == "stmgr-1"
+    assert is_called("container_1_a_b_7", word)
+    assert not any(is_called(name, word) for name in ("container_1_a_b_17", "container_1_b_71", "stmgr-7", "tmaster"))
+
+
+def test_another_process_is_called_by_its_name_only() -> None:
+    assert is_called("stmgr-1", "stmgr-1") and not is_called("stmgr-1", "1") and not is_called("stmgr-1", "stmgr_1")
 
 
 def test_a_later_container_beats_every_earlier_start() -> None:

@@ -167,6 +167,8 @@ def test_others_are_asked_to_stop_only_where_they_take_more() -> None:
         host = HostSignals("vm", cores=2, used=1.95, own=own, pressure=0.5)
         [found] = [one for one in diagnose(signals(*EVEN, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
         assert ("stop what else runs" in advice(found, "local", "wc")) is stop
+        profile = f"heron profile local wc {found.task}" if found.task else "let it do less: more tasks"
+        assert profile in advice(found, "local", "wc"), "no command that nobody can run"
 
 
 def test_what_is_advised_where_spark_takes_the_cpu() -> None:

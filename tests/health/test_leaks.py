@@ -13,7 +13,7 @@ from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import Verdict
 from heronpy.health.recording import from_json, to_json
 from heronpy.health.signals import LookSignals, Signals
-from heronpy.health.texts import sentence
+from heronpy.health.texts import advice, sentence
 from heronpy.health.trends import steady_growth
 from heronpy.proto import control_pb2
 from heronpy.tmaster.memories import POINTS_MAX, MemoryStore
@@ -68,6 +68,20 @@ def test_a_leak_is_told_before_its_first_end() -> None:
     assert [second for second, _ in told] == list(range(told[0][0], 47))
     assert told[0][1].startswith("memory of count-2 grows by 96MB per minute, for 3")
     assert told[0][1].endswith(", its siblings have 45MB; at this rate it reaches its limit of 120MB in 11s")
+
+
+def test_what_may_be_a_cache_that_fills_is_not_called_a_leak() -> None:
+    """It grows as a leak does until it is full, here at 115 MB after 44 s: nothing tells them apart before."""
+    store = store_of(lambda s: 45 + min(1.6 * s, 70.0), 40)
+    [found] = diagnose(look(store, 40.0, 109, 120))
+    assert sentence(found, "wc").startswith("memory of count-2 grows by 96MB per minute")
+    assert advice(found, "local", "wc").startswith(
+        "heron heap local wc count-2 shows what it keeps; a cache may be full before; else keep less"
+    )
+    for second in range(41, 90):
+        store.take(report(lambda s: 45 + min(1.6 * s, 70.0), second), float(second))
+    [full] = diagnose(look(store, 89.0, 115, 140))
+    assert full.verdict is not Verdict.MEMORY, "it has filled"
 
 
 def test_a_slower_leak_is_told_when_it_is_half_way_to_its_limit() -> None:

@@ -85,3 +85,29 @@ def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> 
     )
     world.round()
     assert world.life == control_pb2.LIFE_FAILED and "container_1_count_3 failed" in world.status().cause
+
+
+def test_the_cause_of_a_crash_loop_is_what_its_exceptions_have_in_common() -> None:
+    """The last one names the tuple that came by; the doctor's sentence, beside it, what all of them say."""
+    world = World().running()
+    down(world, 3, restarts=9, restarts_charged=9, failing_s=58.2, failing_max_s=600.0, next_restart_s=25.6)
+    name = world.machine.desk.registry.name_of(3)
+    record = next(record for sim in world.sims.values() for record in sim.failed.values())
+    record.exit_detail = "ValueError: order 49 of user 8\nmore"
+
+    def raised(user: int, process: str = name) -> control_pb2.ExceptionReport:
+        words = f"ValueError: order 49 of user {user}"
+        return control_pb2.ExceptionReport(
+            process=process, component="count", task_id=3, type="ValueError", message=words.partition(": ")[2], count=1,
+            last_at=float(user), traceback=f'Traceback\n  File "/home/me/orders.py", line 62, in process\n{words}',
+        )  # fmt: skip
+
+    world.feed(events.ExceptionsReported((*map(raised, range(9)), raised(20, "container_9_count_3"))))
+    world.round()
+    ends = "next in 26 s, failing for 59 s, given up after 10 min"
+    assert world.status().cause == (
+        f"1 of 2 tasks of count is down, restart 9, {ends}: ValueError: order 49 of user … (9 of 9 times)"
+    )
+    record.exit_detail = "killed by signal 9"
+    world.round()
+    assert world.status().cause.endswith("given up after 10 min: killed by signal 9"), "that it has not raised"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import struct
 import time
@@ -18,6 +19,7 @@ from heronpy.statemgr import paths
 from heronpy.tracker import streaming
 from heronpy.tracker.history_ended import finish
 from heronpy.tracker.history_keeper import Keeper
+from heronpy.tracker.history_store import Store
 from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
@@ -131,6 +133,20 @@ def test_its_row_has_what_the_doctor_said_last(asking: Asking, seen: FakeTopolog
     assert listed["sentence"].endswith("80 % of its tuples have user='big'")
     assert (listed["verdict"], listed["calm"], listed["next"]) == ("skew", False, None)
     assert "big" not in listed["unquoted"] and listed["unquoted"].endswith("80 % of its tuples have one key")
+    assert asking.get(WORDY)["sentence"] == listed["sentence"]
+
+    async def note_again(client: httpx.AsyncClient, tracker: Tracker) -> None:
+        """As a page does that looked just before the end was noted."""
+
+        def note(store: Store) -> None:
+            [run] = store.runs()
+            finish(store, dataclasses.replace(run, ended_at=None), time.time())
+
+        await tracker.history.do(note)
+
+    asking.within(note_again)
+    [again] = asking.get("/api/v1/history")["topologies"]
+    assert again == listed, "the sentence was nested in itself"
 
 
 def test_nothing_of_it_can_be_changed_or_asked_anew(asking: Asking, seen: FakeTopology) -> None:

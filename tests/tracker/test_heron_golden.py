@@ -130,7 +130,7 @@ async def counted(tracker: Tracker) -> None:
     async def taken() -> Evidence:
         return found
 
-    tracker.shelf.begin(Entry("wordy-1", TASK, 2, "heap", found), taken())
+    tracker.shelf.begin(Entry("wordy-1", TASK, "heap", found), taken())
 
 
 def test_every_address_has_a_golden_document() -> None:

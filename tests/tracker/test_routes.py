@@ -12,6 +12,7 @@ import pytest
 
 from heronpy.clusters.records import Doing
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError
+from heronpy.common.log_files import divide_logs
 from heronpy.common.log_format import format_record
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.proto import control_pb2
@@ -294,6 +295,27 @@ def test_logs_are_read_in_pieces(asking: Asking, with_files: Path) -> None:
     assert asking.get(f"{place}?offset=0&file=1")["rotated"]
     unknown = asking.ask("GET", f"{WORDY}/logs/container_1_word_2")
     assert unknown.status_code == 404 and unknown.json()["nearest"] == "container_1_word_1"
+
+
+def test_the_end_of_a_log_is_of_the_topology_that_was_submitted_last(asking: Asking, with_files: Path) -> None:
+    """It began with the errors of an earlier topology of the name, at other times of the day."""
+    folder, name = with_files / "log-files", "container_1_word_1"
+    path, place = folder / f"{name}.log", f"{WORDY}/logs/{name}"
+
+    def add(at: float, text: str, logger: str = "user") -> None:
+        with path.open("a") as file:
+            file.write(format_record(at, "ERROR", name, logger, text) + "\n")
+
+    add(1e9, "order 49 cannot be booked")
+    divide_logs(folder, 1e9 + 5, "topology 'wordy' was submitted again (wordy-1)")
+    assert asking.get(place)["lines"] == [], "nothing has come since"
+    add(1e9 + 9, "---- no divider ----")
+    add(1e9 + 9, "of now")
+    shown = asking.get(place)
+    assert [line["text"] for line in shown["lines"]] == ["---- no divider ----", "of now"]
+    earlier = asking.get(f"{place}?until={shown['begin']}")
+    assert earlier["end"] == shown["begin"] > 0 and earlier["lines"][0]["text"] == "order 49 cannot be booked"
+    assert len(asking.get(f"{place}?offset=0")["lines"]) == 4, "who says where gets what is there"
 
 
 @pytest.mark.parametrize("name", ["..%2f..%2flaunch.json", "%2e%2e", "/etc/passwd", "x%00y", "launch.json"])

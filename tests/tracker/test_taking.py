@@ -85,7 +85,8 @@ def test_stacks_are_asked_for_and_given(asking: Asking, running: FakeTopology, m
         door.go.set()
         found = (await result(client, f"{TASK}/stacks")).json()
         assert found["stacks"] == "Thread 0x1 ...\n" and found["profile"] is None and found["at"] > 0
-        assert (await client.get(f"{WORDY}/tasks/2/stacks")).json() == found, "by the number of the task, too"
+        for name in ("2", "count-2", "count_2"):
+            assert (await client.get(f"{WORDY}/tasks/{name}/stacks")).json() == found, "by all names of the task"
         assert [type(one).__name__ for one in door.asked] == ["DumpStacks"]
 
     with_door(asking, monkeypatch, test)
@@ -181,6 +182,7 @@ def test_of_a_task_that_ends_meanwhile_that_is_said(
         ("tasks/99/stacks", {}, 404, "has no task or process '99'"),
         ("tasks/..%2F..%2Fetc/stacks", {}, 404, "there is nothing at"),
         ("tasks/3/stacks", {}, 409, "container_1_count_3 has ended and is about to be started again (oom)"),
+        ("tasks/count-3/profile", {}, 409, "container_1_count_3 has ended and is about to be started again (oom)"),
         ("tasks/2/profile", {"duration_s": 1e9}, 400, "from 0.5 to 60"),
         ("tasks/2/profile", {"rate": 0}, 400, "rate is 0"),
         ("tasks/2/heap", {"top": 10**6, "pause": True}, 400, "from 1 to 500"),
@@ -206,7 +208,7 @@ def test_what_is_kept_is_bounded() -> None:
 
         def begin(number: int) -> None:
             found = Evidence(process=str(number), kind="stacks", under_way=True, at=0, takes_s=0)
-            shelf.begin(Entry("id", str(number), number, "stacks", found), take(found))
+            shelf.begin(Entry("id", str(number), "stacks", found), take(found))
 
         for number in range(AT_ONCE_MAX):
             assert not shelf.is_full

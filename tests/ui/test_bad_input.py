@@ -6,6 +6,7 @@ import http.client
 import os
 import signal
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -96,6 +97,28 @@ def test_an_update_of_a_plan_that_has_changed_is_refused(site: Site, tab: Tab) -
     site.heron("update", "local", "marked", "--component-parallelism", "parse:2").ok()
     dialog.get_by_role("button", name="show what would happen").click()
     dialog.get_by_text("look at what has changed, and ask again").wait_for()
+
+
+def test_a_double_click_does_it_once(site: Site, tab: Tab) -> None:
+    """The second one was refused, as if somebody else changed the topology, while the first was at work."""
+    page = tab.page
+    asked: list[bool] = []
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.post_data_json["dry_run"])
+        route.fulfill(
+            json={"action": "restart", "dry_run": asked[-1], "text": "so it is", "changes": [], "plan_version": 1}
+        )
+
+    page.route("**/actions/restart", answer)
+    page.goto(site.page())
+    page.locator(".actions").get_by_role("button", name="restart").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="show what would happen").click()
+    dialog.get_by_text("so it is").wait_for()
+    dialog.locator(".do:enabled").evaluate("(button) => { button.click(); button.click(); }")
+    dialog.locator(".do").wait_for(state="detached")
+    assert asked == [True, False]
 
 
 def test_a_plan_that_cannot_be_read_is_said_by_a_tracker_that_has_not_seen_it(site: Site, tab: Tab) -> None:

@@ -336,6 +336,12 @@ def test_marks_say_how_often_and_since_when(started: Any) -> None:
     found = page.evaluate(MARKED, [crash, held, often])
     assert found["texts"] == [["R9 work-2", 52], ["B store-3", 302], ["B4 work-2", 452]]
     assert found["bands"] == [[50, 150, 12], [200, 1, 100], [300, 100, 100], [450, 50, 12], [500, 1, 100]]
+    # An episode is an event when it is over, after what happened meanwhile; its letter stands where it began.
+    once = crash | {"first_at": 250, "at": 250, "times": 1}
+    assert page.evaluate(MARKED, [once, held | {"at": 400, "lasted_s": 300.0}])["texts"] == [
+        ["B store-3", 102],
+        ["R work-2", 252],
+    ]
     page.close()
 
 

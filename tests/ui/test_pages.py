@@ -207,6 +207,60 @@ def test_what_is_to_be_done_next_is_a_link_where_the_page_has_it(site: Site, tab
     page.wait_for_function("() => document.activeElement.closest('.log')")
 
 
+def test_what_is_to_be_done_next_can_be_done_on_the_page(site: Site, tab: Tab) -> None:
+    """A diagnosis named `heron update` and `heron restart`, and the page's own dialogs had to be found and filled in."""
+    page, seen = tab.page, snapshot(site)
+    more = "heron update local marked --component-parallelism count:3"
+    advised = {"verdict": "under-provisioned", "calm": False, "sentence": "count needs more tasks", "component": "count",
+               "next": more}  # fmt: skip
+    serve(page, seen | {"topology": seen["topology"] | advised})
+    page.goto(site.page())
+    see = page.locator(".sentence .next", has_text="see")
+    assert see.get_by_role("button").all_text_contents() == ["update …"]
+    see.get_by_role("button", name="update").click()
+    assert page.get_by_role("dialog").get_by_label("count").input_value() == "3"
+    page.get_by_role("button", name="show what would happen").click()
+    page.get_by_role("dialog").get_by_text("would add 1").wait_for()
+    page.get_by_role("button", name="close").click()
+    assert page.get_by_role("dialog").count() == 0
+    page.locator(".actions").get_by_role("button", name="update").click()
+    assert page.get_by_role("dialog").get_by_label("count").input_value() == "2", "as it is, where nothing is advised"
+
+
+def test_the_task_that_is_to_be_restarted_is_chosen(site: Site, tab: Tab) -> None:
+    page, seen = tab.page, snapshot(site)
+    task, where = "container_1_count_3", "local marked"
+    slow = {"verdict": "slow task", "calm": False, "sentence": "count-3 is slow", "component": "count", "task": task,
+            "next": f"heron profile {where} {task}; heron restart {where} {task}"}  # fmt: skip
+    serve(page, seen | {"topology": seen["topology"] | slow})
+    page.goto(site.page())
+    page.locator(".sentence .next", has_text="see").get_by_role("button", name="restart").click()
+    dialog = page.get_by_role("dialog")
+    assert dialog.get_by_label("what").input_value() == task
+    dialog.get_by_role("button", name="show what would happen").click()
+    dialog.get_by_text("would restart 1 task").wait_for()
+    assert dialog.locator(".changes li").all_text_contents() == [task]
+
+
+def test_figures_say_over_which_time_they_are(site: Site, tab: Tab) -> None:
+    """The rate of a component and the sum of its tasks' differed: one is over some seconds, the other over up to twenty."""
+    page, seen = tab.page, snapshot(site)
+    serve(page, seen | {"load": seen["load"] | {"window_s": 7.2}, "tasks": seen["tasks"] | {"window_s": 14.4}})
+    page.goto(site.page("component", "count"))
+    page.get_by_text("Over the last 14 s.", exact=True).wait_for()
+    assert page.get_by_text("Over the last 7 s.", exact=True).count() == 1
+
+
+def test_traces_that_are_not_at_their_end_are_counted(site: Site, tab: Tab) -> None:
+    page = tab.page
+    found = {"at": 1e9, "hops": [], "traces": [], "matching": 0, "p50_s": None, "p99_s": None, "kept": 0,
+             "discarded": 0, "under_way": 7}  # fmt: skip
+    page.route("**/traces?*", lambda route: route.fulfill(json=found))
+    page.goto(site.page("traces"))
+    page.locator("dt", has_text="under way").wait_for()
+    assert page.locator("div", has=page.locator("dt", has_text="under way")).last.locator("dd").text_content() == "7"
+
+
 #: Notes how letters of marks are drawn.
 ALIGNED = """
 const draw = CanvasRenderingContext2D.prototype.fillText;
@@ -442,7 +496,7 @@ def test_the_cause_stands_out_and_what_is_so_for_the_machine_does_not(site: Site
     page.goto(site.page("doctor"))
     articles = page.locator("article")
     articles.nth(2).wait_for()
-    for place, style in enumerate(("bad", "info", "ok", "bad", "warn")):
+    for place, style in enumerate(("warn", "info", "ok", "bad", "warn")):
         assert style in articles.nth(place).locator(".rank").get_attribute("class").split()
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="count-3"))
     row.get_by_role("cell", name="MB").wait_for()
@@ -518,6 +572,14 @@ def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
     context.close()
 
 
+#: On how many lines each text of an element stands.
+LINES = """(element) => [...element.childNodes].filter((one) => one.nodeType === Node.TEXT_NODE).map((text) => {
+  const range = document.createRange();
+  range.selectNodeContents(text);
+  return range.getClientRects().length;
+})"""
+
+
 def test_the_sentence_is_seen_whole_in_a_narrow_list(site: Site, browser: Any) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
@@ -528,6 +590,9 @@ def test_the_sentence_is_seen_whole_in_a_narrow_list(site: Site, browser: Any) -
         sentence.wait_for()
         box = sentence.bounding_box()
         assert box["width"] >= 150 and box["x"] + box["width"] <= 400, box
+        assert max(page.locator(".where").first.evaluate(LINES)) == 1, "cluster/role/environ breaks at a slash only"
+        page.set_viewport_size({"width": 1280, "height": 900})
+        assert page.locator(".where").first.bounding_box()["height"] < 24, "and in a wide window not at all"
     finally:
         context.close()
 
@@ -586,6 +651,19 @@ def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site,
     page.locator(".state", has_text="KILLED").wait_for()
     assert page.locator("[data-node]").count() == 3
     assert page.locator(".chart canvas").count() > 0
+
+
+def test_a_topology_that_has_ended_says_why_it_was_ill(site: Site, tab: Tab) -> None:
+    """The list said so, and the page of the topology not."""
+    page, seen = tab.page, snapshot(site)
+    killed = "topology 'marked' was killed"
+    ended = {"state": "KILLED", "ended_at": time.time(), "sentence": f"{killed}; the doctor said last: count-3 is slow"}
+    messages = (("snapshot", seen | {"topology": seen["topology"] | ended}), ("gone", {"text": killed}))
+    body = "".join(f"event: {event}\ndata: {json.dumps(data)}\n\n" for event, data in messages)
+    page.route("**/live?*", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+    page.goto(site.page())
+    flow = page.locator(".flow", has_text="this page shows what was seen last")
+    assert flow.text_content().startswith(f"{ended['sentence']} (")
 
 
 def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:

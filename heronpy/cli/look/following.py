@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from heronpy.clusters.ending import End, Ending, Life
-from heronpy.clusters.log_folders import component_of
+from heronpy.clusters.log_folders import is_meant
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.log_files import log_processes, read_logs
@@ -132,7 +132,7 @@ def followed_records(
             if stopped.is_set() or now < min(look_at, ends_at):
                 continue
             look_at = now + 1.0
-            start(lambda name: not what or name in what or component_of(name) in what)
+            start(lambda name: not what or any(is_meant(name, word) for word in what))
             if now >= ends_at:
                 stopped.set()
     finally:

@@ -24,7 +24,7 @@ from heronpy.cli.output import clean_block, command, warn, warning
 from heronpy.clusters.archived_logs import archived_runs, not_reached
 from heronpy.clusters.ended import last_ended
 from heronpy.clusters.ending import AWAY_S, End
-from heronpy.clusters.log_folders import component_of, log_dir, words_of
+from heronpy.clusters.log_folders import is_meant, log_dir, words_of
 from heronpy.clusters.mirrored_logs import Mirror
 from heronpy.clusters.searching import Wanted
 from heronpy.clusters.session import Session
@@ -198,7 +198,7 @@ def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[st
         return known
     chosen: dict[str, None] = {}
     for word in what:
-        fitting = [name for name in known if word in (name, component_of(name))]
+        fitting = [name for name in known if is_meant(name, word)]
         if not fitting:
             words = {one for folder in folders for one in words_of(folder)}
             hint = suggestion(word, words, f"; there are {', '.join(sorted(words)) or 'no logs yet'}")

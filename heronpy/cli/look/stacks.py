@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heronpy.cli.output import clean_block, print_json, say
+from heronpy.cli.output import print_json, say_wrapped
 from heronpy.clusters.live_evidence import find_process, take
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -18,4 +18,5 @@ def show_stacks(target: Target, topology: str, what: str, as_json: bool, common:
     if as_json:
         print_json({"topology": topology, "process": process.name, "pid": process.pid, "stacks": reply.text})
     else:
-        say(clean_block(reply.text.rstrip()))
+        for line in reply.text.rstrip().split("\n"):
+            say_wrapped(line, len(line) - len(line.lstrip()) + 4)

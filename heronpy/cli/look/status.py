@@ -9,7 +9,18 @@ from typing import Any
 from heronpy.cli import exits
 from heronpy.cli.look import doctor, pipelines, spark, stateful
 from heronpy.cli.look.topologies import STARTING, unknown
-from heronpy.cli.output import clean, command, moment, picked, print_json, print_table, say, warning
+from heronpy.cli.output import (
+    clean,
+    command,
+    moment,
+    picked,
+    print_json,
+    print_table,
+    say,
+    say_labelled,
+    say_wrapped,
+    warning,
+)
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -76,8 +87,8 @@ def _show_starting(
         )
         return
     say(f"Topology '{clean(record.topology)}' in {record.cluster}/{record.role}/{record.environ}")
-    say(f"  state      {STARTING}: {waits_for}")
-    say(f"  submitted  {moment(record.submitted_at)}")
+    _line("state", f"{STARTING}: {waits_for}")
+    _line("submitted", moment(record.submitted_at))
     if placed is not None:
         _show_placed(placed, {})
 
@@ -178,6 +189,10 @@ def _unregistered_json(
     ]
 
 
+def _line(label: str, text: str, whole: bool = False) -> None:
+    say_labelled(label, text, whole, margin="  ")
+
+
 def _discarded_text(status: control_pb2.StatusReply) -> str:
     if reliability_mode(status.plan.topology) == "ATMOST_ONCE":
         return "tuples, and more that nobody has counted" if status.totals.lost_unknown else "tuples"
@@ -196,27 +211,27 @@ def _show_status(
 ) -> None:
     name = clean(status.topology)
     say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
-    say(f"  state      {clean(summary.state_text(status))}")
+    _line("state", summary.state_text(status))
     diagnosis = doctor.line(session, status.topology)
     if diagnosis:
-        say(f"  {clean(diagnosis)}")
-    say(f"  up         {format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
+        say_wrapped(f"  {clean(diagnosis)}", 4)
+    _line("up", f"{format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
     down = summary.down_tasks(status)
-    say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, physical plan {status.plan_version}")
-    say(f"  mode       {clean(reliability_mode(status.plan.topology))}")
+    _line("tasks", f"{len(status.tasks) - len(down)} of {len(status.tasks)} up, physical plan {status.plan_version}")
+    _line("mode", reliability_mode(status.plan.topology))
     for text in stateful.current_lines(session, status):
-        say(f"             {clean(text)}")
-    say(f"  tuples     {summary.totals_text(status)}")
+        _line("", text)
+    _line("tuples", summary.totals_text(status))
     for number, text in enumerate(spark.lines(spark.as_json(session, status))):
-        say(f"  {'' if number else 'spark':<10} {clean(text)}")
+        _line("" if number else "spark", text)
     for number, text in enumerate(pipelines.lines(pipelines.ask(session, status))):
-        say(f"  {'' if number else 'units':<10} {clean(text)}")
+        _line("" if number else "units", text)
     if status.discarded_tuples:
-        say(f"  discarded  {status.discarded_tuples:,} {_discarded_text(status)}")
+        _line("discarded", f"{status.discarded_tuples:,} {_discarded_text(status)}")
     if status.exceptions:
-        say(f"  exceptions {status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'")
+        _line("exceptions", f"{status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'", True)
     for culprit in status.culprits:
-        say(f"  {clean(summary.culprit_text(culprit))}")
+        say_wrapped(f"  {clean(summary.culprit_text(culprit))}", 4)
     if placed is None:
         _show_containers(status)
         if session.lacks_scheduler(record.topology):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.output import clean, moment, picked, print_json, print_table, say, warning
+from heronpy.cli.output import clean, moment, picked, print_json, print_table, say, say_wrapped, warning
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -56,12 +56,12 @@ def _print(session: Session, found: list[dict[str, Any]]) -> None:
     print_table(("topology", "state", "role", "environ", "tasks", "submitted"), rows, right=("tasks",))
     for row in found:
         if row["text"] != row["state"]:
-            say(f"'{clean(row['name'])}' is {clean(row['text'])}")
+            say_wrapped(f"'{clean(row['name'])}' is {clean(row['text'])}", 2)
         away = row.get("scheduler_away")
         if away and away not in row["text"]:
-            say(f"'{clean(row['name'])}': {clean(away)}")
+            say_wrapped(f"'{clean(row['name'])}': {clean(away)}", 2)
         for text in row.pop("waits", ()):
-            say(f"'{clean(row['name'])}': {clean(text)}")
+            say_wrapped(f"'{clean(row['name'])}': {clean(text)}", 2)
         if row["state"] == DEAD:
             where = f"{session.target} {clean(row['name'])}"
             say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove what is left")

@@ -26,8 +26,8 @@ def heap_command(**flags: Any) -> None:
     """Show the objects of a running task or process by type: how many, how large; never their values.
 
     The process stops while they are counted, for at most about --limit seconds; you are asked first. TASK is a task's
-    number, its instance id, or a component that has one task only; PROCESS is a name such as stmgr-1 or
-    tmaster. Memory of C extensions and what the process shares with its siblings is not listed.
+    number, its instance id, its name on the pages (count-2), or a component that has one task only; PROCESS is a name
+    such as stmgr-1 or tmaster. Memory of C extensions and what the process shares with its siblings is not listed.
     """
     from heronpy.cli.look.heap import show_heap
 

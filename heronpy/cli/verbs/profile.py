@@ -29,9 +29,9 @@ from heronpy.cli.flags.reading import Reading, reading_target
 def profile_command(**flags: Any) -> None:
     """Record where a running task spends its time: a flame graph (SVG) and a file for speedscope.app.
 
-    TASK is a task's number, its instance id, or a component that has one task only; PROCESS is a name such as stmgr-1,
-    tmaster or executor-1. Its executor samples it, on any host: with py-spy if that is installed and may attach, else
-    the process samples itself.
+    TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
+    PROCESS is a name such as stmgr-1, tmaster or executor-1. Its executor samples it, on any host: with py-spy if that
+    is installed and may attach, else the process samples itself.
     """
     from heronpy.cli.look.profile import profile
 

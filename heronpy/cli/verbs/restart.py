@@ -28,7 +28,7 @@ from heronpy.cli.flags.arguments import common_flags, target_argument, timeout_f
 @timeout_flag(90.0, "Seconds to wait until it is done.")
 @common_flags
 def restart_command(what: str | None, task: int | None, component: str | None, force: bool, **flags: Any) -> None:
-    """Restart a topology, one container (its number), all tasks of a component (its name) or one task (its id).
+    """Restart a topology, one container (its number), all tasks of a component (its name) or one task (as count-2).
 
     -1, or no argument, means all containers; container 0 holds the topology master. The tasks of a component restart
     together, and their stream managers keep the tuples in flight to them. A container of an engine whose host is silent

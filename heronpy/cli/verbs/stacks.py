@@ -20,9 +20,9 @@ from heronpy.cli.flags.reading import Reading, reading_target
 def stacks_command(**flags: Any) -> None:
     """Show what each thread of a running task or process does at this moment, the innermost call first.
 
-    TASK is a task's number, its instance id, or a component that has one task only; PROCESS is a name such as stmgr-1,
-    tmaster or executor-1. The process goes on; it also works while user code hangs or is in a C extension. The stacks
-    go to the process's log, too.
+    TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
+    PROCESS is a name such as stmgr-1, tmaster or executor-1. The process goes on; it also works while user code hangs
+    or is in a C extension. The stacks go to the process's log, too.
     """
     from heronpy.cli.look.stacks import show_stacks
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from heronpy.common.ids import parse_instance_id
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.views.load import ComponentLoad, TaskLoad
 
@@ -82,15 +81,6 @@ def cores(used: float | None) -> str:
 def number(count: int | None) -> str:
     """A small count."""
     return "-" if count is None else str(count)
-
-
-def task_name(instance_id: str) -> str:
-    """`count-7` of `container_1_count_7`; another name as it is."""
-    try:
-        _, component, task = parse_instance_id(instance_id)
-    except ValueError:
-        return instance_id
-    return f"{component}-{task}"
 
 
 #: The most important first: of a narrow screen those that do not fit are left out from the end.

@@ -26,10 +26,10 @@ from heronpy.cli.look.full_screen.rows import (
     share,
     short,
     size,
-    task_name,
 )
 from heronpy.cli.look.full_screen.view import KEYS, Level, View, position, rows_of, title_of
 from heronpy.cli.output import clean
+from heronpy.common.ids import short_name
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.views.load import ComponentLoad, TaskLoad
 
@@ -229,7 +229,7 @@ def _component_row(figures: Figures, name: str) -> _Row:
 def _task_row(figures: Figures, name: str) -> _Row:
     assert figures.tasks is not None
     task = next(one for one in figures.tasks.tasks if one.instance_id == name)
-    return _Row(task_name(name), ALARM if task.culprit or not task.up else PLAIN, _cells(task, TASKS))
+    return _Row(short_name(name), ALARM if task.culprit or not task.up else PLAIN, _cells(task, TASKS))
 
 
 def _table(table: _Table, view: View, figures: Figures, width: int, height: int, bars: str) -> list[Line]:

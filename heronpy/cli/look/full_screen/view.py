@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from heronpy.cli.look.full_screen.figures import Figures, Wish
-from heronpy.cli.look.full_screen.rows import COMPONENTS, TASKS, fits, ordered, task_name
+from heronpy.cli.look.full_screen.rows import COMPONENTS, TASKS, fits, ordered
+from heronpy.common.ids import short_name
 
 FILTER_MAX = 100
 _PAGE = 10
@@ -218,5 +219,5 @@ def title_of(view: View) -> str:
     if view.level is Level.COMPONENTS:
         return "components"
     if view.level is Level.TASK:
-        return f"task {task_name(view.task)}"
+        return f"task {short_name(view.task)}"
     return f"tasks of {view.component}" if view.component else "tasks"

@@ -1,15 +1,16 @@
 /** Changes of a topology: a dialog shows what would happen before it is done; the plan's version goes along. */
 
 import { get, pathOf, post, problemOf } from './api.js';
+import { taskName } from './format.js';
 import { Trouble } from './parts.js';
 import { html, useEffect, useRef, useState } from './ui.js';
 
-/** Name, title, scope, what it takes. */
+/** Name, title, scope, what it takes, how advice says it. */
 const ACTIONS = [
   { name: 'deactivate', title: 'pause', scope: 'operate', when: (topology) => topology.state !== 'PAUSED' },
   { name: 'activate', title: 'activate', scope: 'operate', when: (topology) => topology.state === 'PAUSED' },
-  { name: 'restart', title: 'restart', scope: 'operate', choose: 'component' },
-  { name: 'update', title: 'update', scope: 'admin', choose: 'parallelism' },
+  { name: 'restart', title: 'restart', scope: 'operate', choose: 'component', says: 'heron restart ' },
+  { name: 'update', title: 'update', scope: 'admin', choose: 'parallelism', says: '--component-parallelism ' },
   { name: 'savepoint', title: 'savepoint', scope: 'operate', when: (topology) => topology.mode === 'EFFECTIVELY_ONCE' },
   { name: 'kill', title: 'kill', scope: 'admin', typed: true },
 ];
@@ -26,17 +27,18 @@ export function whoAmI() {
   return me;
 }
 
-/** @param {{place: any, topology: any, plan: any, ended: boolean}} props */
-export function Actions({ place, topology, plan, ended }) {
+/** All that may be done; of what is said to be `next`, what its commands do. @param {{place: any, state: any, next?: string}} props */
+export function Actions({ place, state, next }) {
+  const { topology, plan } = state.snapshot ?? {};
   const [scopes, setScopes] = useState([]);
   const [open, setOpen] = useState(null);
   useEffect(() => {
     whoAmI().then((found) => setScopes(found.scopes), () => setScopes([]));
   }, []);
-  const allowed = ACTIONS.filter((action) => scopes.includes(action.scope) && (!action.when || action.when(topology)));
-  if (ended) return null;
-  return html`<span class="actions">${allowed.map((action) => html`<button key=${action.name} onClick=${() => setOpen(action)}>${action.title} …</button>`)}
-    ${open && html`<${Ask} key=${open.name} place=${place} action=${open} plan=${plan} onClose=${() => setOpen(null)} />`}</span>`;
+  if (!topology || topology.ended_at || state.status === 'gone') return null;
+  const allowed = ACTIONS.filter((action) => scopes.includes(action.scope) && (next ? next.includes(action.says) : !action.when || action.when(topology)));
+  return html`<span class=${next ? '' : 'actions'}>${allowed.map((action) => html`<button key=${action.name} onClick=${() => setOpen(action)}>${action.title} …</button>`)}
+    ${open && html`<${Ask} key=${open.name} place=${place} action=${open} plan=${plan} next=${next} onClose=${() => setOpen(null)} />`}</span>`;
 }
 
 const RESTORE = { name: 'restore', title: 'restore', scope: 'admin' };
@@ -53,11 +55,12 @@ export function Restore({ place, plan, number }) {
     ${open && html`<${Ask} place=${place} action=${{ ...RESTORE, body: { checkpoint: number }, about: `, checkpoint ${number}` }} plan=${plan} onClose=${() => setOpen(false)} />`}`;
 }
 
-/** @param {{place: any, action: any, plan: any, onClose: () => void}} props */
-function Ask({ place, action, plan, onClose }) {
+/** It begins with what `next` says. @param {{place: any, action: any, plan: any, next?: string, onClose: () => void}} props */
+function Ask({ place, action, plan, next = '', onClose }) {
   const dialog = useRef(null);
-  const [component, setComponent] = useState('');
-  const [counts, setCounts] = useState({});
+  const [, task, of] = /heron restart .* (container_\d+_.+_(\d+))/.exec(next) ?? [];
+  const [component, setComponent] = useState(task ?? '');
+  const [counts, setCounts] = useState(Object.fromEntries([...next.matchAll(/-parallelism (\S+):(\d+)/g)].map(([, name, count]) => [name, +count])));
   const [typed, setTyped] = useState('');
   const [result, setResult] = useState({ found: null, problem: null, busy: false });
   // The version that was seen when the dialog opened: a change meanwhile is refused, not overwritten.
@@ -66,12 +69,16 @@ function Ask({ place, action, plan, onClose }) {
     dialog.current.showModal();
   }, []);
   const body = () => {
-    if (action.choose === 'component') return component ? { component } : {};
+    if (action.choose === 'component') return component === task ? { task: +of } : component ? { component } : {};
     if (action.choose === 'parallelism') return { parallelism: counts };
     return action.body ?? {};
   };
   const key = JSON.stringify(body());
+  const running = useRef(false);
   const run = async (dryRun) => {
+    // Of a double click the second one comes before the button is told.
+    if (running.current) return;
+    running.current = true;
     setResult({ found: null, problem: null, busy: true });
     try {
       const headers = version === undefined ? {} : { 'If-Match': `"${version}"` };
@@ -80,6 +87,7 @@ function Ask({ place, action, plan, onClose }) {
     } catch (problem) {
       setResult({ found: null, problem: problemOf(problem), busy: false });
     }
+    running.current = false;
   };
   const shown = result.found;
   const tried = shown?.dry_run && shown.key === key;
@@ -88,7 +96,7 @@ function Ask({ place, action, plan, onClose }) {
   return html`<dialog ref=${dialog} aria-label=${`${action.title} ${place.name}`} onClose=${onClose}>
     <h2>${action.title} ${place.name}${action.about ?? ''}</h2>
     ${!done && action.choose === 'component' && html`<label>what <select value=${component} onChange=${(event) => setComponent(event.target.value)}>
-      <option value="">the whole topology</option>${(plan?.nodes ?? []).map((node) => html`<option key=${node.name} value=${node.name}>${node.name}</option>`)}</select></label>`}
+      ${task && html`<option value=${task}>${taskName(task)}</option>`}<option value="">the whole topology</option>${(plan?.nodes ?? []).map((node) => html`<option key=${node.name} value=${node.name}>${node.name}</option>`)}</select></label>`}
     ${!done && action.choose === 'parallelism' && html`<${Counts} plan=${plan} counts=${counts} onCounts=${setCounts} />`}
     ${shown && html`<p role="status"><b>${shown.text}</b></p>${shown.changes.length > 0 && html`<ul class="changes">${shown.changes.map((change, number) => html`<li key=${number}>${change.text}</li>`)}</ul>`}`}
     <${Trouble} problem=${result.problem} />

@@ -131,7 +131,7 @@ const Chart = rarely(({ chart, timeline, events, nodes, dark, near }) => {
       <tbody>${lines.map((line) => html`<tr key=${line.name}>
         <th scope="row"><svg width="26" height="8" aria-hidden="true" class=${`line ${line.colour}`}><path d="M0 4H26" stroke-dasharray=${line.dash.join(' ')} /></svg>${line.name}</th>
         <td class="num"><b>${chart.shown(line.values[position])}</b></td>
-        <td class="num quiet">${chart.shown(least(line.values))}</td><td class="num quiet">${chart.shown(most(line.values))}</td>
+        <td class="num quiet">${chart.shown(least(line.values))}</td><td class="num quiet">${chart.shown(line.top)}</td>
       </tr>`)}</tbody>
     </table>
   </figure>`;
@@ -202,8 +202,8 @@ const TIMES_MAX = 999;
 /** The height of a strip. */
 const STRIP = 12;
 
-/** The marked events that reach into a time. @param {any[]} events @param {number} from @param {number} to */
-const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to);
+/** The marked events that reach into a time, as they began. @param {any[]} events @param {number} from @param {number} to */
+const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to).sort((one, other) => begin(one) - begin(other));
 
 /** Equal letters in a row as one with their number. @param {string} letters */
 export const joined = (letters) => letters.replace(/(.)\1+/g, (run, letter) => letter + run.length);

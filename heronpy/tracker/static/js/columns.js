@@ -74,6 +74,9 @@ export const componentColumns = (place) => [
   figure('lost', 'lost', some, 'counted by its tasks'),
 ];
 
+/** Over which time the figures of a part of the snapshot are: that of tasks is another than that of components. @param {any} part */
+export const over = (part) => part?.window_s > 0 && html`<p class="quiet">Over the last ${duration(Math.round(part.window_s))}.</p>`;
+
 /** Of edges with their rates. @param {any} place */
 export const edgeColumns = (place) => [
   componentColumn(place, 'from', 'source'),

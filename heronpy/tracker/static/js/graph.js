@@ -6,7 +6,7 @@ import { measure } from './levels.js';
 import { to } from './route.js';
 import { html, rarely, useMemo, useState } from './ui.js';
 
-const NODE = { width: 178, height: 66 };
+const NODE = { width: 186, height: 66 };
 /** Above this many components a table says more than a picture. */
 export const NODES_MAX = 200;
 const PX_PER_LETTER = 6.6;

@@ -46,8 +46,8 @@ const SAME = { exceptions: 'exceptions', 'dead-letters': 'letters', checkpoints:
 /** What is shown of a task, or taken of it, at once. */
 const OF_TASK = ['log', 'stacks', 'profile', 'heap'];
 
-/** Links to the task and component that a finding is about, and to what else shows it. @param {{place: any, finding: any}} props */
-export function Leads({ place, finding: { verdict, task, component, host, next, names } }) {
+/** Links to the task and component that a finding is about, to what else shows it, and to what is to be done. @param {{place: any, finding: any, state: any}} props */
+export function Leads({ place, finding: { verdict, task, component, host, next, names }, state }) {
   const commands = Object.keys(SAME).filter((name) => next?.includes(`heron ${name} `)).map((name) => SAME[name]);
   const more = PAGES.filter(([page]) => commands.includes(page) || MORE[verdict]?.includes(page));
   const of = task || names?.find((name) => INSTANCE.test(name));
@@ -57,7 +57,7 @@ export function Leads({ place, finding: { verdict, task, component, host, next, 
     component && html`component <a href=${to(place, 'component', component)}>${component}</a>`,
     ...more.map(([page, title]) => html`<a href=${to(place, page)}>${title}</a>`),
   ].filter(Boolean);
-  return links.length > 0 && html`<span class="next"><b>see</b> ${links.map((link, number) => html`${number ? ' · ' : ''}${link}`)}</span>`;
+  return links.length > 0 && html`<span class="next"><b>see</b> ${links.map((link, number) => html`${number ? ' · ' : ''}${link}`)} ${next && html`<${Actions} place=${place} state=${state} next=${next} />`}</span>`;
 }
 
 /** The rate of what the spouts emit; that they, or one of them, have come to a stop is said plainly. @param {any} topology @param {any} load */
@@ -81,11 +81,11 @@ export function TopologyFrame({ route, state, children }) {
       ${topology && html`<${State} state=${topology.state} />
         <span>${topology.ended_at ? 'ran' : 'up'} ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>packing plan ${text(topology.plan_version)}</span>
         ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${emitted(topology, state.snapshot.load)}</span><span title="from emit to end of traced tuples; ≈ by what is queued">p99 ${endToEnd(topology, state.snapshot.load)}</span><span>held ${share(topology.held)}</span>`}
-        <${Actions} place=${place} topology=${topology} plan=${state.snapshot.plan} ended=${state.status === 'gone' || topology.ended_at} />`}
+        <${Actions} place=${place} state=${state} />`}
     </header>
     <${Flow} state=${state} />
     ${state.status === 'refused' && html`<${Trouble} problem=${state.problem} />`}
-    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology} row=${route.page === ''} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
+    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology} row=${route.page === ''} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} state=${state} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
     <nav class="pages" aria-label="pages of the topology">${pages.map(([page, title]) => html`<a key=${page} href=${to(place, page)} aria-current=${route.page === page ? 'page' : undefined}>${title}</a>`)}</nav>
     ${children}
   </main>`;

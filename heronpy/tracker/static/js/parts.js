@@ -53,8 +53,8 @@ export function Flow({ state }) {
   const now = useClock(1);
   const silent = state.snapshot?.silent_s ?? 0;
   if (state.status === 'gone') {
-    const at = state.snapshot?.topology?.ended_at;
-    return html`<p class="flow warn" role="status">${state.gone}${at && html`, <${When} at=${at} />`}; this page shows what was seen last.</p>`;
+    const { ended_at, sentence } = state.snapshot?.topology ?? {};
+    return html`<p class="flow warn" role="status">${(ended_at && sentence) || state.gone}${ended_at && html` (<${When} at=${ended_at} />)`}; this page shows what was seen last.</p>`;
   }
   if (state.status === 'waiting') {
     const ago = state.since ? ` for ${duration(Math.max(0, Math.round((now - state.since) / 1000)))}` : '';

@@ -77,7 +77,8 @@ export const lasting = ({ name, since_s }, at) => ({ kind: 'backpressure', subje
 /** What was asked for, and in sight what the tracker has seen. Out of sight that is seldom put together. */
 const Drawn = rarely(({ place, id, live, data, problem, seconds, component, spark, events, held, nodes, began, near }) => {
   const told = useSamples(place, id, near && live && seconds <= RECENT_S);
-  const timeline = useMemo(() => joined(data, recent, seconds, component, began), [data, told, seconds, component]);
+  const charts = spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY;
+  const timeline = useMemo(() => joined(data, recent, seconds, component, began, charts.flatMap((chart) => Object.keys(chart.lines))), [data, told, seconds, component]);
   // An episode is an event once it is over.
   const marks = useMemo(() => {
     const mine = (held ?? []).filter((one) => !component || one.component === component);
@@ -85,7 +86,7 @@ const Drawn = rarely(({ place, id, live, data, problem, seconds, component, spar
   }, [events, timeline]);
   return html`<div>
     ${!timeline.times.length && html`<${Trouble} problem=${problem} />`}
-    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${marks} nodes=${nodes} />
+    <${Charts} charts=${charts} timeline=${timeline} events=${marks} nodes=${nodes} />
   </div>`;
 }, ['id', 'live', 'problem', 'seconds', 'component', 'spark', 'nodes'], ['data', 'events', 'began']);
 

@@ -45,13 +45,16 @@ export class Samples {
   }
 }
 
+/** @param {string} key */
+const metricOf = (key) => key.slice(key.lastIndexOf('/') + 1);
+
 /**
  * One timeline from both: samples, and means by the minute before them and between.
  * Longer spans have means only. A mean is a point in the middle of its minute, or longer step. Where neither tells is a gap.
  * @param {any|null} timeline @param {Samples} recent @param {number} spanS @param {string} component '' is all
- * @param {number} [began] the first minute began before the topology did
+ * @param {number} [began] the first minute began before the topology did @param {string[]} [metrics] that are looked at
  */
-export function joined(timeline, recent, spanS, component, began = 0) {
+export function joined(timeline, recent, spanS, component, began = 0, metrics = METRICS) {
   const kept = timeline ?? { times: [], step_s: 0, series: [], kept_from: null };
   const isShort = spanS <= RECENT_S;
   const seen = isShort ? recent.times : [];
@@ -85,7 +88,7 @@ export function joined(timeline, recent, spanS, component, began = 0) {
   });
   putUntil(Infinity, seen.at(-1) ?? -Infinity);
   const minutes = new Map(kept.series.map((series) => [`${series.component}/${series.metric}`, series.values]));
-  const wanted = (key) => component === '' || key === '/held' || key.startsWith(`${component}/`);
+  const wanted = (key) => (component === '' || key === '/held' || key.startsWith(`${component}/`)) && metrics.includes(metricOf(key));
   return {
     kept_from: kept.kept_from,
     times,
@@ -93,7 +96,7 @@ export function joined(timeline, recent, spanS, component, began = 0) {
       const [ofSteps, ofSamples] = [minutes.get(key), recent.series.get(key)];
       return {
         component: key.slice(0, key.lastIndexOf('/')),
-        metric: key.slice(key.lastIndexOf('/') + 1),
+        metric: metricOf(key),
         values: times.map((_, number) => ofSteps?.[steps[number]] ?? ofSamples?.[samples[number]] ?? null),
       };
     }),

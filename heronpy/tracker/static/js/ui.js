@@ -189,9 +189,10 @@ export function Later({ children }) {
   return now ? children : null;
 }
 
+const media = matchMedia('(prefers-color-scheme: dark)');
+
 /** Whether the system asks for dark colours. */
 export function useDark() {
-  const media = matchMedia('(prefers-color-scheme: dark)');
   const [dark, setDark] = useState(media.matches);
   useEffect(() => {
     const change = () => setDark(media.matches);

@@ -7,7 +7,7 @@ import { Leads, TopologyFrame, useTopology } from '../head.js';
 import { Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { html, useGet, useState } from '../ui.js';
 
-/** Verdicts that are failures, whatever leads. */
+/** Verdicts that are failures: those of rank 3 and above, as above every page. */
 const FAILURES = ['failed', 'down', 'hung', 'memory', 'crashing', 'losses', 'stopped'];
 
 /** @param {any} place */
@@ -25,12 +25,12 @@ const columns = (place) => [
   figure('restarts', 'restarts', some),
 ];
 
-/** @param {{place: any, finding: any, leads: boolean}} props */
-function FindingView({ place, finding, leads }) {
+/** @param {{place: any, finding: any, leads: boolean, state: any}} props */
+function FindingView({ place, finding, leads, state }) {
   return html`<article class="exception" data-row tabindex="-1" aria-label=${finding.verdict}>
-    <p><span class=${`rank ${finding.calm ? 'ok' : leads || FAILURES.includes(finding.verdict) ? 'bad' : finding.verdict === 'machine' ? 'info' : 'warn'}`}>${finding.calm ? '✓' : leads ? '!' : '·'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
+    <p><span class=${`rank ${finding.calm ? 'ok' : FAILURES.includes(finding.verdict) ? 'bad' : finding.verdict === 'machine' ? 'info' : 'warn'}`}>${finding.calm ? '✓' : leads ? '!' : '·'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
     ${finding.next && html`<p class="next"><b>next</b> ${finding.next}</p>`}
-    <${Leads} place=${place} finding=${finding} />
+    <${Leads} place=${place} finding=${finding} state=${state} />
   </article>`;
 }
 
@@ -45,7 +45,7 @@ export function DoctorPage({ route }) {
   return html`<${TopologyFrame} route=${route} state=${state}>
     <${Section} title="findings">
       <${Trouble} problem=${problem} />
-      ${data?.findings.map((finding, number) => html`<${FindingView} key=${number} place=${place} finding=${finding} leads=${number === 0} />`)}
+      ${data?.findings.map((finding, number) => html`<${FindingView} key=${number} place=${place} finding=${finding} leads=${number === 0} state=${state} />`)}
       ${data?.not_known && html`<p class="quiet">${data.not_known[0].toUpperCase()}${data.not_known.slice(1)}.</p>`}
       ${data && data.window_s > 0 && html`<p class="quiet">Over the last ${duration(data.window_s)}: ${rate(data.emitted_per_s)} emitted, spouts held ${share(data.held)} of the time${data.ended_at ? ' that is known' : ''}.${data.events_known ? '' : ' Restarts and changes of the past are not known.'}</p>`}
     <//>

@@ -8,7 +8,7 @@ import { to } from '../route.js';
 import { html, useGet, useLive, useState } from '../ui.js';
 
 /** A link to the topology, and where it is. @param {any} row @param {string} name in the address */
-const named = (row, name) => html`<a href=${to({ ...row, name })}>${row.name}</a><span class="where">${row.cluster}/${row.role}/${row.environ}</span>`;
+const named = (row, name) => html`<a href=${to({ ...row, name })}>${row.name}</a><span class="where">${row.cluster}/<wbr />${row.role}/<wbr />${row.environ}</span>`;
 
 /** @param {string} filter @param {any} row */
 const wanted = (filter, row) => fits(filter, row.name, row.cluster, row.role, row.environ, row.state, row.verdict, row.sentence);

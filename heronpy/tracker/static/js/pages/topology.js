@@ -1,9 +1,9 @@
-/** A topology: graph, containers, charts, events, and tables of what they show. */
+/** A topology, its components and its tasks: graph, containers, charts, events, and tables of what they show. */
 
 import { pathOf } from '../api.js';
-import { componentColumns, downMark, edgeColumns, lost, processColumns, taskColumns } from '../columns.js';
+import { componentColumns, downMark, edgeColumns, lost, over, processColumns, taskColumns } from '../columns.js';
 import { Containers } from '../containers.js';
-import { bytes, count, duration, taskName } from '../format.js';
+import { bytes, count, duration, taskName, text } from '../format.js';
 import { GraphView } from '../graph.js';
 import { TopologyFrame, useTopology } from '../head.js';
 import { MEASURES, measure } from '../levels.js';
@@ -11,6 +11,7 @@ import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { ChartsOf, Events, useEvents } from '../past.js';
 import { replaceQuery, to } from '../route.js';
 import { Later, html, useGet, useMemo, useRef, useState } from '../ui.js';
+import { Exceptions } from './exceptions.js';
 
 /** @param {{route: any}} props */
 export function TopologyPage({ route }) {
@@ -39,6 +40,7 @@ export function TopologyPage({ route }) {
     <${Section} title="components" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter components" />`}>
       <${Table} columns=${columns.components} rows=${(load?.components ?? []).filter((row) => fits(filter, row.name, row.kind))} name=${(row) => row.name} caption="components"
         mark=${mark} onHover=${(row) => setMarked(row?.name ?? '')} empty="No figures yet." />
+      ${over(load)}
     <//>
     <${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges} name=${(row) => row.id} caption="streams between components" /><//>
     ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} /><//>`}<//>
@@ -51,7 +53,7 @@ function NoPlan({ place }) {
 }
 
 /** The edges of the plan with their rates; one whose rate is as before is the same object. @param {any} plan @param {any} load */
-export function useEdges(plan, load) {
+function useEdges(plan, load) {
   const before = useRef(new Map());
   return useMemo(() => {
     const rates = new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s]));
@@ -94,7 +96,41 @@ export function TasksPage({ route }) {
   return html`<${TopologyFrame} route=${route} state=${state}>
     <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
       <${Table} columns=${columns.tasks} rows=${rows} name=${(row) => row.task_id} caption="tasks" mark=${downMark} empty=${tasks ? 'No task fits the filter.' : 'No figures yet.'} />
+      ${over(tasks)}
     <//>
     <${Section} title="other processes"><${Table} columns=${columns.processes} rows=${tasks?.processes ?? []} name=${(row) => `${row.container}/${row.name}`} caption="other processes" empty="No figures yet." /><//>
+  <//>`;
+}
+
+/** One component: its figures, tasks, charts, streams and settings. @param {{route: any}} props */
+export function ComponentPage({ route }) {
+  const { place, arg: name } = route;
+  const state = useTopology(place, true);
+  const events = useEvents(place, state);
+  const [filter, setFilter] = useState('');
+  const columns = useMemo(() => ({ tasks: taskColumns(place), edges: edgeColumns(place) }), [state.live]);
+  const { plan, load, tasks } = state.snapshot ?? {};
+  const node = plan?.nodes.find((one) => one.name === name);
+  const row = load?.components.find((one) => one.name === name);
+  const edges = useEdges(plan, load);
+  const mine = events.filter((event) => event.subject === name || event.subject.includes(`_${name}_`));
+  const rows = (tasks?.tasks ?? []).filter((task) => task.component === name && fits(filter, task.instance_id, task.state, task.host, task.error));
+  if (plan && !node) {
+    return html`<${TopologyFrame} route=${route} state=${state}><p class="trouble" role="alert"><b>${place.name} has no component ${name}</b><span>it has ${plan.nodes.map((one) => one.name).join(', ')}</span></p><//>`;
+  }
+  const facts = (columns, of) => columns.slice(2).map((column) => [column.title, column.cell(of), column.help]);
+  return html`<${TopologyFrame} route=${route} state=${state}>
+    <h2 class="title"><a href=${to(place)}>${place.name}</a> / ${name} <span class="quiet">${node?.kind} ${text(node?.class_name)}</span></h2>
+    ${row && html`<${Facts} items=${facts(componentColumns(place), row)} />${over(load)}`}
+    <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
+      <${Table} columns=${columns.tasks} rows=${rows} name=${(task) => task.task_id} caption=${`tasks of ${name}`} order="busy" down=${true} mark=${downMark} empty="No task." />
+      ${over(tasks)}
+    <//>
+    <${ChartsOf} route=${route} state=${state} events=${mine} component=${name} />
+    <${Exceptions} place=${place} query=${{ component: name }} />
+    <${Events} events=${mine} />
+    ${node && html`<${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges.filter((edge) => edge.source === name || edge.target === name)} name=${(edge) => edge.id} caption="streams" empty="No stream." /><//>
+      <${Section} title="output fields"><${Facts} wide items=${Object.entries(node.streams).map(([stream, fields]) => [stream, fields.join(', ')])} /><//>
+      <${Section} title="settings of the component"><${Facts} wide items=${Object.entries(node.config)} /><//>`}
   <//>`;
 }
