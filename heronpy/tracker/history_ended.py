@@ -241,8 +241,6 @@ def said_nothing(shown: Topology) -> Topology:
 
 def _with_last_words(known: Topology, cause: str) -> Topology:
     """How it ended, and what the doctor had said last, as one sentence; and the same without values."""
-    if known.ended_at is not None:
-        return known  # it was taken for ended before, was seen once more, and has told nothing since
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return said_nothing(known)
     said, plain = f"{cause}; the doctor said last: {known.sentence}", cause.partition(": ")[0]
