@@ -5,6 +5,7 @@ python scripts/engine_figures.py [WHAT] [--runs N]
 
 WHAT is one of
   slurm      all figures of a topology on Slurm (the default)
+  kubernetes submit and a killed container, on Kubernetes' own control plane, which scripts/kubernetes_server.py builds
   adopt      a scheduler that is killed: until all is adopted, and what was replaced, on Slurm
   followed   how long a line takes from a task on Slurm to `heron logs -f`
   transfers  how often the package of 8 containers with 200 tasks goes to each of two hosts
@@ -14,7 +15,8 @@ WHAT is one of
 
 The last three are ratios of CPU seconds in alternating pairs, of which the median counts; they need no quiet machine,
 but are better on one. Root is needed, for Slurm also slurm-wlm and munge: its daemons, three nodes of this machine on
-loopback, are started and ended here. The two hosts are namespaces.
+loopback, are started and ended here. The two hosts are namespaces. For `kubernetes`, HERON_ENGINES names the folder
+with the programs of the control plane, whose nodes are this machine, too.
 """
 
 from __future__ import annotations
@@ -46,8 +48,10 @@ from heronpy.loadtest import profiles  # noqa: E402
 from heronpy.loadtest.cluster import Cluster  # noqa: E402
 from heronpy.loadtest.run import run_once  # noqa: E402
 from heronpy.proto import control_pb2  # noqa: E402
-from tests.support import fish, process_engine  # noqa: E402
+from tests.support import control_plane, fish, process_engine  # noqa: E402
 from tests.support.hosts import SimHost, made_hosts  # noqa: E402
+from tests.support.kubernetes_client import Client  # noqa: E402
+from tests.support.kubernetes_real import real_kubernetes  # noqa: E402
 from tests.support.object_server import ObjectServer  # noqa: E402
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster  # noqa: E402
 from tests.support.slurm_topologies import NAME, Submitted  # noqa: E402
@@ -312,6 +316,33 @@ def _submitted(cluster: SlurmCluster, base: Path, *words: str, name: str = NAME)
     return it
 
 
+def on_kubernetes(base: Path, runs: int) -> list[Row]:
+    """A spout, three bolts in two containers, container 0; `heron list` sees when they run, which takes half a second."""
+    submit = Row("Kubernetes: submit until all run, beyond the same on this machine", 2, "2 s", "s")
+    killed = Row("Kubernetes: a killed container RUNNING again", 2, "2 s", "s")
+    plane = control_plane.ControlPlane()
+    try:
+        with real_kubernetes(plane) as (cluster, kubelets):
+            os.environ["KUBECONFIG"] = cluster.env["KUBECONFIG"]
+            client = Client(cluster, kubelets, base)
+            client.init()
+            for _ in range(runs):
+                here = timed(lambda: client.run("submit", "local", str(client.program)))
+                client.run("kill", "local", "fish")
+                submit.found.append(timed(lambda: client.run("submit", "k8s", str(client.program))) - here)
+                victim = client.all_run()[1]["engine_id"]
+                time.sleep(SETTLE_S)
+                began = time.monotonic()
+                kubelets.kill(victim)
+                client.all_run(victim)
+                killed.found.append(time.monotonic() - began)
+                client.run("kill", "k8s", "fish")
+                client.nothing_left()
+    finally:
+        plane.close()
+    return [submit, killed]
+
+
 PACKAGE_BYTES = 20_000_000
 IDLE = """
 from heronpy import Bolt, Grouping, Spout, TopologyBuilder
@@ -517,6 +548,9 @@ def measured(arguments: argparse.Namespace) -> list[Row]:
         # Where hosts made of namespaces see the same; each has a /tmp of its own.
         with tempfile.TemporaryDirectory(prefix="hp-", dir="/var/tmp") as folder:
             return (transfers if what == "transfers" else hosts_ratio)(Path(folder), runs)
+    if what == "kubernetes":
+        with scratch() as base:
+            return on_kubernetes(base, runs)
     if what in ("store", "before"):
         with scratch() as base:
             return store_ratio(base, runs) if what == "store" else before_ratio(base, runs, arguments.commit)
@@ -534,12 +568,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    modes = ("slurm", "adopt", "followed", "transfers", "hosts", "store", "before")
+    modes = ("slurm", "kubernetes", "adopt", "followed", "transfers", "hosts", "store", "before")
     parser.add_argument("what", nargs="?", choices=modes, default="slurm")
     parser.add_argument("--runs", type=int, default=3, help="runs, of which the medians are printed (default: 3)")
     parser.add_argument("--commit", default=BEFORE, help=f"what `before` compares with (default: {BEFORE})")
     arguments = parser.parse_args()
     why = missing() if arguments.what in ("slurm", "adopt", "followed") else ""
+    if arguments.what == "kubernetes":
+        why = control_plane.missing()
     if why or os.geteuid() != 0:
         print(f"error: {why or 'root is needed, for hosts and control groups'}", file=sys.stderr)
         return 1
