@@ -245,7 +245,7 @@ class Control:
     def awaits_plan(self, message: control_pb2.RegisterInstance) -> bool:
         """Whether a task repeats a registration that was taken, and is answered once there is a plan."""
         known = self._waiting.get(message.task_id)
-        return known is not None and known.message.epoch == message.epoch
+        return known is not None and known.message == message
 
     def _attach(self, event: events.TaskRegistered, now: float) -> None:
         message, link_epoch = event.message, self.next_link_epoch()

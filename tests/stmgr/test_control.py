@@ -177,6 +177,9 @@ def test_a_registration_that_is_repeated_is_known_until_there_is_a_plan() -> Non
     assert not world.machine.awaits_plan(first)
     world.feed(registration(request=1))
     assert world.machine.awaits_plan(first) and not world.machine.awaits_plan(registration(epoch=2).message)
+    other = registration().message
+    other.component += "x"
+    assert not world.machine.awaits_plan(other), "that is to be looked up"
     world.feed(plan(1, {3: 1}))
     assert not world.machine.awaits_plan(first)
 
