@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ from tests.support.object_server import why_not as object_server_missing
 # How long an example takes is a matter of the machine, and of no test.
 settings.register_profile("heronpy", deadline=None)
 settings.load_profile("heronpy")
+
+# Whoever runs the tests in the background may ignore it, and so would all processes that the tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

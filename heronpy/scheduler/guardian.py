@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import sys
 import time
@@ -43,6 +44,46 @@ LATER = RestartLimits(backoff_s=1.0, backoff_max_s=60.0, budget=1000, window_s=3
 _LOOK_S = 2.0
 
 _ASKS = (signal.SIGTERM, signal.SIGINT)
+_HEARD = (*_ASKS, signal.SIGCHLD)
+
+
+class _Signals:
+    """The signals that this process gets.
+
+    `signal.sigtimedwait` is not used: when a process is stopped and continued after the time is up, it returns memory
+    that nobody has written.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._before: list[Any] = [signal.signal(signum, lambda *_: None) for signum in _HEARD]
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        self._mask: Any = signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
+
+    def wait(self, seconds: float) -> set[int]:
+        """Those since the last call; waits for the first of them, but not longer than `seconds`."""
+        if not self._poll.poll(seconds * 1000):
+            return set()
+        return {number for number in os.read(self._reader, 65536) if number in _HEARD}
+
+    def asked(self, within_s: float) -> bool:
+        """Wait until one of them asks this process to end; False when none has done so in time."""
+        deadline = time.monotonic() + within_s
+        while not self.wait(max(0.0, deadline - time.monotonic())) & {*_ASKS}:
+            if time.monotonic() >= deadline:
+                return False
+        return True
+
+    def leave(self) -> None:
+        """In a child, where they are blocked: signals do again what they did before."""
+        signal.set_wakeup_fd(-1)
+        for signum, before in zip(_HEARD, self._before, strict=True):
+            signal.signal(signum, before)
+        os.close(self._reader)
+        os.close(self._writer)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
 
 class Pulse:
@@ -105,15 +146,15 @@ def guard(
 
     Call it before the process has threads, sockets or locks.
     """
-    before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKS, signal.SIGCHLD})
+    signals = _Signals()
     history, later = RestartHistory(), RestartHistory()
     lived = False
     while True:
         started = time.monotonic()
         pulse = Pulse()
-        pid = _fork(lambda pulse=pulse: run(pulse), before)  # type: ignore[misc]
+        pid = _fork(lambda pulse=pulse: run(pulse), signals)  # type: ignore[misc]
         watchman = Watchman(hang_s, start_s, started)
-        status, asked, hung = _wait(pid, pulse, watchman)
+        status, asked, hung = _wait(pid, pulse, watchman, signals)
         pulse.close()
         lived = lived or watchman.lived
         code = os.waitstatus_to_exitcode(status)
@@ -131,21 +172,24 @@ def guard(
             _say(f"the scheduler {how} and is not started again: it {decision.cause}")
             return int(exit_codes.FAILURE)
         _say(f"the scheduler {how}; it is started again")
-        if signal.sigtimedwait(_ASKS, decision.pause_s) is not None:
+        if signals.asked(decision.pause_s):
             return int(exit_codes.OK)
 
 
-def _fork(run: Callable[[], int], mask: set[signal.Signals]) -> int:
+def _fork(run: Callable[[], int], signals: _Signals) -> int:
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
+    # A signal to the child that still has our handlers would be lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
         return pid
     code = int(exit_codes.FAILURE)
     try:
         if die_with_parent(signal.SIGKILL, parent):
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            signals.leave()
             code = run()
     except SystemExit as leave:
         code = leave.code if isinstance(leave.code, int) else int(exit_codes.FAILURE)
@@ -157,14 +201,13 @@ def _fork(run: Callable[[], int], mask: set[signal.Signals]) -> int:
         os._exit(code)
 
 
-def _wait(pid: int, pulse: Pulse, watchman: Watchman) -> tuple[int, bool, bool]:
+def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tuple[int, bool, bool]:
     """The wait status of the child; whether a signal to us asked it to end, and it was killed as it hung."""
     asked = hung = False
     while True:
-        found = signal.sigtimedwait({*_ASKS, signal.SIGCHLD}, _LOOK_S)
-        if found is not None and found.si_signo != signal.SIGCHLD:
+        for request in signals.wait(_LOOK_S) & {*_ASKS}:
             asked = True
-            os.kill(pid, found.si_signo)
+            os.kill(pid, request)
         if not hung and watchman.hangs(pulse.read(), time.monotonic()):
             hung = True
             os.kill(pid, signal.SIGKILL)

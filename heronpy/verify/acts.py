@@ -15,7 +15,7 @@ import psutil
 
 from heronpy.common.ids import stmgr_id
 from heronpy.verify.errors import VerifyError
-from heronpy.verify.world import BACK_S, EXACT, POLL_S, Target, World
+from heronpy.verify.world import BACK_S, EXACT, POLL_S, World
 
 #: Number of records that must arrive between two faults.
 BETWEEN = 200
@@ -26,6 +26,8 @@ ORPHANS_S = 2.0
 MONKEY_MEAN_S = 10.0
 #: Kills of a short run of the monkey, and seconds of a full one.
 MONKEY_KILLS, MONKEY_S = 6, 1800.0
+GUARDIAN, SCHEDULER, FORK_SERVER = "the scheduler's guardian", "the scheduler", "the scheduler's fork server"
+FORK_SERVERS, EVERY_PROCESS = "the executors' fork servers", "every process of the topology"
 #: Checkpoints complete again within this after a topology master is back (F03).
 CHECKPOINTS_AGAIN_S = 10.0
 
@@ -161,7 +163,9 @@ def monkey(world: World, runs: int) -> None:
         # It may have ended by itself, after another kill.
         with suppress(VerifyError):
             if world.random.random() < 0.2:
-                world.pause(victim, world.random.uniform(0.2, 1.0 if world.short else 5.0))
+                world.pause(
+                    victim.name, [world.process(victim)], world.random.uniform(0.2, 1.0 if world.short else 5.0)
+                )
             else:
                 world.kill(victim, wait=False)
 
@@ -184,18 +188,37 @@ def stop(which: str) -> Act:
 
     def act(world: World, runs: int) -> None:
         def once(number: int) -> None:
-            seconds = 2.0 if world.short else (5.0, 45.0, 120.0)[number % 3]
-            world.pause(_victim(world, which), seconds)
+            # Three seconds are longer than any process waits for a signal or a message at a time.
+            seconds = 3.0 if world.short else (3.0, 30.0, 120.0)[number % 3]
+            world.pause(*_victims(world, which), seconds)
 
         repeat(world, runs, once)
 
     return act
 
 
-def _victim(world: World, which: str) -> Target:
+def _victims(world: World, which: str) -> tuple[str, list[psutil.Process]]:
+    """A name for them, and the processes."""
+    if which in (GUARDIAN, SCHEDULER, FORK_SERVER, FORK_SERVERS, EVERY_PROCESS):
+        # The topology master does not know these.
+        scheduler = world.topology.scheduler()
+        guardian = scheduler.parent()
+        if guardian is None:
+            raise VerifyError("the scheduler has no guardian")
+        below = scheduler.children(recursive=True)
+        servers = [process for process in below if " ".join(process.cmdline()).startswith("heron: fork-server")]
+        found = {
+            GUARDIAN: [guardian],
+            SCHEDULER: [scheduler],
+            FORK_SERVER: scheduler.children(),
+            FORK_SERVERS: [process for process in servers if process.ppid() != scheduler.pid],
+            EVERY_PROCESS: [guardian, scheduler, *below],
+        }
+        return which, found[which]
     if which == "tmaster":
-        return world.master()
-    if which in ("stmgr", "executor"):
-        return world.named(f"{which}-{world.random.choice(world.containers())}")
-    found: Target = world.random.choice(world.tasks(which))
-    return found
+        victim = world.master()
+    elif which in ("stmgr", "executor"):
+        victim = world.named(f"{which}-{world.random.choice(world.containers())}")
+    else:
+        victim = world.random.choice(world.tasks(which))
+    return victim.name, [world.process(victim)]

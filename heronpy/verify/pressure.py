@@ -37,7 +37,8 @@ def stopped_sink(world: World, runs: int) -> None:
     """Stop a sink until it continues, or its successor does."""
 
     def once(number: int) -> None:
-        world.pause(world.random.choice(world.tasks("sink")), 4.0 if world.short else 600.0)
+        victim = world.random.choice(world.tasks("sink"))
+        world.pause(victim.name, [world.process(victim)], 4.0 if world.short else 600.0)
 
     repeat(world, runs, once)
 

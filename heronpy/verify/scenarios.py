@@ -116,6 +116,15 @@ _KILLS = (
     Scenario("F10-stmgr", "SIGSTOP a stream manager, SIGCONT", acts.stop("stmgr"), 3, 60.0, usual=ACKED),
     Scenario("F10-tmaster", "SIGSTOP the topology master, SIGCONT", acts.stop("tmaster"), 3, 60.0, usual=ACKED),
     Scenario("F10-executor", "SIGSTOP an executor, SIGCONT", acts.stop("executor"), 3, 60.0, usual=ACKED),
+    Scenario("F10-guardian", "SIGSTOP the scheduler's guardian, SIGCONT", acts.stop(acts.GUARDIAN), 3, 60.0,
+             usual=ACKED),
+    Scenario("F10-scheduler", "SIGSTOP the scheduler, SIGCONT", acts.stop(acts.SCHEDULER), 3, 60.0, usual=ACKED),
+    Scenario("F10-fork-server", "SIGSTOP the scheduler's fork server, SIGCONT", acts.stop(acts.FORK_SERVER), 3, 60.0,
+             usual=ACKED),
+    Scenario("F10-fork-servers", "SIGSTOP the executors' fork servers, SIGCONT", acts.stop(acts.FORK_SERVERS), 3, 60.0,
+             usual=ACKED),
+    Scenario("F10-all", "SIGSTOP every process of the topology, SIGCONT", acts.stop(acts.EVERY_PROCESS), 3, 60.0,
+             usual=ACKED),
     Scenario("F11", "crash loop: a bolt that dies at start", verbs.crash_loop, 1, 30.0, settings=_CRASHES),
 )  # fmt: skip
 

@@ -298,16 +298,19 @@ class World:
         self.until(successor, BACK_S, f"a successor of {target.name}")
         fault.back_s = time.monotonic() - fault.at
 
-    def pause(self, target: Target, seconds: float) -> None:
+    def pause(self, what: str, processes: list[psutil.Process], seconds: float) -> None:
         """SIGSTOP, SIGCONT."""
-        self.note(f"SIGSTOP {target.name} for {seconds:g} s")
-        self.signal(target, signal.SIGSTOP)
+        self.note(f"SIGSTOP {what} for {seconds:g} s")
         try:
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
             self.wait(seconds)
         finally:
-            # Its successor may have killed it.
-            with suppress(VerifyError):
-                self.signal(target, signal.SIGCONT)
+            for process in processes:
+                # Its successor may have killed it.
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
 
     def kill_container(self, container: int) -> Fault:
         """SIGKILL every process of a container, the executor first."""

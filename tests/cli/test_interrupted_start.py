@@ -94,6 +94,16 @@ def test_who_ignores_the_signal_goes_on_ignoring_it(tmp_path: Path) -> None:
     assert (command.returncode, err) == (0, ""), out
 
 
+def test_the_tests_can_interrupt_although_their_caller_ignores_the_signal() -> None:
+    """As in a job in the background: their processes would inherit that."""
+    program = (
+        "import signal, subprocess, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); import tests.conftest;"
+        "child = 'import signal; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler';"
+        "sys.exit(subprocess.call([sys.executable, '-c', child]))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, timeout=60, check=False).returncode == 0
+
+
 def test_an_interrupt_while_a_program_is_prepared_prints_no_traceback(tmp_path: Path) -> None:
     """The child that runs the program imports a lot first; the signal of a Ctrl-C reaches it, too."""
     program = tmp_path / "slow.py"

@@ -30,7 +30,7 @@ def verify(home: Path) -> Verify:
             words += ["--fault", fault]
         words += ["--together"] * together
         for name, value in {"duration": 3, "baseline": 1, **flags}.items():
-            words += [f"--{name}", value]
+            words += [f"--{name}"] if value is True else [f"--{name}", value]
         done = command(*words, timeout_s=timeout_s)
         if FORBIDDEN in done.err:
             pytest.skip(f"this host does not allow it: {done.err.strip().splitlines()[-1]}")

@@ -12,6 +12,8 @@ from tests.fault.conftest import Verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+#: What may be stopped alone.
+KINDS = ("task", "stmgr", "tmaster", "executor", "guardian", "scheduler", "fork-server", "fork-servers")
 TASKS = ("F01-spout", "F01-bolt", "F01-sink")
 
 
@@ -49,11 +51,12 @@ def test_kills_during_restore_and_checkpoint(verify: Verify) -> None:
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("kind", [*KINDS, "all"])
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
-def test_processes_that_stop_and_go_on(verify: Verify, mode: str) -> None:
-    """F10: SIGSTOP, SIGCONT of a task, a stream manager, the master and an executor."""
-    [document] = verify(mode, "F10-task", "F10-stmgr", "F10-tmaster", "F10-executor", together=True)
-    assert len(document["faults"]) == 4
+def test_processes_that_stop_and_go_on(verify: Verify, mode: str, kind: str) -> None:
+    """F10: SIGSTOP, SIGCONT of a process of each kind, and of all at once, for 3 s and for 30 s."""
+    [document] = verify(mode, f"F10-{kind}", full=True, times=2)
+    assert len(document["faults"]) == 2
 
 
 @pytest.mark.heavy

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from heronpy.scheduler.guardian import END_S, Watchman
+from tests.support.waiting import wait_for
 
 #: Each start of the scheduler writes a line; the first one does what the argument says.
 PROGRAM = """
@@ -111,3 +115,19 @@ def test_an_end_may_take_its_time_and_not_for_ever() -> None:
     assert not watchman.hangs(b"+.", 1.0) and watchman.ends
     assert not any(watchman.hangs(b"", float(now)) for now in range(2, int(END_S) + 1))
     assert watchman.hangs(b"", 1.0 + END_S)
+
+
+def test_one_that_is_stopped_and_continued_is_not_taken_for_asked_to_end(tmp_path: Path) -> None:
+    """The time of its wait is over when it goes on; the scheduler runs as before, and a request to end is heard."""
+    file = tmp_path / "starts"
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file), "hang at its start"]) as guardian:
+        try:
+            wait_for(lambda: file.exists() and file.read_text(), 20, "the first start")
+            guardian.send_signal(signal.SIGSTOP)
+            wait_for(lambda: psutil.Process(guardian.pid).status() == psutil.STATUS_STOPPED, 10, "the stop")
+            time.sleep(2.3)  # longer than the guardian waits for a signal
+            guardian.send_signal(signal.SIGCONT)
+            wait_for(lambda: len(file.read_text().splitlines()) == 2, 20, "a start of another one, as this one hangs")
+            assert guardian.wait(20) == 7
+        finally:
+            guardian.kill()
