@@ -28,7 +28,7 @@ def remove(
     """
     session.find(topology)
     timeout_s = timeout_s or takedown.limit_s(session, topology)
-    with session.operation(topology, timeout_s + 30.0, Doing.KILLING):
+    with session.operation(topology, timeout_s + 30.0, Doing.KILLING, waits):
         # Looked up again: another kill may have held the lock until now.
         record = session.find(topology)
         if topology_id not in ("", record.topology_id):

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 
+#: Who waits longer for another command is told so.
+TOLD_AFTER_S = 1.0
+
 
 class Doing(Enum):
     """What the command that holds the lock of a topology's operations does."""
@@ -357,13 +360,27 @@ class Records:
         return self._stored(plan_pb2.SchedulerLocation, paths.scheduler(name))
 
     @contextmanager
-    def operation(self, name: str, timeout_s: float = 30.0, doing: Doing | None = None) -> Iterator[None]:
+    def operation(
+        self,
+        name: str,
+        timeout_s: float = 30.0,
+        doing: Doing | None = None,
+        waits: Callable[[str], None] = lambda text: None,
+    ) -> Iterator[None]:
         """Lock that serializes submits and kills of one topology; it ends with this process.
 
         Only commands take it: the topology's processes take other locks while a command waits for them. `doing` is
-        what others are told meanwhile.
+        what others are told meanwhile. `waits` is told what another command does for which this one has to wait.
         """
-        with self.state.lock(f"operations/{name}", timeout_s):
+        with ExitStack() as stack:
+            lock, soon_s = f"operations/{name}", min(timeout_s, TOLD_AFTER_S)
+            try:
+                stack.enter_context(self.state.lock(lock, soon_s))
+            except DeadlineError:
+                if timeout_s <= soon_s:
+                    raise
+                waits(f"{self._what_runs(name)}; waiting for it, {timeout_s - soon_s:.0f} s at most")
+                stack.enter_context(self.state.lock(lock, timeout_s - soon_s))
             self._operating = name
             try:
                 with self._announced(name, doing):
@@ -393,11 +410,15 @@ class Records:
             with self.operation(name, 0.0):
                 self.find(name)  # it may have been removed between the two
         except DeadlineError:
-            found = self.state.get(paths.operation(name))
-            words = found[0].decode(errors="replace") if found else ""
-            does = next((text for doing, text in _DOES.items() if doing.value == words), _DOES_ANYTHING)
-            return ClusterError(f"{does.format(name=name)}; try again if 'heron list {self.target}' still shows it")
+            return ClusterError(f"{self._what_runs(name)}; try again if 'heron list {self.target}' still shows it")
         return None
+
+    def _what_runs(self, name: str) -> str:
+        """What the command does that holds the lock of a topology's operations."""
+        found = self.state.get(paths.operation(name))
+        words = found[0].decode(errors="replace") if found else ""
+        does = next((text for doing, text in _DOES.items() if doing.value == words), _DOES_ANYTHING)
+        return does.format(name=name)
 
     def _stored(self, kind: type[M], path: str) -> M | None:
         found = self.state.get(path)

@@ -238,6 +238,12 @@ def _asked_to_kill(
             return False  # it has answered before, so it lives
         if left_s <= ASK_AGAIN_S or session.scheduler_location(record.topology) is None:
             raise
+        if not outcome.silent:
+            outcome.silent = True
+            waits(
+                f"waiting for the scheduler of '{record.topology}', which has not ended all its processes yet;"
+                f" in {left_s - within_s:.0f} s they are killed without it"
+            )
         return False
 
 

@@ -29,6 +29,8 @@ class Outcome:
     """Containers on an engine whose end nobody has confirmed; those of `remains`, unless a user removes it by force."""
     scheduler_lives: bool = False
     """The scheduler goes on ending them."""
+    silent: bool = False
+    """The scheduler of this host has let a request pass without an answer, and whoever waits was told."""
     look: str = ""
     """The command by which they are looked for."""
     why_waits: str = ""

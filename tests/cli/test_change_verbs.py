@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
+from heronpy.cli.change import kill
+from heronpy.clusters import records, takedown
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.restarting import target_of
@@ -262,6 +265,32 @@ def test_kill_asks_the_scheduler_and_removes_the_nodes(heron: Heron, wordy: Fake
 
 
 # ---- stop -----------------------------------------------------------------------------------
+
+
+def test_kill_says_that_it_waits_for_another_command(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(records, "TOLD_AFTER_S", 0.05)
+    with ExitStack() as other:
+        session = Session(Target.parse("local"))
+        other.enter_context(closing(session.state))
+        other.enter_context(session.operation("wordy", doing=Doing.CLEANING_UP))
+        monkeypatch.setattr(kill, "warn", lambda text: (said.append(text), other.close()))
+        assert heron("kill", "local", "wordy").code == 0
+    what = "topology 'wordy' is being removed by the submit that started it"
+    assert said == [f"{what}; waiting for it, 60 s at most"]
+
+
+def test_kill_says_that_it_waits_for_a_scheduler_that_does_not_answer(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takedown, "ASK_AGAIN_S", 0.2)
+    wordy.on_ask = lambda name: time.sleep(0.5 if len(wordy.asked) == 1 else 0.0)
+    result = heron("kill", "local", "wordy", "--timeout", "20")
+    assert result.code == 0 and "Successfully killed topology 'wordy'" in result.out
+    told = "waiting for the scheduler of 'wordy', which has not ended all its processes yet; in 20 s they are killed"
+    assert result.err.count(told) == 1
 
 
 def test_a_drain_in_which_tuples_fail_kills_nothing(heron: Heron, wordy: FakeTopology) -> None:

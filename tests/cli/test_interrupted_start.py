@@ -101,7 +101,7 @@ def test_the_tests_can_interrupt_although_their_caller_ignores_the_signal() -> N
         "child = 'import signal; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler';"
         "sys.exit(subprocess.call([sys.executable, '-c', child]))"
     )
-    assert subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], cwd=REPO, timeout=60, check=False).returncode == 0
 
 
 def test_an_interrupt_while_a_program_is_prepared_prints_no_traceback(tmp_path: Path) -> None:
