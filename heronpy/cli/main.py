@@ -27,6 +27,8 @@ VERBS: dict[str, dict[str, str]] = {
         "checkpoints": "List, take, restore, check and delete checkpoints.",
         "drain": "Move the containers of a topology away from a host.",
         "scheduler": "Start the scheduler of a topology again.",
+        "drill": "Kill or stop processes of a topology on purpose, to see that it recovers.",
+        "clean": "Remove logs and folders of topologies that have ended.",
         "update": "Change parallelism, containers or configuration of a running topology.",
     },
     "Look": {

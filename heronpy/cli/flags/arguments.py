@@ -11,7 +11,9 @@ import click
 from heronpy.cli.flags import complete
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import ConfigError
 from heronpy.common.ids import name_problem
+from heronpy.common.units import parse_duration_s
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,6 +65,18 @@ class TopologyName(click.ParamType):  # type: ignore[type-arg]
         if problem:
             self.fail(f"topology name '{value}' {problem}; use letters, digits, '_', '-' and '.'", param, ctx)
         return str(value)
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """A time such as 90s, 12h or 7d, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_duration_s(value)
+        except ConfigError:
+            self.fail(f"'{value}' is not a time; for example '90s', '12h' or '7d'", param, ctx)
 
 
 def common_flags(function: F) -> F:

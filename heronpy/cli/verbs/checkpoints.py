@@ -9,6 +9,7 @@ import click
 
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import (
+    Duration,
     TopologyName,
     common_flags,
     json_flag,
@@ -17,8 +18,6 @@ from heronpy.cli.flags.arguments import (
     topology_argument,
 )
 from heronpy.cli.flags.reading import Reading, reading_target
-from heronpy.common.errors import ConfigError
-from heronpy.common.units import parse_duration_s
 
 
 class TopologyOrPlace(TopologyName):
@@ -47,18 +46,6 @@ def _place(text: str) -> Any:
     from heronpy.storage.objects.url import place_of
 
     return place_of(text)
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A time such as 90s, 12h or 7d, in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return parse_duration_s(value)
-        except ConfigError:
-            self.fail(f"'{value}' is not a time; for example '90s', '12h' or '7d'", param, ctx)
 
 
 _timeout = timeout_flag(None, "Seconds to wait; by default as long as the checkpoint itself may take.")

@@ -1,0 +1,98 @@
+"""Removes what topologies that have ended have left in the working folders of this host, such as logs.
+
+Invariants: nothing outside HERON_HOME is touched, and no link is followed; the folder of a topology that the state
+manager knows, or of which a process lives, is left alone; what a later restore may need stays.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from heronpy.clusters.session import Session
+from heronpy.clusters.takedown import leftovers
+from heronpy.common.errors import DeadlineError
+from heronpy.common.folders import check_root
+from heronpy.common.home import heron_home
+from heronpy.storage.stores import SPOOL
+
+#: Batches and checkpoints that are not handed over yet; a topology that is restored goes on with them.
+KEPT = ("spark", SPOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The working folder of a topology that has ended."""
+
+    topology: str
+    role: str
+    folder: Path
+    written_at: float
+    """The wall time at which anything in it was written last."""
+    removable: tuple[Path, ...]
+    bytes: int
+    """The size of what is removable."""
+
+
+def left_over(session: Session, topology: str | None, older_than_s: float, now: float) -> list[Left]:
+    """What topologies of this cluster, or those of one name, have left that have written nothing for so long."""
+    check_root(heron_home(), "HERON_HOME")
+    cluster, role = session.target.cluster, session.target.role
+    found = []
+    for parent in _folders(heron_home() / "topologies" / cluster):
+        for folder in _folders(parent):
+            if role not in (None, parent.name) or topology not in (None, folder.name):
+                continue
+            removable = tuple(sorted(path for path in folder.iterdir() if path.name not in KEPT))
+            written_at, size = _measured(folder, removable)
+            old = now - written_at >= older_than_s
+            if removable and old and _has_ended(session, folder):
+                found.append(Left(folder.name, parent.name, folder, written_at, removable, size))
+    return found
+
+
+def remove(session: Session, left: Left) -> bool:
+    """Remove it; False when another command works on a topology of this name, or it has begun again."""
+    try:
+        with session.operation(left.topology, 0.0):
+            if not _has_ended(session, left.folder):
+                return False
+            for path in left.removable:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            with suppress(OSError):  # what is kept is in it
+                left.folder.rmdir()
+    except DeadlineError:
+        return False
+    return True
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """The folders in a folder, without links, and none in a link."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    with os.scandir(folder) as entries:
+        yield from sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def _has_ended(session: Session, folder: Path) -> bool:
+    record = session.record(folder.name)
+    return (record is None or record.role != folder.parent.name) and not leftovers(str(folder / "launch.json"))
+
+
+def _measured(folder: Path, removable: tuple[Path, ...]) -> tuple[float, int]:
+    """When anything in a folder was written last, and the bytes of some of what is in it."""
+    newest, size = folder.lstat().st_mtime, 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            newest = max(newest, status.st_mtime)
+            if any(path.is_relative_to(one) for one in removable):
+                size += status.st_blocks * 512
+    return newest, size
