@@ -25,7 +25,7 @@ def process_record(
     record = view.record(started_at, epoch)
     record.task_id = view.spec.task_id
     record.cpu_s, record.rss_bytes, record.uss_bytes = usage.cpu_s, usage.rss_bytes, usage.uss_bytes
-    record.peak_rss_bytes = view.peak_bytes
+    record.pss_bytes, record.peak_rss_bytes = usage.pss_bytes, view.peak_bytes
     record.restarts_charged, record.restart_budget = outlook.charged, outlook.budget
     record.failing_s = max(0.0, now - outlook.failing_since) if outlook.failing_max_s else 0.0
     record.failing_max_s = outlook.failing_max_s

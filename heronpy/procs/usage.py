@@ -1,9 +1,9 @@
 """CPU and memory use of processes.
 
-CPU and resident size are one small file of Linux each time, which stays open. The unshared size (USS) walks page
-tables, which takes milliseconds, so it is measured at most every `USS_INTERVAL_S` per process, for a few processes per
-call. That of a process that hardly works, and whose resident size stays, is measured ten times less often: else it
-would be the largest part of what an idle container costs.
+CPU and resident size are one small file of Linux each time, which stays open. The unshared size (USS) and the
+proportional size (PSS) walk page tables, which takes milliseconds, so they are measured at most every `USS_INTERVAL_S`
+per process, for a few processes per call. Those of a process that hardly works, and whose resident size stays, are
+measured ten times less often: else they would be the largest part of what an idle container costs.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ class Usage:
     cpu_s: float = 0.0
     rss_bytes: int = 0
     uss_bytes: int = 0
+    #: Each shared page divided among the processes that share it, so that sums count it once. Between measurements it
+    #: moves with the resident size.
+    pss_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class _Meter:
     #: CPU seconds and resident size when the unshared size was measured.
     uss_cpu_s: float = 0.0
     uss_rss: int = 0
+    #: What the resident size was above the proportional size then; None: not measured yet.
+    others_bytes: int | None = None
 
     def is_idle(self, now: float) -> bool:
         """Whether it has hardly worked or changed since its unshared size was measured."""
@@ -66,9 +71,10 @@ def _stat(pid: int) -> str:
     return f"/proc/{pid}/stat"
 
 
-def unshared(pid: int) -> int:
-    """Bytes that this process shares with no other; psutil.Error if it cannot be seen."""
-    return int(psutil.Process(pid).memory_full_info().uss)
+def unshared(pid: int) -> tuple[int, int]:
+    """Bytes that this process shares with no other, and its proportional size; psutil.Error if it cannot be seen."""
+    found = psutil.Process(pid).memory_full_info()
+    return int(found.uss), int(getattr(found, "pss", found.uss))
 
 
 class UsageMeter:
@@ -78,7 +84,7 @@ class UsageMeter:
         self,
         interval_s: float,
         look: Callable[[int, KeptFiles], tuple[float, int]] = look_at,
-        uss: Callable[[int], int] = unshared,
+        uss: Callable[[int], tuple[int, int]] = unshared,
     ) -> None:
         """`interval_s`: how often `measure` is called."""
         self._interval_s = interval_s
@@ -113,8 +119,11 @@ class UsageMeter:
                 pause_s = USS_INTERVAL_S * (IDLE_FACTOR if meter.is_idle(now) else 1)
                 if uss_left > 0 and now - meter.uss_at >= pause_s:
                     uss_left -= 1
-                    usage.uss_bytes = self._uss(pid)
+                    usage.uss_bytes, proportional = self._uss(pid)
+                    meter.others_bytes = max(0, usage.rss_bytes - proportional)
                     meter.uss_at, meter.uss_cpu_s, meter.uss_rss = now, usage.cpu_s, usage.rss_bytes
+                if meter.others_bytes is not None:
+                    usage.pss_bytes = max(usage.uss_bytes, usage.rss_bytes - meter.others_bytes, 1)
             except (psutil.Error, OSError):
                 continue
 

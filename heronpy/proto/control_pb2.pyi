@@ -1135,7 +1135,7 @@ class Ok(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class ProcessRecord(_message.Message):
-    __slots__ = ["cpu_s", "engine_id", "epoch", "exit", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "host", "kind", "name", "next_restart_s", "peak_rss_bytes", "phase", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "start_spans", "started_at", "starts_at", "state", "submission", "task_id", "uss_bytes", "words"]
+    __slots__ = ["cpu_s", "engine_id", "epoch", "exit", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "host", "kind", "name", "next_restart_s", "peak_rss_bytes", "phase", "pid", "pss_bytes", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "start_spans", "started_at", "starts_at", "state", "submission", "task_id", "uss_bytes", "words"]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1151,6 +1151,7 @@ class ProcessRecord(_message.Message):
     PEAK_RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    PSS_BYTES_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_CHARGED_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     RESTART_BUDGET_FIELD_NUMBER: _ClassVar[int]
@@ -1178,6 +1179,7 @@ class ProcessRecord(_message.Message):
     peak_rss_bytes: int
     phase: str
     pid: int
+    pss_bytes: int
     restart_budget: int
     restarts: int
     restarts_charged: int
@@ -1190,7 +1192,7 @@ class ProcessRecord(_message.Message):
     task_id: int
     uss_bytes: int
     words: str
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ..., exit: _Optional[_Union[ExitReason, str]] = ..., host: _Optional[str] = ..., engine_id: _Optional[str] = ..., phase: _Optional[str] = ..., words: _Optional[str] = ..., submission: _Optional[int] = ..., starts_at: _Optional[float] = ..., start_spans: _Optional[_Iterable[_Union[_door_pb2.StartSpan, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ..., exit: _Optional[_Union[ExitReason, str]] = ..., host: _Optional[str] = ..., engine_id: _Optional[str] = ..., phase: _Optional[str] = ..., words: _Optional[str] = ..., submission: _Optional[int] = ..., starts_at: _Optional[float] = ..., start_spans: _Optional[_Iterable[_Union[_door_pb2.StartSpan, _Mapping]]] = ...) -> None: ...
 
 class Profile(_message.Message):
     __slots__ = ["duration_s", "idle", "name", "native", "rate"]

@@ -21,15 +21,17 @@ from google.protobuf.message import DecodeError, Message
 
 from heronpy.common.errors import ConfigError, HeronError, NoNodeError
 from heronpy.common.folders import make_folders, open_private, read_own
-from heronpy.proto import components_of, control_pb2
+from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.statemgr import paths
-from heronpy.statemgr.base import StateManager
+from heronpy.statemgr.base import MAX_BYTES, StateManager
 
 log = logging.getLogger("heronpy.scheduler")
 
 #: The folder of ended runs, below the working folder.
 ENDED = "ended"
 ENDED_MAX = 5
+#: The reason of the event that says so.
+FAILED = "failed"
 SPARK_MAX_BYTES = 1 << 20
 
 M = TypeVar("M", bound=Message)
@@ -78,21 +80,61 @@ def keep_ended(state: StateManager, topology: str) -> None:
     """Write what is known of a topology that is about to be removed into its working folder; never raises."""
     try:
         kept = _ended(state, topology)
-        if kept is None or not os.path.isdir(kept.record.working_dir) or "/" in kept.record.topology_id:
+        if kept is None:
             return
         _take_spark(kept)
-        folder = Path(kept.record.working_dir) / ENDED
-        make_folders(folder)
-        partial = folder / f".{kept.record.topology_id}"
-        with open(open_private(partial, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-            file.write(kept.SerializeToString())
-        os.replace(partial, folder / kept.record.topology_id)
-        old = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime)[:-ENDED_MAX]
-        for one in old:
-            with contextlib.suppress(FileNotFoundError):
-                one.unlink()
+        _take_failure(kept)
+        _write(kept)
     except (HeronError, OSError) as error:
         log.warning("what is known of %s is not kept: %s", topology, error)
+
+
+def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
+    """Write why a submit has failed, before `keep_ended` adds what else is known; never raises."""
+    now = time.time()
+    kept = control_pb2.EndedTopology(record=record, ended_at=now)
+    kept.events.topology_id = record.topology_id
+    kept.events.events.add(
+        number=1, at=now, first_at=now, times=1, kind=control_pb2.EVENT_LIFE, reason=FAILED, warning=True,
+        text=f"{record.topology} is FAILED: {why}",
+    )  # fmt: skip
+    try:
+        _write(kept)
+    except (HeronError, OSError) as error:
+        log.warning("why %s has failed is not kept: %s", record.topology, error)
+
+
+def last_life(kept: control_pb2.EndedTopology) -> control_pb2.TopologyEvent:
+    """The last event of its life cycle; an event without a reason if it has none."""
+    lives = (one for one in reversed(kept.events.events) if one.kind == control_pb2.EVENT_LIFE)
+    return next(lives, control_pb2.TopologyEvent())
+
+
+def _take_failure(kept: control_pb2.EndedTopology) -> None:
+    """Take in what `keep_failure` has written, unless the topology master has told why it has failed."""
+    with contextlib.suppress(OSError, ConfigError, DecodeError):
+        path = Path(kept.record.working_dir) / ENDED / kept.record.topology_id
+        known = control_pb2.EndedTopology.FromString(read_own(path, MAX_BYTES))
+        if last_life(kept).reason != FAILED:
+            for one in known.events.events:
+                kept.events.last += 1
+                one.number = kept.events.last
+                kept.events.events.append(one)
+
+
+def _write(kept: control_pb2.EndedTopology) -> None:
+    if not os.path.isdir(kept.record.working_dir) or "/" in kept.record.topology_id:
+        return
+    folder = Path(kept.record.working_dir) / ENDED
+    make_folders(folder)
+    partial = folder / f".{kept.record.topology_id}"
+    with open(open_private(partial, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+        file.write(kept.SerializeToString())
+    os.replace(partial, folder / kept.record.topology_id)
+    old = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime)[:-ENDED_MAX]
+    for one in old:
+        with contextlib.suppress(FileNotFoundError):
+            one.unlink()
 
 
 def remove_state(state: StateManager, topology: str) -> None:

@@ -42,6 +42,8 @@ class _Part:
     call_s: float = 0.0
     dead_letters: int = 0
     lost: int = 0
+    #: By how much the resident sizes of its tasks exceed what they take together, as forked processes share pages.
+    shared_bytes: int = 0
 
 
 class Figures:
@@ -174,7 +176,7 @@ class Figures:
         _set_worst(load.busiest, rates.busiest)
         _set_worst(load.most_blocked, rates.most_blocked)
         _set_worst(load.largest, rates.largest)
-        load.memory_bytes = int(rates.memory or 0)
+        load.memory_bytes = int(_memory(part, rates) or 0)
         execute, end_to_end, complete = _latencies(part, rates, sink, now)
         if execute is not None:
             load.execute_p50_s, load.execute_p99_s, load.execute_at_least = execute
@@ -217,10 +219,11 @@ class Figures:
             if part is not None:
                 part.dead_letters += counts.before[_DEAD_LETTERS] + counts.latest[_DEAD_LETTERS]
                 part.lost += counts.before[_LOST] + counts.latest[_LOST]
-        self._count_restarts()
+        self._take_processes(parts)
         return parts
 
-    def _count_restarts(self) -> None:
+    def _take_processes(self, parts: dict[str, _Part]) -> None:
+        """Count the restarts of tasks, and what their memory shares with other processes."""
         registry = self._machine.desk.registry
         for executor in registry.executors.values():
             epoch = executor.record.epoch
@@ -228,6 +231,8 @@ class Figures:
                 place = registry.places.get(process.task_id)
                 if place is None or place.name != process.name:
                     continue
+                if process.pss_bytes and place.component in parts:
+                    parts[place.component].shared_bytes += max(0, process.rss_bytes - process.pss_bytes)
                 known = self._seen.get(process.name, (epoch, process.restarts))
                 before = known[1] if known[0] == epoch else 0
                 self._restarts[place.component] += max(0, process.restarts - before)
@@ -273,6 +278,11 @@ def _set_worst(worst: control_pb2.WorstTask, found: Extreme | None) -> None:
         worst.value, worst.task_id, worst.container = found.value, found.task_id, found.container
 
 
+def _memory(part: _Part, rates: Rates) -> float | None:
+    """What the tasks of a component take together; the pages that forked processes share count once."""
+    return None if rates.memory is None else max(0.0, rates.memory - part.shared_bytes)
+
+
 def _latencies(part: _Part, rates: Rates, sink: bool, now: float) -> tuple[Times | None, Times | None, Times | None]:
     """Of execute, end to end and complete. Where nothing was finished in the window, what is under way has taken this
     long at least: the call that a task is in; for acks, the time since the last emit.
@@ -302,7 +312,7 @@ def _row(part: _Part, rates: Rates | None, grown: tuple[int, int, int], sink: bo
     for name in ("emitted", "executed", "acked", "failed", "busy", "blocked", "idle", "cpu"):
         row[name] = getattr(rates, name)
     row["busiest"] = rates.busiest.value if rates.busiest is not None else None
-    row["memory_bytes"] = rates.memory
+    row["memory_bytes"] = _memory(part, rates)
     row["largest_bytes"] = rates.largest.value if rates.largest is not None else None
     for name, times in zip(("execute", "end_to_end", "complete"), _latencies(part, rates, sink, now), strict=True):
         row[f"{name}_p50_s"], row[f"{name}_p99_s"] = times[:2] if times is not None else (None, None)

@@ -49,7 +49,7 @@ SERIES: dict[str, str] = {
     "complete_p50_s": _MEAN,
     "complete_p99_s": _MOST,
     "cpu": _MEAN,  # CPU seconds per second, all tasks together
-    "memory_bytes": _MEAN,  # resident, all tasks together
+    "memory_bytes": _MEAN,  # resident, all tasks together, shared pages counted once
     "largest_bytes": _MOST,  # the largest resident memory of a task
     "tasks": _LAST,
     "up": _LAST,

@@ -22,7 +22,7 @@ from heronpy.health.findings import Verdict
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.scheduler.teardown import ENDED
+from heronpy.scheduler.teardown import ENDED, last_life
 from heronpy.tmaster.minutes import MINUTE_S, Minutes
 from heronpy.tmaster.totals import Totals
 from heronpy.tracker.history import SENTENCES, how_ended, rows_of_ledger, timeline
@@ -141,7 +141,7 @@ def finish(store: Store, run: Run, now: float) -> None:
     documents: list[tuple[str, bytes]] = []
     last = known.state.removesuffix(WITH_LOSSES).lower() if known is not None else ""
     if kept is not None:
-        last = next((one.reason for one in reversed(kept.events.events) if one.kind == control_pb2.EVENT_LIFE), last)
+        last = last_life(kept).reason or last
         store.add_events(run.id, [event_of(one) for one in kept.events.events])
         store.add_minutes(run.id, rows_of_ledger(kept.minutes))
         if store.document(run.id, PLAN) is None and kept.HasField("topology") and kept.HasField("packing"):
@@ -175,8 +175,7 @@ def _rows(batches: Batches) -> int:
 
 def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
     """How a topology ended, its events and its last minutes, by what its working folder keeps alone."""
-    last = next((one.reason for one in reversed(kept.events.events) if one.kind == control_pb2.EVENT_LIFE), "")
-    shown = _summary(kept.record, None, kept, how_ended(last), kept.ended_at)
+    shown = _summary(kept.record, None, kept, how_ended(last_life(kept).reason), kept.ended_at)
     minutes = Minutes()
     minutes.take_over(kept.minutes, kept.record.topology_id)
     return shown, [event_of(one) for one in kept.events.events], timeline_of(minutes.query(control_pb2.GetTimeline()))
@@ -208,6 +207,8 @@ def _summary(
     # A Spark gateway leaves a last report; nobody may have looked while there was one.
     spark = known.spark if known.spark is not None or kept is None else kept.HasField("spark")
     failure = known.cause if known.state == "FAILED" else ""
+    if not failure and kept is not None and how == "failed":
+        failure = last_life(kept).text.partition(": ")[2]
     lost = missing_text(totals) if how == "finished" and totals is not None else ""
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
     cause = f"{text}: {failure}" if failure else text

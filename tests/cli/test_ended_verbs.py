@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.clusters.ended import read_kept
 from heronpy.proto import control_pb2
+from heronpy.scheduler.teardown import keep_failure, remove_state
 from heronpy.statemgr import paths
 from heronpy.tracker import finding, place
 from tests.cli.conftest import FakeTopology, Heron
@@ -34,6 +36,28 @@ def test_the_doctor_of_what_has_ended(heron: Heron, wordy: FakeTopology) -> None
     assert shown["findings"][1]["verdict"] == "memory" and shown["ended_at"] == 1e9 + 3600
     assert heron("doctor", "local/other", "wordy").code == 3
     assert "are for topologies that run" in heron("doctor", "local", "wordy", "--watch").err
+
+
+@pytest.mark.parametrize("told_by_master", [False, True])
+def test_a_failed_start_is_remembered_with_its_cause(heron: Heron, wordy: FakeTopology, told_by_master: bool) -> None:
+    ledger = control_pb2.EventLedger(topology_id="wordy-1", last=1)
+    one = ledger.events.add(number=1, at=1e9, times=1, kind=control_pb2.EVENT_LIFE, reason="starting", text="starts")
+    if told_by_master:
+        one.reason, one.text = "failed", "wordy is FAILED: no disk"
+    wordy.state.create(paths.events("wordy"), ledger.SerializeToString())
+    keep_failure(wordy.record, "no disk")
+    remove_state(wordy.state, "wordy")
+    told = heron("doctor", "local", "wordy").out.splitlines()[0]
+    assert "topology 'wordy' has failed and was removed: no disk" in told
+    kept = read_kept(Path(wordy.record.working_dir) / "ended" / "wordy-1")
+    assert kept is not None and [event.number for event in kept.events.events] == ([1] if told_by_master else [1, 2])
+
+
+def test_a_start_that_fails_before_anything_ran_is_remembered(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.state.delete(paths.physical_plan("wordy"))
+    keep_failure(wordy.record, "it was not running after 60 s")
+    remove_state(wordy.state, "wordy")
+    assert "has failed and was removed: it was not running after 60 s" in heron("doctor", "local", "wordy").out
 
 
 def test_a_component_of_one_task_stands_for_it(heron: Heron, wordy: FakeTopology) -> None:

@@ -55,6 +55,19 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["not_resent"] == 5
 
 
+def test_where_nothing_is_tracked_nothing_is_at_least(heron: Heron, wordy: FakeTopology) -> None:
+    totals = wordy.status.totals
+    totals.at_least = True
+    assert "  tuples     acked 0, failed 0" in heron("status", "local", "wordy").out, "at most once, without ids"
+    assert summary.trouble_texts(wordy.status) == []
+    wordy.status.plan.topology.topology_config.kvs.add(key="topology.reliability.mode", value="ATLEAST_ONCE")
+    assert "acked at least 0, failed at least 0" in heron("status", "local", "wordy").out
+    totals.untracked = True
+    assert "acked 0, failed 0" in heron("status", "local", "wordy").out
+    totals.acked = 1
+    assert "acked at least 1, failed at least 0" in heron("status", "local", "wordy").out
+
+
 def test_what_stream_managers_gave_up_is_sent_again_only_where_that_is_so(heron: Heron, wordy: FakeTopology) -> None:
     wordy.status.discarded_tuples = 12
     assert "  discarded  12 tuples\n" in heron("status", "local", "wordy").out
@@ -170,3 +183,12 @@ def test_a_narrow_table_fits(width: int, frames: bool) -> None:
     lines = screen.render_lines(component_table([row], narrow=True, frames=frames))
     assert any("t/frm" in part.text for line in lines for part in line) == frames
     assert len([line for line in lines if "".join(part.text for part in line).strip()]) == 3
+
+
+def test_the_memory_of_a_container_counts_shared_pages_once(heron: Heron, wordy: FakeTopology) -> None:
+    executor = wordy.status.executors.add(container=1, host="here", pid=5)
+    for number in range(4):
+        executor.processes.add(name=f"stmgr-{number}", pid=6 + number, rss_bytes=40_000_000, pss_bytes=9_000_000)
+    assert "34.3MB" in heron("status", "local", "wordy").out
+    executor.processes[0].pss_bytes = 0
+    assert "up to 63.9MB" in heron("status", "local", "wordy").out, "its share is not known yet"

@@ -21,9 +21,11 @@ import pytest
 from heronpy.cli import exits
 from heronpy.cli.submit import command, submission, watching
 from heronpy.clusters import takedown
+from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.plan.here import sockets_dir
 from heronpy.plan.launch import LaunchSpec, load_submitted
 from heronpy.plan.submitted import Submitted
+from heronpy.scheduler.teardown import last_life
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
 
@@ -92,6 +94,18 @@ def test_submit_refuse_kill(heron: Heron, home: Path, topo: Path, runtime: Any) 
     assert heron("kill", "local", "wordy").code == 3
 
 
+def test_what_has_finished_is_not_said_to_run(heron: Heron, topo: Path, runtime: Any) -> None:
+    """As with --restore latest: it goes on from the last checkpoint once the finished run is removed."""
+    runtime("finishing")
+    assert heron("submit", "local", str(topo)).code == 0
+    again = heron("submit", "local", str(topo))
+    assert again.code == 4 and again.err == (
+        "error: topology 'wordy' in cluster local has finished but is not removed; submit again after"
+        " heron kill local wordy, which keeps its checkpoints\n"
+    )
+    assert heron("kill", "local", "wordy").code == 0
+
+
 def test_deploy_deactivated_waits_for_paused(heron: Heron, topo: Path, runtime: Any) -> None:
     runtime("running")
     assert heron("submit", "local", str(topo), "--deploy-deactivated").code == 0
@@ -105,6 +119,9 @@ def test_a_task_that_cannot_start_fails_the_submit(heron: Heron, home: Path, top
     assert result.code == 1
     assert "  Traceback (most recent call last):\n    File ...\n  ZeroDivisionError: division by zero" in result.err
     assert "container_1_word_1 failed: ZeroDivisionError" in result.err.splitlines()[-1]
+    [kept] = kept_files(home, "local")
+    told = last_life(read_kept(kept))  # type: ignore[arg-type]
+    assert (told.reason, told.text) == ("failed", "wordy is FAILED: container_1_word_1 failed: ZeroDivisionError")
     nothing_left(home, started)
 
 

@@ -25,9 +25,9 @@ class Fake:
             raise ProcessLookupError(pid)
         return self.cpu_s, self.rss
 
-    def uss(self, pid: int) -> int:
+    def uss(self, pid: int) -> tuple[int, int]:
         self.walks += 1
-        return self.rss // 2
+        return self.rss // 2, self.rss * 3 // 4
 
 
 def test_page_tables_are_walked_rarely_and_hardly_ever_for_a_process_without_work() -> None:
@@ -55,6 +55,19 @@ def test_page_tables_are_walked_rarely_and_hardly_ever_for_a_process_without_wor
     assert fake.walks == 4, "now and then nevertheless"
     meter.measure([], now + 2.0)
     assert meter.of(7).rss_bytes == 0
+
+
+def test_the_proportional_size_moves_with_the_resident_one_between_measurements() -> None:
+    fake = Fake(rss=1000)
+    meter = UsageMeter(2.0, fake.look, fake.uss)
+    meter.measure([7], 0.0)
+    assert meter.of(7).pss_bytes == 750
+    fake.rss = 1400
+    meter.measure([7], 2.0)
+    assert (meter.of(7).pss_bytes, fake.walks) == (1150, 1)
+    fake.rss = 300
+    meter.measure([7], 4.0)
+    assert meter.of(7).pss_bytes == 500, "never less than what nobody shares, as it was measured"
 
 
 def test_processes_that_only_report_are_calm_and_those_that_grow_are_not() -> None:
@@ -85,7 +98,7 @@ def test_this_process_is_measured() -> None:
     meter = UsageMeter(2.0)
     meter.measure([os.getpid(), 2**22 + 1], 0.0)
     used = meter.of(os.getpid())
-    assert used.cpu_s > 0 and used.rss_bytes > used.uss_bytes > 0
+    assert used.cpu_s > 0 and used.rss_bytes >= used.pss_bytes >= used.uss_bytes > 0
     assert meter.of(2**22 + 1).rss_bytes == 0
 
 

@@ -300,3 +300,31 @@ def test_an_end_is_known_as_soon_as_its_executor_says_it() -> None:
     sim.heartbeat()
     say(control_pb2.PROC_STOPPED, epoch + 1)
     assert shown()[:2] == ("TASK_FINISHED", 4), "that is no fault"
+
+
+def test_the_memory_of_a_component_counts_the_pages_of_forked_tasks_once() -> None:
+    w = World(containers=1).running()
+    figures = Figures(w.machine, 0.0)
+    [sim] = w.sims.values()
+    tasks = [(one, w.machine.desk.registry.name_of(one.status.task_id)) for one in w.tasks() if not one.spout]
+    for task, name in tasks:
+        told = control_pb2.MetricsReport(process=name, task_id=task.status.task_id, component=task.status.component)
+        told.samples.add(name="__py-physical-memory-byte", value=1000.0, type=control_pb2.Sample.GAUGE)
+        for second in range(3):
+            figures.take(told, w.now + second)
+    w.now += 3.0
+
+    def shown() -> int:
+        w.now += SHARED_S
+        return figures.reply(NO_PLAN, w.now).components[-1].memory_bytes
+
+    assert shown() == 1000 * len(tasks)
+    records = [
+        control_pb2.ProcessRecord(
+            name=name, task_id=task.status.task_id, state=control_pb2.PROC_RUNNING, rss_bytes=1000, pss_bytes=300
+        )
+        for task, name in tasks
+    ]
+    beat = control_pb2.ExecutorHeartbeat(container=sim.container, epoch=1, processes=records)
+    w.feed(events.ExecutorBeat(sim.executor_peer, beat))
+    assert shown() == 300 * len(tasks)

@@ -26,7 +26,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.home import heron_home
 from heronpy.common.states import UP_STATES, lifecycle_name, process_state_name, task_state_name
-from heronpy.common.units import format_bytes, format_duration
+from heronpy.common.units import format_duration
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tracker import place
@@ -276,7 +276,7 @@ def _show_containers(status: control_pb2.StatusReply) -> None:
             str(executor.pid),
             len(executor.processes),
             sum(process.restarts for process in executor.processes),
-            format_bytes(memory) if (memory := sum(process.rss_bytes for process in executor.processes)) else None,
+            summary.memory_text(executor.processes),
         )
         for executor in sorted(status.executors, key=lambda executor: executor.container)
     ]
@@ -290,7 +290,6 @@ def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, co
     rows = []
     for one in placed.containers:
         executor = executors.get(containers.number_of(one), control_pb2.RegisterExecutor())
-        memory = sum(process.rss_bytes for process in executor.processes)
         rows.append(
             (
                 str(containers.number_of(one)),
@@ -300,7 +299,7 @@ def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, co
                 one.restarts,
                 len(executor.processes),
                 sum(process.restarts for process in executor.processes),
-                format_bytes(memory) if memory else None,
+                summary.memory_text(executor.processes),
             )
         )
     columns = ("container", "host", "phase", "engine id", "restarts", "processes", "their restarts", "memory")

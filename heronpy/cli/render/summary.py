@@ -53,14 +53,17 @@ def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) 
     return f"topology '{name}' {did} up tuples ({given_up_text(totals)}): its results {lack} complete{where}"
 
 
-def _least(totals: control_pb2.TupleTotals) -> str:
-    return "at least " if totals.at_least else ""
+def _at_least(status: control_pb2.StatusReply) -> bool:
+    """Whether more may have been acked or failed than is known; not where no tuple is tracked."""
+    totals = status.totals
+    may_track = reliability_mode(status.plan.topology) == "ATLEAST_ONCE" and not totals.untracked
+    return bool(totals.at_least and (may_track or totals.acked or totals.failed or totals.replayed))
 
 
 def totals_text(status: control_pb2.StatusReply) -> str:
     """What became of all tuples, in one line."""
     totals = status.totals
-    least = _least(totals)
+    least = "at least " if _at_least(status) else ""
     resent = f" ({least}{totals.not_resent:,} not sent again)" if totals.not_resent else ""
     failed = f"failed {least}{totals.failed:,}{resent}"
     # Whether a spout's fail() sends the tuple again is known to its author only.
@@ -109,10 +112,20 @@ def _effectively_once(status: control_pb2.StatusReply) -> bool:
     return reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE"
 
 
+def memory_text(processes: Iterable[control_pb2.ProcessRecord]) -> str | None:
+    """What processes take together, a page that several share counted once; None when nothing is known.
+
+    `up to` where the share of one is not measured yet, so that such pages count more than once.
+    """
+    known = [one for one in processes if one.rss_bytes]
+    total = format_bytes(sum(one.pss_bytes or one.rss_bytes for one in known))
+    return None if not known else total if all(one.pss_bytes for one in known) else f"up to {total}"
+
+
 def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
     """The totals when they show a problem, for views that are otherwise short."""
     totals = status.totals
-    worries = totals.failed or totals.replayed or totals.restores or totals.spouts_begun_again or totals.at_least
+    worries = totals.failed or totals.replayed or totals.restores or totals.spouts_begun_again or _at_least(status)
     return [totals_text(status)] if worries or losses_text(totals) else []
 
 

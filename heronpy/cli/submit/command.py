@@ -30,10 +30,12 @@ from heronpy.cli.submit.waiting import TopologyFailed, exceptions_said, until_ru
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import HeronError
 from heronpy.common.home import heron_home
 from heronpy.common.losses import losses_text
 from heronpy.packing.requests import asks, room_text
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.scheduler.teardown import keep_failure
 from heronpy.tracker import place
 
 if TYPE_CHECKING:
@@ -250,10 +252,20 @@ def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]
     except KeyboardInterrupt:
         _remove_interrupted(session, started)
         raise click.exceptions.Exit(exits.INTERRUPTED) from None
-    except BaseException:
+    except BaseException as error:
         with uninterrupted():
+            if isinstance(error, (exits.Failure, HeronError)):
+                _keep_failure(session, started, str(error))
             _take_down(session, started)
         raise
+
+
+def _keep_failure(session: Session, started: Started, why: str) -> None:
+    """Let the history tell why the topology did not start, unless somebody has removed it."""
+    name = started.record.topology
+    with suppress(HeronError):
+        if session.record(name) is not None:
+            keep_failure(started.record, why.removeprefix(f"topology '{name}' ").removeprefix("failed: "))
 
 
 def _remove_interrupted(session: Session, started: Started) -> None:

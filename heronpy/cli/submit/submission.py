@@ -30,7 +30,7 @@ from heronpy.clusters.takedown_outcome import what_may_run
 from heronpy.clusters.target import unix_user
 from heronpy.common import exit_codes
 from heronpy.common.engine_settings import EngineSettings
-from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, TopologyError
+from heronpy.common.errors import ConfigError, HeronError, NodeExistsError, NoNodeError, TopologyError
 from heronpy.common.folders import check_root, make_folders, open_private
 from heronpy.common.home import heron_home
 from heronpy.common.host import this_host
@@ -57,7 +57,7 @@ from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.submitted import Submitted
 from heronpy.plan.validation import key_group_problems, validate, warnings
 from heronpy.procs.linux import die_with_parent
-from heronpy.proto import checkpoint_pb2, components_of, plan_pb2, topology_pb2
+from heronpy.proto import checkpoint_pb2, components_of, control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.archives import archive_in
 from heronpy.storage.packages import PackageStore
@@ -271,12 +271,18 @@ def refuse_taken(session: Session, name: str) -> None:
     if record is None:
         return
     cluster = session.target.cluster
+    again = f"submit again after {output.command('heron', 'kill', cluster, name)}"
     if session.scheduler_location(name) is None:
-        raise exits.Failure(
-            f"topology '{name}' in cluster {cluster} is dead but not removed; submit again after"
-            f" {output.command('heron', 'kill', cluster, name)}",
-            exits.EXISTS,
-        )
+        raise exits.Failure(f"topology '{name}' in cluster {cluster} is dead but not removed; {again}", exits.EXISTS)
+    with suppress(HeronError):
+        status = session.poll(name)
+        if status is not None and status.lifecycle in (control_pb2.LIFE_FINISHED, control_pb2.LIFE_FAILED):
+            how = "finished" if status.lifecycle == control_pb2.LIFE_FINISHED else "failed"
+            raise exits.Failure(
+                f"topology '{name}' in cluster {cluster} has {how} but is not removed; {again}, which keeps its"
+                " checkpoints",
+                exits.EXISTS,
+            )
     raise exits.Failure(
         f"topology '{name}' is already running in cluster {cluster}; kill it first or choose another name",
         exits.EXISTS,
