@@ -28,6 +28,7 @@ from heronpy.net.access_place import origin_of
 from heronpy.net.rpc import RpcClient
 from heronpy.plan.here import sockets_dir
 from heronpy.plan.submitted import Submitted
+from heronpy.procs import container_group
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
 
@@ -96,6 +97,7 @@ def take_down(
     except HeronError:
         pass  # whatever the scheduler could not do is done by hand below
     outcome.processes_killed = kill_leftovers(record.launch_file)
+    container_group.remove(container_group.prefix_of(record.topology_id))
     left = leftovers(record.launch_file)
     outcome.remains = [f"process {process.pid}" for process in left]
     if not outcome.by_scheduler:

@@ -192,6 +192,12 @@ class ExecutorSettings:
         " restart_budgets, its exceptions are counted against the budget instead.",
     )
     stop_grace_s: float = _setting(2.0, "Time for a process to stop by itself before it is killed.")
+    control_groups: bool = _setting(
+        True,
+        "On one machine, make the CPU and memory that a topology asks for the limits of its containers, by control"
+        " groups of Linux. Where these cannot be written the executor's log says so, and nothing is limited. An engine"
+        " has limits of its own.",
+    )
     metrics_port: int = _setting(
         0,
         "TCP port of container 0's metrics page; container c uses this port plus c. 0 uses any free ports.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from heronpy.common.ids import executor_id
 from heronpy.common.logs import setup
 from heronpy.common.setting_types import ExecutorSettings, LoggingSettings
 from heronpy.common.settings import settings_for
+from heronpy.common.units import format_bytes
 from heronpy.executor.desired import Place, Roles
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import OwnLog
@@ -22,6 +24,8 @@ from heronpy.procs.linux import die_with_parent
 from heronpy.procs.open_files import lift_files
 from heronpy.procs.preload import preload_of
 from heronpy.statemgr import module_of
+
+log = logging.getLogger("heronpy.executor")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -34,7 +38,22 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--echo-fd", type=int, default=-1, help="descriptor that gets all log lines of the container")
     parser.add_argument("--after", default="", help="why the container was started again; empty: nobody said")
     parser.add_argument("--after-text", default="", help="the same, for people")
+    parser.add_argument("--cpu", type=float, default=0.0, help="most cores of the container; 0: no limit")
+    parser.add_argument("--ram-bytes", type=int, default=0, help="most memory of the container; 0: no limit")
     return parser.parse_args(argv)
+
+
+def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> None:
+    """Limit this process and its future children, or say why not."""
+    from heronpy.procs import container_group  # for topologies that ask for room only
+
+    container, cpu, ram_bytes = arguments.container, arguments.cpu, arguments.ram_bytes
+    size = " and ".join([f"{cpu:g} cores"] * bool(cpu) + [f"{format_bytes(ram_bytes)} of memory"] * bool(ram_bytes))
+    try:
+        container_group.enter(container_group.group_name(launch.topology_id, container), os.getpid(), cpu, ram_bytes)
+        log.info("container %d has at most %s, by a control group", container, size)
+    except OSError as error:
+        log.warning("container %d is not limited to the %s that it asks for: %s", container, size, error)
 
 
 def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
@@ -54,6 +73,8 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         own_log.redirect()
         setup(name, logging_settings.level)
         os.environ["HERON_LAUNCH"] = arguments.launch
+        if arguments.cpu or arguments.ram_bytes:
+            _limit(launch, arguments)
         lift_files()  # all processes of the container inherit it
         # Once for both: the server needs the same modules, and is not ready sooner if it loads them itself.
         from heronpy.executor.shell import Executor

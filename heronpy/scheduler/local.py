@@ -27,12 +27,13 @@ from heronpy.common.errors import (
     RpcError,
 )
 from heronpy.common.ids import container_of, executor_id
-from heronpy.common.setting_types import LoggingSettings, SchedulerSettings
+from heronpy.common.setting_types import ExecutorSettings, LoggingSettings, SchedulerSettings
 from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.private import make_private
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs import container_group
 from heronpy.procs.child_log import OwnLog, last_line_of
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
@@ -96,6 +97,7 @@ class LocalScheduler:
                 self._settings.container_restart_window_s,
             )
         )
+        self._limited = settings_for(launch, ExecutorSettings).control_groups
         self._own_log = self._log_of("scheduler")
         self._plan: plan_pb2.PackingPlan | None = None
         self._grace_s = self._settings.kill_grace_s
@@ -236,6 +238,8 @@ class LocalScheduler:
         await self._stopped.wait()
         # The executors are gone; this ends what escaped them.
         self._host.close()
+        if self._limited:
+            container_group.remove(container_group.prefix_of(self._launch.topology_id))
 
     async def restart_container(self, container: int) -> list[str]:
         """Restart one container, or all with -1, and wait until the new executors run."""
@@ -286,8 +290,17 @@ class LocalScheduler:
         self._epochs[spec.name] = epoch
         reason, text = self._cause(spec.name, epoch)
         argv = ("--launch", self._launch_file, "--container", str(container), "--epoch", str(epoch),
-                *((f"--after={reason.value}", f"--after-text={text}") if reason is not None else ()))  # fmt: skip
+                *((f"--after={reason.value}", f"--after-text={text}") if reason is not None else ()),
+                *self._limits(container))  # fmt: skip
         return Command(spec.name, self._executor_module, argv, cwd=self._launch.working_dir)
+
+    def _limits(self, container: int) -> tuple[str, ...]:
+        """The room that the topology asks for, if it does, as flags of an executor that limits itself to it."""
+        plan = self._plan.containers if self._plan is not None and self._limited else ()
+        for one in plan:
+            if one.id == container and (one.required.cpu or one.required.ram_bytes):
+                return f"--cpu={one.required.cpu}", f"--ram-bytes={one.required.ram_bytes}"
+        return ()
 
     def _cause(self, name: str, epoch: int) -> tuple[ExitReason | None, str]:
         """Why this container follows another, for events; None if it is the first."""

@@ -1,0 +1,97 @@
+"""A control group of a container's own, whose limits are the room that its topology asks for (versions 1 and 2).
+
+Invariants: it lies below the group of whoever makes it, so no limit is ever wider than before; a group is removed only
+when no process is in it.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_PERIOD_US = 100_000
+_REMOVE_TRIES, _REMOVE_PAUSE_S = 20, 0.01
+
+
+def group_name(topology_id: str, container: int) -> str:
+    """The name of a container's group."""
+    return f"{prefix_of(topology_id)}{container}"
+
+
+def prefix_of(topology_id: str) -> str:
+    """What the names of a topology's groups begin with."""
+    return f"heron.{topology_id}."
+
+
+def enter(
+    name: str,
+    pid: int,
+    cpu: float,
+    ram_bytes: int,
+    cgroup_file: str = "/proc/self/cgroup",
+    root: str = "/sys/fs/cgroup",
+) -> None:
+    """Put a process, and the children that it will have, into a group with these limits; 0: none of that kind.
+
+    OSError when this machine or user has no control groups that can be written.
+    """
+    for controller, limit in (("memory", ram_bytes), ("cpu", cpu)):
+        if limit:
+            parent, unified = _group_of(controller, cgroup_file, Path(root))
+            if unified:
+                (parent / "cgroup.subtree_control").write_text(f"+{controller}", encoding="ascii")
+            (parent / name).mkdir(exist_ok=True)
+            _limit(parent / name, controller, limit, unified)
+            (parent / name / "cgroup.procs").write_text(str(pid), encoding="ascii")
+
+
+def _limit(folder: Path, controller: str, limit: float, unified: bool) -> None:
+    quota = max(1000, int(limit * _PERIOD_US))
+    if controller == "memory":
+        texts = {"memory.max" if unified else "memory.limit_in_bytes": str(int(limit))}
+    elif unified:
+        texts = {"cpu.max": f"{quota} {_PERIOD_US}"}
+    else:
+        texts = {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(quota)}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="ascii")
+
+
+def remove(prefix: str, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> None:
+    """Remove the groups with such names whose processes have ended; one that cannot be removed stays."""
+    for controller in ("memory", "cpu"):
+        with suppress(OSError):
+            parent, _ = _group_of(controller, cgroup_file, Path(root))
+            for folder in [one for one in parent.iterdir() if one.name.startswith(prefix)]:
+                _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    for _ in range(_REMOVE_TRIES):
+        try:
+            folder.rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(_REMOVE_PAUSE_S)  # its last process may be about to end
+
+
+def _group_of(controller: str, cgroup_file: str, root: Path) -> tuple[Path, bool]:
+    """The folder of this process's group for a controller, and whether it is of version 2; OSError without one."""
+    lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
+    groups = [tuple(line.split(":", 2)[1:]) for line in lines if line.count(":") >= 2]
+    for controllers, path in groups:
+        if controller in controllers.split(","):
+            for base in (root / controllers, root / controller):
+                # In a container with its own view of the groups the path is not there, and the root is the group.
+                for folder in (base / path.lstrip("/"), base):
+                    if folder.is_dir():
+                        return folder, False
+    for controllers, path in groups:
+        for folder in (root / path.lstrip("/"), root) if not controllers else ():
+            with suppress(OSError):
+                if controller in (folder / "cgroup.controllers").read_text(encoding="ascii").split():
+                    return folder, True
+    raise FileNotFoundError(f"no control group of this process has a controller '{controller}'")
