@@ -1,9 +1,9 @@
 """The ends of logs that containers of other hosts send when they end, in the topology's own folder of logs.
 
 Each process has one file, `<process>.log`, where `heron logs` looks for it; no process of this host but the scheduler
-writes there. An end is appended after a line that names the host; a file that would grow beyond `FILE_MAX_BYTES`
-begins anew with the newest end. A container sends the logs of its own processes only, and each line that is no record
-of the named process is escaped and marked as raw output, as the supervisor of a child does it.
+writes there. An end is appended after a line that names the host. A file that would grow beyond `FILE_MAX_BYTES` is
+emptied first. A container may send the logs of its own processes only. Each line that is not a record of the named
+process is escaped and marked as raw output, as the supervisor of a child does it.
 """
 
 from __future__ import annotations

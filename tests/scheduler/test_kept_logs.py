@@ -1,4 +1,4 @@
-"""Ends of logs that containers send: whose they may be, and that no line of them passes for another process's record."""
+"""Ends of logs that containers send: which processes they may name, and how their lines are marked."""
 
 from __future__ import annotations
 

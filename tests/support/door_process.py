@@ -48,7 +48,7 @@ class Server:
         rules: Rules = Anything()
         if options["rules"] == "container":
             rules = of_containers = ContainerRules(options["topology"])
-            of_containers.masters = frozenset(range(10))  # the tests write from any of them
+            of_containers.masters = frozenset(range(100))  # the tests write from any of them
         self.door = StateDoor(
             self.state, options["topology"], MonotonicClock(), rules, SessionLimits(**options.get("limits", {}))
         )

@@ -26,8 +26,8 @@ _DENIED = (errno.EACCES, errno.EPERM)
 class FolderObjects:
     """See `port.Objects`; `root` is made when first written to, for its owner only.
 
-    With `own`, a prefix of all keys, each call refuses (ObjectsError) a folder of that name which another user can
-    change, and what is no regular file there; a read refuses a file larger than `read_max_bytes`.
+    With `own`, a prefix of all keys, each call raises ObjectsError when another user can change the folder of that
+    name. Only regular files are read then, and none that is larger than `read_max_bytes`.
     """
 
     def __init__(self, root: Path, fsync: bool = True, own: str = "", read_max_bytes: int = 0) -> None:
