@@ -39,15 +39,23 @@ class Link:
         self._client: ControlClient | None = None
 
     async def ask(
-        self, endpoint: str, keys: Keys | None, peer: str, body: Message, timeout_s: float, to: To | None = None
+        self,
+        endpoint: str,
+        keys: Keys | None,
+        peer: str,
+        body: Message,
+        timeout_s: float,
+        to: To | None = None,
+        topology_id: str = "",
     ) -> Any:
         """The body of the answer. DeadlineError when there is none in time, RpcError when it is refused.
 
-        With `to` the endpoint is a door that passes the request on.
+        With `to` the endpoint is a door that passes the request on. `topology_id` is the same for each request.
         """
         if self._client is None or self._at != (endpoint, keys):
             self.close()
-            self._client, self._at = ControlClient(endpoint, _ignore, keys=keys), (endpoint, keys)
+            self._client = ControlClient(endpoint, _ignore, keys=keys, topology_id=topology_id)
+            self._at = endpoint, keys
         client = self._client
         try:
             if to is None:
@@ -114,7 +122,7 @@ class Master:
             return await self._link.ask(way.address, way.keys, peer, body, timeout_s, TMASTER)
         self.session.check_endpoint(self.record, location.endpoint, "its topology master")
         keys = await self._own_keys()
-        return await self._link.ask(location.endpoint, keys, peer, body, timeout_s)
+        return await self._link.ask(location.endpoint, keys, peer, body, timeout_s, topology_id=self.record.topology_id)
 
     async def launch(self) -> LaunchSpec:
         """The launch file; HeronError when it cannot be read."""
@@ -179,7 +187,7 @@ class Master:
             # The name is that of heronpy.executor.files_door.door_name.
             path = f"{(await self.launch()).sockets_dir}/{executor_id(container)}.files"
             if len(path.encode()) <= PATH_MAX_BYTES:
-                self.session.check_endpoint(self.record, f"ipc://{path}", "its executors")
+                self.session.check_here(self.record, "its executors listen for that host only")
                 if not os.path.exists(path):  # nobody would answer
                     raise ClusterError(f"the executor of container {container} of '{self.name}' does not run now")
                 return f"ipc://{path}"
@@ -187,6 +195,7 @@ class Master:
         door = next((one.files_door for one in status.executors if one.container == container), "")
         if not door:
             raise ClusterError(f"the executor of container {container} of '{self.name}' is not registered")
+        self.session.check_endpoint(self.record, door, "its executor")
         return door
 
     def close(self) -> None:

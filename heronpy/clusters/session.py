@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.records import Records
 from heronpy.common.errors import DeadlineError, HeronError, LostReplyError, RpcError
+from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.net.access_place import origin_of
@@ -136,7 +137,13 @@ class Session(Records):
                 return True  # unknown
             return location is not None and location.endpoint == endpoint
 
-        return RpcClient(endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name), registered=registered)
+        return RpcClient(
+            endpoint,
+            peer=f"the topology master of '{name}'",
+            keys=self.keys(name),
+            registered=registered,
+            topology_id=record.topology_id if record is not None else "",
+        )
 
     def keys(self, name: str) -> Keys | None:
         """The keys of a topology's TCP links; None when it has none. HeronError when they are not on this host."""
@@ -153,9 +160,16 @@ class Session(Records):
         return keys_of(self.launch_of(record))
 
     def check_endpoint(self, record: plan_pb2.ExecutionState | None, endpoint: str, what: str) -> None:
-        """A ClusterError for the socket of another host's file system; `what` listens there."""
-        if record is not None and endpoint.startswith("ipc://"):
-            self.check_here(record, f"{what} listens for that host only")
+        """A ClusterError for a socket of another host's file system, or of another topology; `what` listens there."""
+        if record is None or not endpoint.startswith("ipc://"):
+            return
+        self.check_here(record, f"{what} listens for that host only")
+        if os.path.basename(os.path.dirname(endpoint)) != short_hash(record.topology_id):
+            raise ClusterError(
+                f"the state manager says that {what} listens at {endpoint}, but the sockets of topology"
+                f" '{record.topology}' are in another folder; nothing was sent there; kill the topology and submit it"
+                " again"
+            )
 
     def executor(self, name: str, container: int, endpoint: str) -> RpcClient:
         """A client of an executor's door, at `endpoint` for whoever is on its topology's host."""

@@ -259,14 +259,21 @@ class PackingSettings:
     """Packing: which task runs in which container."""
 
     algorithm: str = _setting(
-        "round_robin",
-        "How tasks are distributed over containers.",
+        "balanced",
+        "How tasks are distributed over containers. With balanced, containers differ by one at most in their number of"
+        " tasks and in that of each component, also after an update.",
         choices=(
+            "balanced",
             "round_robin",
             "resource_compliant_round_robin",
             "first_fit_decreasing",
-            "balanced",
         ),
+    )
+    moves_percent: float = _setting(
+        25.0,
+        "Share of the running tasks that an update which keeps the number of containers may move to keep them even;"
+        " each is started again. What needs more moves comes as near as they allow. Only balanced moves tasks then.",
+        high=100,
     )
     container_padding_percent: float = _setting(
         10.0, "Share of a container kept free for the runtime itself.", high=1000

@@ -73,9 +73,9 @@ LOOK_S = 1.0
 OnRequest = Callable[[bytes, control_pb2.Envelope], "Message | Awaitable[Message | None] | None"]
 
 
-def wrap(body: Message, request_id: int = 0, reply: bool = False) -> control_pb2.Envelope:
+def wrap(body: Message, request_id: int = 0, reply: bool = False, topology_id: str = "") -> control_pb2.Envelope:
     """Put a control message into an Envelope."""
-    envelope = control_pb2.Envelope(request_id=request_id, reply=reply)
+    envelope = control_pb2.Envelope(request_id=request_id, reply=reply, topology_id=topology_id)
     getattr(envelope, _FIELDS[type(body).__name__]).CopyFrom(body)
     return envelope
 
@@ -138,8 +138,11 @@ class RpcClient:
         peer: str | None = None,
         keys: Keys | None = None,
         registered: Callable[[], bool] | None = None,
+        topology_id: str = "",
     ) -> None:
+        """`topology_id`: of the topology whose master is asked; the master of another one refuses the calls."""
         self.endpoint = endpoint
+        self._topology_id = topology_id
         self._peer = peer or endpoint
         self._registered = registered or (lambda: True)
         self._ids = itertools.count(1)
@@ -159,7 +162,7 @@ class RpcClient:
         """
         request_id = next(self._ids)
         self._was_lost()
-        self._sock.send(seal(wrap(body, request_id)))
+        self._sock.send(seal(wrap(body, request_id, topology_id=self._topology_id)))
         begun = time.monotonic()
         deadline, look_at, gone = begun + timeout_s, begun + LOOK_S, False
         while True:
@@ -343,12 +346,14 @@ class ControlClient:
         keys: Keys | None = None,
         on_reconnect: Callable[[], None] | None = None,
         heartbeat_ms: int = HEARTBEAT_INTERVAL_MS,
+        topology_id: str = "",
     ) -> None:
         """`on_reconnect`: there is a connection again, perhaps to a successor, which has none of our requests.
 
-        `heartbeat_ms`: see `zsock.configure`.
+        `heartbeat_ms`: see `zsock.configure`. `topology_id`: see `RpcClient`.
         """
         self.endpoint = endpoint
+        self._topology_id = topology_id
         sock = configure(
             (context or zmq.Context.instance()).socket(zmq.DEALER),
             identity=identity,
@@ -422,7 +427,7 @@ class ControlClient:
         waiter: asyncio.Future[control_pb2.Envelope] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = waiter
         try:
-            if not self._socket.send([seal(wrap(body, request_id))]):
+            if not self._socket.send([seal(wrap(body, request_id, topology_id=self._topology_id))]):
                 raise DeadlineError(f"{self.endpoint} does not take messages")
             async with asyncio.timeout(timeout_s):
                 envelope = await waiter

@@ -211,10 +211,15 @@ def _bind_network(sock: zmq.Socket[bytes], endpoint: str) -> None:
 def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> None:
     """Connect to a process of this user: its folder (ipc) or its key (TCP) proves its owner.
 
-    ConfigError for a folder that other users can replace, and for TCP without keys. A missing folder is not
-    an error: there is no listener, as after the end of a topology.
+    ConfigError for a folder that other users can replace, for TCP without keys, and for ipc with keys: whoever has
+    keys talks to other hosts, and a socket of this host belongs to something else. A missing folder is not an error:
+    there is no listener, as after the end of a topology.
     """
     if endpoint.startswith(_IPC):
+        if keys is not None:
+            raise ConfigError(
+                f"{endpoint} is not a TCP endpoint, so no process of topology {keys.domain} listens there"
+            )
         with suppress(FileNotFoundError):
             check_folder(os.path.dirname(endpoint[len(_IPC) :]))
     else:

@@ -4,10 +4,16 @@ Both hold after packing and after every repacking; a repacking reaches this with
 moves for the given number of containers. Where there is a choice, downstream instances go where their
 upstream is. Both balances are compatible because only the remainders of components are free to
 choose (see evenness.py).
+
+Two things come before evenness. Where the limits of a container leave no even spread, instances are dealt as by
+round robin. And a repacking that keeps the containers moves no more than a share of the running tasks, because a
+task that moves is started again, and without checkpoints all spouts wait for it: what an update changes is usually
+one component, while evenness of a plan that was made in another way may ask for nearly all tasks.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,39 +24,47 @@ from heronpy.packing.base import (
     close_bins,
     container_count,
     count_by_component,
+    level_counts,
 )
 from heronpy.packing.bins import Bin, Bins, Item
 from heronpy.packing.demand import ComponentDemand, Demand
 from heronpy.packing.evenness import choose_extras
-
-_FIX = (
-    "an even spread leaves no other container for it, so ask for more containers, raise the limit "
-    "of a container, or use the algorithm resource_compliant_round_robin"
-)
+from heronpy.packing.round_robin import RoundRobin
 
 
-class Balanced:
+class Balanced(RoundRobin):
     """Even numbers of tasks, in total and of every component."""
 
     name: ClassVar[str] = "balanced"
-    fixed_containers: ClassVar[bool] = True
 
     def pack(self, demand: Demand, items: list[list[Item]]) -> Bins:
         bins = Bins(demand, container_count(demand))
-        _settle(bins, demand, [], items)
-        return bins
+        return bins if _settle(bins, demand, [], items)[1] else super().pack(demand, items)
 
     def repack(self, bins: Bins, demand: Demand, next_task_id: int) -> Change:
         if demand.containers is not None:
             check_count(demand, demand.containers)
-        count = demand.containers or min(len(bins), demand.task_count)
-        _drop_unknown(bins, demand)
-        added, next_task_id = added_items(bins, demand, next_task_id)
-        closed = close_bins(bins, len(bins) - count)
-        while len(bins) < count:
-            bins.open()
-        moved = _settle(bins, demand, closed, added)
-        return Change(moved, added, next_task_id)
+        moves_max = math.ceil(bins.task_count * demand.moves_percent / 100)
+        even = bins.copy()
+        change, fits = _even_out(even, demand, next_task_id)
+        if fits and (len(even) != len(bins) or len(change.homeless) <= moves_max):
+            bins.take(even)
+            return change
+        change = super().repack(bins, demand, next_task_id)
+        level_counts(bins, moves_max)
+        return change
+
+
+def _even_out(bins: Bins, demand: Demand, next_task_id: int) -> tuple[Change, bool]:
+    """Repack with the fewest moves that make the bins even; also whether the limits of the bins allow it."""
+    count = demand.containers or min(len(bins), demand.task_count)
+    _drop_unknown(bins, demand)
+    added, next_task_id = added_items(bins, demand, next_task_id)
+    closed = close_bins(bins, len(bins) - count)
+    while len(bins) < count:
+        bins.open()
+    moved, fits = _settle(bins, demand, closed, added)
+    return Change(moved, added, next_task_id), fits
 
 
 def _drop_unknown(bins: Bins, demand: Demand) -> None:
@@ -85,8 +99,11 @@ class Target:
         return [(c, n) for c, n in found if n > 0]
 
 
-def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[Item]]) -> list[Item]:
-    """Remove, move and add instances until the bins are even; returns the running tasks that moved."""
+def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[Item]]) -> tuple[list[Item], bool]:
+    """Remove, move and add instances until the bins are even.
+
+    Returns the running tasks that moved, and whether the limits of the bins allow it.
+    """
     fresh = {group[0].component: group for group in added}
     lost: dict[str, list[Item]] = {}
     for item in homeless:
@@ -98,13 +115,13 @@ def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[I
         movers = _movers(bins, target, lost.get(name, []))
         moved += movers
         waiting = iter([*movers, *fresh.get(name, ())])
-        for number, count in places:
-            for _ in range(count):
-                bins.add(bins.bins[number], next(waiting))
-    for one in bins:
-        if bins.overflows(one):
-            raise bins.no_room(max(one.items, key=lambda item: item.size[1]), _FIX)
-    return moved
+        # In turn, the emptiest container first: as round robin deals them, whose plans people know.
+        places.sort(key=lambda place: len(bins.bins[place[0]]))
+        for turn in range(max((count for _, count in places), default=0)):
+            for number, count in places:
+                if turn < count:
+                    bins.add(bins.bins[number], next(waiting))
+    return moved, not any(bins.overflows(one) for one in bins)
 
 
 def _targets(bins: Bins, demand: Demand) -> list[Target]:

@@ -175,13 +175,13 @@ def place_least_loaded(bins: Bins, items: list[Item], *, may_open: bool, fix: st
         heapq.heapreplace(heap, (len(one), one.types[component], one.id, i))
 
 
-def level_counts(bins: Bins) -> int:
+def level_counts(bins: Bins, moves_max: int | None = None) -> int:
     """Move tasks from the fullest to the emptiest bins until no two differ by more than one.
 
-    Returns the number of moves. Stops early when the limits allow no further move.
+    Returns the number of moves. Stops early when the limits allow no further move, or after `moves_max`.
     """
     moves = 0
-    while True:
+    while moves_max is None or moves < moves_max:
         fullest = max(bins, key=lambda one: (len(one), -one.id))
         emptiest = min(bins, key=lambda one: (len(one), one.id))
         if len(fullest) - len(emptiest) <= 1:
@@ -199,3 +199,4 @@ def level_counts(bins: Bins) -> int:
         bins.remove(fullest, item)
         bins.add(emptiest, item)
         moves += 1
+    return moves

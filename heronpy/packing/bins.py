@@ -48,6 +48,11 @@ class Bin:
     def __len__(self) -> int:
         return len(self.items)
 
+    def copy(self) -> Bin:
+        result = Bin(self.id)
+        result.items, result.types, result.used = self.items.copy(), self.types.copy(), self.used
+        return result
+
     def of(self, component: str) -> list[Item]:
         """Items of a component, lowest index first."""
         found = [item for item in self.items if item.component == component]
@@ -86,6 +91,17 @@ class Bins:
                 size = sizes.get(task.component, ZERO)
                 result.add(target, Item(task.component, task.component_index, task.task_id, size))
         return result
+
+    def copy(self) -> Bins:
+        """The same items in bins of their own."""
+        result = Bins(self.demand)
+        result.take(self)
+        return result
+
+    def take(self, other: Bins) -> None:
+        """Have what the other has instead."""
+        self.bins = [one.copy() for one in other.bins]
+        self._numbers, self._free_from = set(other._numbers), other._free_from
 
     def __iter__(self) -> Iterator[Bin]:
         return iter(self.bins)

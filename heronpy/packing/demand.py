@@ -63,6 +63,8 @@ class Demand:
     #: Components with a configured size, by dimension.
     explicit: tuple[frozenset[str], frozenset[str], frozenset[str]]
     cpu_first: bool
+    #: Of the running tasks, those that a repacking may move while the number of containers stays.
+    moves_percent: float
 
     @property
     def task_count(self) -> int:
@@ -132,6 +134,7 @@ def demand_of(topology: Any, settings: PackingSettings, containers: int | None, 
         shared=shared,
         explicit=(frozenset(maps[0]), frozenset(maps[1]), frozenset(maps[2])),
         cpu_first=_sorting(config),
+        moves_percent=settings.moves_percent,
     )
     _check_instances(demand)
     return demand

@@ -258,3 +258,27 @@ def _strongly_connected(graph: Mapping[str, list[str]]) -> list[list[str]]:
                     on_stack.difference_update(stack[cut:])
                     del stack[cut:]
     return groups
+
+
+def regions_of(topology: Any) -> list[frozenset[str]]:
+    """The components that go back to a checkpoint together, because streams connect them, of a topology message.
+
+    Ordered by their first component in the order of definition.
+    """
+    names = [spout.comp.name for spout in topology.spouts] + [bolt.comp.name for bolt in topology.bolts]
+    leader = {name: name for name in names}
+
+    def find(name: str) -> str:
+        while leader[name] != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    for bolt in topology.bolts:
+        for item in bolt.inputs:
+            if item.stream.component_name in leader:
+                leader[find(bolt.comp.name)] = find(item.stream.component_name)
+    found: dict[str, set[str]] = {}
+    for name in names:
+        found.setdefault(find(name), set()).add(name)
+    return [frozenset(members) for members in found.values()]

@@ -2,9 +2,9 @@
 
 Pure. Under at least once, a tuple tree ends when its tuples have left every window that they are in, and the
 window results anchored to them have left the windows downstream. So windows add up along a path. The
-message timeout must be longer than that, or every tuple is replayed and counted again; and
-`topology.max.spout.pending` must allow for all tuples that are pending in that time, or the spouts stall until
-a window ends.
+message timeout must be longer than that, or tuples are replayed and counted again in each window: that is refused.
+`topology.max.spout.pending` should allow for all tuples that are pending in that time, or the spouts stall until
+a window ends: that is slow, and leads to a warning, because such topologies run.
 
 Streamlets anchor the results of a window. A user's own window bolt may or may not, which is not visible
 here: windows downstream of one lead to a warning where those of streamlets lead to a refusal.
@@ -142,26 +142,27 @@ def problems(plan: LogicalPlan) -> Iterator[str]:
         return
     for name, hold in holds(plan, certain=True).items():
         config = {**plan.config, **plan.components[name].config}
-        if _too_late(config, hold):
+        if _timeout_s(config) <= hold.seconds:
             yield f"{_timeout_text(name, config, hold)} so they would be replayed and counted again; {_fix(hold)}"
-        pending = _number(config.get(TOPOLOGY_MAX_SPOUT_PENDING), DEFAULT_PENDING)
-        if pending < hold.pending:
-            yield (
-                f"tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and "
-                f"{TOPOLOGY_MAX_SPOUT_PENDING} is {pending:g}, so each of its tasks could emit {pending:g} in "
-                f"{hold.seconds:g} s; set it to the tuples that a task emits in that time: at least {hold.pending}, "
-                f"which is {_rate(hold)}"
-            )
 
 
 def warnings(plan: LogicalPlan) -> Iterator[str]:
-    """A sentence for each thing that may exceed the message timeout, depending on the user's code."""
+    """A sentence for each thing that may exceed the message timeout, and for each spout that windows slow down."""
     if not _acking(plan):
         return
     certain = holds(plan, certain=True)
     for name, hold in holds(plan, certain=False).items():
         config = {**plan.config, **plan.components[name].config}
-        if _too_late(config, hold) and not (name in certain and _too_late(config, certain[name])):
+        sure = certain.get(name)
+        if sure is not None:
+            yield from _slow(name, config, sure)
+        if sure is not None and _too_late(config, sure):
+            if _timeout_s(config) > sure.seconds:
+                yield (
+                    f"{_timeout_text(name, config, sure)} which leaves little time for ticks and queues: some may be "
+                    f"replayed and counted again; {_fix(sure)}"
+                )
+        elif _too_late(config, hold):
             yield (
                 f"{_timeout_text(name, config, hold)} if their windows anchor what they emit: it would be replayed "
                 f"and counted again; {_fix(hold)}"
@@ -176,6 +177,18 @@ def warnings(plan: LogicalPlan) -> Iterator[str]:
             )
 
 
+def _slow(name: str, config: Mapping[str, Any], hold: Hold) -> Iterator[str]:
+    """That a spout may have too few tuples pending to emit at a useful rate."""
+    pending = _number(config.get(TOPOLOGY_MAX_SPOUT_PENDING), DEFAULT_PENDING)
+    if pending < hold.pending:
+        yield (
+            f"tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and "
+            f"{TOPOLOGY_MAX_SPOUT_PENDING} is {pending:g}, so each of its tasks emits about {pending:g} in "
+            f"{hold.seconds:g} s and then waits; for more set it to the tuples that a task emits in that time, such as "
+            f"{hold.pending}, which is {_rate(hold)}"
+        )
+
+
 def _acking(plan: LogicalPlan) -> bool:
     return plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
 
@@ -187,7 +200,7 @@ def _anchors(component: ComponentDef) -> bool:
 def _rate(hold: Hold) -> str:
     """How the least number of pending tuples was computed."""
     if hold.pending == DERIVED_PENDING_MAX:
-        return "the most that is required"
+        return "the most that streamlets get"
     return f"{RATE_MIN:g} tuples a second for {hold.seconds:g} s"
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from heronpy.packing.requests import ResourceRequest
 from heronpy.scheduler.placement_events import ContainerSpec
 
 
+def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
+    """The containers in which a standby topology master runs, of all containers."""
+    return tuple(sorted(containers)[1 : 1 + standbys])
+
+
 def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> tuple[ContainerSpec, ...]:
     """What to ask an engine for; containers with a standby topology master and container 0 avoid each other's hosts."""
     numbers = sorted(requests)
-    apart = tuple(numbers[1 : 1 + standbys])
+    apart = with_standby(numbers, standbys)
     return tuple(
         ContainerSpec(
             number,

@@ -213,6 +213,9 @@ class Door:
         return door_pb2.PackagePiece(data=await self._handlers.read_package(body.package, body.offset))
 
     async def _log_end(self, member: Member, body: door_pb2.LogEnd) -> control_pb2.Ok:
+        if not self._handlers.has_stopped(member):
+            # One that has said that it ended may be replaced before its logs arrive.
+            self._check_not_replaced(member)
         await self._handlers.log_end(member, body)
         return control_pb2.Ok()
 
@@ -227,15 +230,19 @@ class Door:
         for oldest in list(self._openers)[:-SESSIONS_MAX]:
             del self._openers[oldest]
 
-    def _check_acts(self, member: Member) -> None:
-        """Only the submission that was activated last has rights at the state."""
+    def _check_not_replaced(self, member: Member) -> None:
         container, submission = member
         holder = self._handlers.holder_of(container)
         if submission < holder:
             # What its last processes sent may be read after its last word, which came over another connection.
             self.replaced += not self._handlers.has_stopped(member)
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
-        if submission > holder:
+
+    def _check_acts(self, member: Member) -> None:
+        """Only the submission that was activated last has rights at the state."""
+        self._check_not_replaced(member)
+        container, submission = member
+        if submission > self._handlers.holder_of(container):
             raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; ask again")
 
     def _state_call(

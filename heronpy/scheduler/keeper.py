@@ -41,6 +41,7 @@ from heronpy.scheduler.guardian import START_OVER, Pulse
 from heronpy.scheduler.keeper_setup import (
     Setup,
     boot_clock,
+    masters_of,
     open_door,
     read_topology,
     relay_of,
@@ -64,6 +65,7 @@ from heronpy.scheduler.placement_events import (
     Tick,
 )
 from heronpy.scheduler.shown import record_of
+from heronpy.scheduler.state_rules import ContainerRules
 from heronpy.scheduler.teardown import remove_sockets, remove_state
 from heronpy.statemgr import open_state_of, paths
 
@@ -173,7 +175,8 @@ class EngineScheduler:
         #: Who was let in; made when `run` begins.
         self.admission = Admission(setup.terms, self._handle, self._now)
         self.admission.start()
-        self._state_door = state_door_of(launch, self._state)
+        self._state_rules = ContainerRules(launch.topology)
+        self._state_door = state_door_of(launch, self._state, self._state_rules)
         if self._state_door is not None:
             self._opened.callback(self._state_door.close)
         #: Where containers ask; made when `run` begins.
@@ -320,6 +323,7 @@ class EngineScheduler:
 
     def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
         # Until there is a plan nothing is placed, and nothing that runs is ended.
+        self._state_rules.masters = masters_of(self._launch, plan)
         requests = sizes_of(self._launch, plan, self._topology)
         standbys = settings_for(self._launch, TmasterSettings).standbys
         self._handle(PlanChanged(container_specs(requests, standbys)))

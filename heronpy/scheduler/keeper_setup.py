@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError
-from heronpy.common.setting_types import PackingSettings, SchedulerSettings, SecuritySettings, SparkSettings
+from heronpy.common.setting_types import (
+    PackingSettings,
+    SchedulerSettings,
+    SecuritySettings,
+    SparkSettings,
+    TmasterSettings,
+)
 from heronpy.common.settings import settings_for
 from heronpy.engines.contract import Engine, traits_of
 from heronpy.engines.lease import LeaseTimes
@@ -25,10 +31,12 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.scheduler.admission import Admission, Terms
+from heronpy.scheduler.containers import with_standby
 from heronpy.scheduler.door import Door, bind_door, kept_addresses
 from heronpy.scheduler.leases import fencing_of
 from heronpy.scheduler.placement import PlacementLimits
 from heronpy.scheduler.relay import Own, Relay
+from heronpy.scheduler.state_rules import ContainerRules
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
@@ -130,13 +138,22 @@ def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
     return topology_pb2.Topology.FromString(found[0])
 
 
-def state_door_of(launch: LaunchSpec, state: StateManager) -> StateDoor | None:
+def state_door_of(launch: LaunchSpec, state: StateManager, rules: ContainerRules) -> StateDoor | None:
     """For state in files of this host; None where containers reach the state manager themselves."""
     if launch.state_type != "local":
         return None
     from heronpy.scheduler.state_door import StateDoor
 
-    return StateDoor(state, launch.topology, BootClock())
+    found = state.get(paths.packing_plan(launch.topology))
+    if found is not None:
+        rules.masters = masters_of(launch, plan_pb2.PackingPlan.FromString(found[0]))
+    return StateDoor(state, launch.topology, BootClock(), rules)
+
+
+def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]:
+    """The containers in which a topology master or a standby of it runs."""
+    standbys = settings_for(launch, TmasterSettings).standbys
+    return frozenset((0, *with_standby([0, *(one.id for one in plan.containers)], standbys)))
 
 
 async def open_door(launch: LaunchSpec, setup: Setup, admission: Admission, at_door: StateDoor | None) -> Door:

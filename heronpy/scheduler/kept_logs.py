@@ -1,8 +1,9 @@
 """The ends of logs that containers of other hosts send when they end, in the topology's own folder of logs.
 
 Each process has one file, `<process>.log`, where `heron logs` looks for it; no process of this host but the scheduler
-writes there. An end is appended after a line that names the host; a file that would grow beyond `FILE_MAX_BYTES`
-begins anew with the newest end.
+writes there. An end is appended after a line that names the host. A file that would grow beyond `FILE_MAX_BYTES` is
+emptied first. A container may send the logs of its own processes only. Each line that is not a record of the named
+process is escaped and marked as raw output, as the supervisor of a child does it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 
 from heronpy.common.errors import InvalidRpcError
 from heronpy.common.folders import open_private
-from heronpy.common.ids import executor_id, part_name_problem
-from heronpy.common.log_format import format_record
+from heronpy.common.ids import executor_id, parse_instance_id, part_name_problem
+from heronpy.common.log_format import CONTINUATION, RAW, escape, format_record, parse_line, word
+from heronpy.common.log_seal import Line
 from heronpy.common.units import format_bytes
 
 FILES_MAX = 2000
@@ -24,6 +26,9 @@ END_MAX_BYTES = 1 << 20
 #: With ".log" it has to be the name of a file.
 _NAME_MAX_BYTES = 240
 _OWN = re.compile(r"scheduler(\..*)?")
+_NUMBERED = re.compile(r"(?:executor|stmgr|bootstrap)-(\d+)")
+#: A standby topology master runs in any container.
+_STANDBY = re.compile(r"tmaster-standby-\d+")
 
 
 class KeptLogs:
@@ -37,6 +42,8 @@ class KeptLogs:
         too_long = len(process.encode()) > _NAME_MAX_BYTES
         if too_long or part_name_problem(process[:_NAME_MAX_BYTES]) or _OWN.fullmatch(process):
             raise InvalidRpcError(f"{process[:80]!r} is not the name of a process of a container")
+        if _container_of(process, container) != container:
+            raise InvalidRpcError(f"{process} is not a process of container {container}")
         if len(data) > END_MAX_BYTES:
             raise InvalidRpcError(
                 f"the end of a log has {format_bytes(len(data))}; send {format_bytes(END_MAX_BYTES)} at most"
@@ -45,7 +52,7 @@ class KeptLogs:
         where = f"on host {host or 'unknown'}, container {container}, submission {submission}"
         if cut:
             data = data.partition(b"\n")[2]  # what is before it is the rest of a line
-        self._append(process, "INFO", f"{what} of {process} {where}:", data)
+        self._append(process, "INFO", f"{what} of {process} {where}:", _marked(process, data))
 
     def lost(self, container: int, submission: int, host: str) -> None:
         """Say in the log of a container's executor that the logs of a run did not arrive; OSError as `keep`."""
@@ -64,3 +71,30 @@ class KeptLogs:
             flags |= os.O_TRUNC
         with open(open_private(path, flags), "ab") as file:
             file.write(f"{head}\n".encode() + data + (b"" if data.endswith(b"\n") or not data else b"\n"))
+
+
+def _container_of(process: str, sender: int) -> int:
+    """The container of a process, by its name; that of the `sender` if a process of that name runs in any."""
+    numbered = _NUMBERED.fullmatch(process)
+    if numbered is not None:
+        return int(numbered[1])
+    if _STANDBY.fullmatch(process):
+        return sender
+    try:
+        return int(parse_instance_id(process)[0])
+    except ValueError:
+        return 0
+
+
+def _marked(process: str, data: bytes) -> bytes:
+    """The lines as they are written: records of the process as they are, everything else as raw output."""
+    lines, in_record = list[bytes](), False
+    for line in data.removesuffix(b"\n").split(b"\n") if data else ():
+        text = escape(line.decode("utf-8", "backslashreplace").removesuffix("\r"))
+        if not (in_record and text.startswith(CONTINUATION)):
+            record = parse_line(text)
+            in_record = record is not None and record.process == word(process)
+        lines.append(Line(text.removeprefix(RAW), raw=not in_record).logged)
+    # Escaped, it may have grown: then only its end is kept.
+    kept = b"".join(lines)
+    return kept if len(kept) <= FILE_MAX_BYTES else kept[-FILE_MAX_BYTES:].partition(b"\n")[2]

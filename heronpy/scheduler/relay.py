@@ -194,7 +194,9 @@ class Relay:
         client = self._clients.get(endpoint)
         if client is None:
             self._forget_idle()
-            client = self._clients[endpoint] = ControlClient(endpoint, _ignore, keys=self._keys)
+            client = self._clients[endpoint] = ControlClient(
+                endpoint, _ignore, keys=self._keys, topology_id=self._keys.domain
+            )
         try:
             return await client.call(body, timeout_s)
         except LostReplyError:

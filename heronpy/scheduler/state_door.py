@@ -439,8 +439,11 @@ class StateDoor:
     def _check(self, number: int, use: Use, path: str) -> None:
         if len(path) > PATH_MAX_CHARS:
             raise StateError(f"the path of a state node has {PATH_MAX_CHARS} letters at most, not {len(path)}")
-        rules = self._client_rules if self._sessions.container_of(number) == CLIENT else self._rules
-        refusal = rules.refusal(use, path)
+        container = self._sessions.container_of(number)
+        if container is None:
+            raise _GoneError("the session at the scheduler's door has ended")
+        rules = self._client_rules if container == CLIENT else self._rules
+        refusal = rules.refusal(use, path, container)
         if refusal:
             raise StateError(refusal)
 

@@ -1,7 +1,8 @@
 """What a container, and a client of the user's, may do with the state of a topology at the scheduler's door (pure).
 
 Everything that is not listed is refused: other topologies, the scheduler's own nodes and its ledger, and nodes that
-only the command writes. A container that was broken into can harm its own topology, and no other.
+only the command writes. Only the containers in which topology masters run write. A container that was broken into can
+harm its own topology, and no other.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Use(enum.Enum):
 class Rules(Protocol):
     """Who may do what."""
 
-    def refusal(self, use: Use, path: str) -> str:
+    def refusal(self, use: Use, path: str, container: int) -> str:
         """Why not; "" when it is allowed."""
 
 
@@ -38,6 +39,8 @@ class ContainerRules:
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
+        #: Containers in which a topology master or a standby of it runs: only these write.
+        self.masters: frozenset[int] = frozenset((0,))
         written = {
             paths.topology(topology),
             paths.packing_plan(topology),
@@ -61,10 +64,12 @@ class ContainerRules:
             Use.LOCK: set(),
         }
 
-    def refusal(self, use: Use, path: str) -> str:
+    def refusal(self, use: Use, path: str, container: int) -> str:
         """Why a container may not do it; "" when it may."""
         if path in self._allowed[use]:
-            return ""
+            if use is Use.READ or container in self.masters:
+                return ""
+            return f"container {container} has no topology master, so it may not {use.value} state node {path!r}"
         return f"a container of topology {self._topology!r} may not {use.value} state node {path!r}"
 
 
@@ -99,7 +104,7 @@ class ClientRules:
             Use.LOCK: {operations_lock(topology)},
         }
 
-    def refusal(self, use: Use, path: str) -> str:
+    def refusal(self, use: Use, path: str, container: int) -> str:
         """Why a client may not do it; "" when it may."""
         if path in self._allowed[use]:
             return ""

@@ -73,6 +73,10 @@ class StepScheduler:
             order = self._world.plan.topological_order()
             self._unfinished = [name for name in order if name in self._world.plan.bolts()]
 
+    def reopen(self) -> None:
+        """The input goes on: tasks have gone back to a time before its end."""
+        self._unfinished, self.is_finished = None, False
+
     def _step(self, task: SimTask) -> None:
         self.steps += 1
         task.step()

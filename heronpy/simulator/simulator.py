@@ -11,6 +11,7 @@ real time. See `run` for how long it runs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,6 +20,7 @@ from typing import Any
 from heronpy.api.global_metrics import root_name
 from heronpy.api.topology import TopologyBuilder, TopologyType
 from heronpy.common.errors import TopologyError
+from heronpy.plan.logical import regions_of
 from heronpy.proto import topology_pb2
 from heronpy.simulator.async_tasks import AsyncBoltTask
 from heronpy.simulator.clock import virtual_time
@@ -30,6 +32,8 @@ from heronpy.simulator.sinks import CollectingSink
 from heronpy.simulator.tuples import Delivery, Injection, SimulatedTuple
 from heronpy.simulator.world import World
 
+log = logging.getLogger("heron.simulator")
+
 STEP_S = 0.0001
 STEPS_MAX = 1_000_000
 # How long, in virtual time, a checkpoint waits for queues to become empty.
@@ -38,11 +42,15 @@ _DRAIN_MAX_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended: "finished", "idle", "seconds", "max_steps" or "stalled"."""
+    """How a run ended: "finished", "idle", "seconds", "max_steps" or "stalled".
+
+    `rewinds` says, a sentence each, what went back to a checkpoint since the last run, and why.
+    """
 
     reason: str
     steps: int
     now: float
+    rewinds: tuple[str, ...] = ()
 
 
 class Simulator:
@@ -75,6 +83,7 @@ class Simulator:
         self._saved: dict[int, bytes] = {}
         self._saved_in = 0
         self._checkpoints = 0
+        self._rewinds: list[str] = []
         self._is_closed = False
         with virtual_time(self._world.clock):
             for task_id in self._world.component_of:
@@ -110,7 +119,8 @@ class Simulator:
                 f"the topology did not become idle within {STEPS_MAX} steps; "
                 "give run() max_steps or seconds if its spouts never end"
             )
-        return RunResult(reason.value, self._scheduler.steps - steps, self.now)
+        rewinds, self._rewinds = tuple(self._rewinds), []
+        return RunResult(reason.value, self._scheduler.steps - steps, self.now, rewinds)
 
     def finish(self) -> RunResult:
         """End the input now: bolts process what is queued, then get their `finish`."""
@@ -245,13 +255,25 @@ class Simulator:
     def kill_task(self, component: str, index: int = 0) -> None:
         """Kill a task and restart it: its object and its queue are lost.
 
-        What it had not acked times out under ATLEAST_ONCE. A stateful component begins with an empty
-        state; to go back to a checkpoint use `restore`.
+        Under ATLEAST_ONCE what it had not acked times out, and it begins with an empty state. Under
+        EFFECTIVELY_ONCE all components that streams connect with it go back to the last `checkpoint`, or to
+        their beginning when none was taken; `RunResult.rewinds` says so.
         """
         self._check_open()
-        task_id = self._world.task_at(component, index).task_id
-        with virtual_time(self._world.clock):
-            self._replace(task_id, None)
+        world = self._world
+        killed = world.task_at(component, index)
+        with virtual_time(world.clock):
+            if not world.key_groups:
+                self._replace(killed.task_id, None)
+                return
+            region = next(names for names in regions_of(world.topology) if component in names)
+            for task_id, name in world.component_of.items():
+                if name in region:
+                    self._replace(task_id, self._saved.get(task_id), self._saved_in)
+        self._scheduler.reopen()
+        to = f"checkpoint {self._saved_in}" if self._saved_in else "the beginning, because there is no checkpoint"
+        self._rewinds.append(f"{killed.name} was killed: {', '.join(sorted(region))} went back to {to}")
+        log.warning("%s", self._rewinds[-1])
 
     def checkpoint(self) -> str:
         """Save the state of all stateful components and all keyed state; returns the id of the checkpoint.

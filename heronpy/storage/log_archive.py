@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.opening import COMMAND_S, open_objects
-from heronpy.storage.objects.port import Objects
-from heronpy.storage.objects.url import Url, place_of
+from heronpy.storage.objects.opening import COMMAND_S, open_own
 
 FOLDER: Final = "log-files"
+#: A larger file is not read as a whole.
+LOG_MAX_BYTES: Final = 1 << 30
 _RUN: Final = re.compile(r"(?P<container>\d{1,9})\.(?P<submission>\d{1,9})@(?P<host>[A-Za-z0-9._-]{1,100})")
 #: A log, or a rotated one; nothing that leads elsewhere.
 _FILE: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*\.log(\.[0-9]{1,4})?")
@@ -43,10 +43,7 @@ class LogArchive:
     """
 
     def __init__(self, place: str, topology_id: str, patience_s: float = COMMAND_S) -> None:
-        found = place_of(place)
-        self._objects: Objects = (
-            open_objects(found, patience_s) if isinstance(found, Url) else FolderObjects(found, fsync=False)
-        )
+        self._objects = open_own(place, topology_id, LOG_MAX_BYTES, patience_s)
         self._prefix = topology_id
 
     @property

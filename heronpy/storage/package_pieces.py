@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.common.errors import HeronError
-from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.opening import COMMAND_S, open_objects
-from heronpy.storage.objects.port import Objects
-from heronpy.storage.objects.url import Url, place_of
+from heronpy.storage.objects.opening import COMMAND_S, open_own
 
 PIECE_BYTES: Final = 8 << 20
 
@@ -26,10 +23,7 @@ class PackagePieces:
     """
 
     def __init__(self, place: str, topology_id: str, patience_s: float = COMMAND_S) -> None:
-        found = place_of(place)
-        self._objects: Objects = (
-            open_objects(found, patience_s) if isinstance(found, Url) else FolderObjects(found, fsync=False)
-        )
+        self._objects = open_own(place, topology_id, PIECE_BYTES, patience_s)
         self._prefix = topology_id
 
     @property

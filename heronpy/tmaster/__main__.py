@@ -69,6 +69,7 @@ def main(argv: list[str] | None = None) -> int:
             state,
             epoch=arguments.epoch,
             endpoint=_endpoint(launch, arguments.name),
+            topology_id=launch.topology_id,
             keys=keys_of(launch),
             checkpoints=checkpoints,
             archive=Archive(lambda: open_stores(launch, checkpoints), launch.release),

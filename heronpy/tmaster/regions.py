@@ -19,33 +19,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 #: Number of restores without a pause, and the first pause after them, which doubles each time.
 FREE_RESTORES = 3
 PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
-
-
-def regions_of(topology: topology_pb2.Topology) -> list[frozenset[str]]:
-    """The regions, ordered by their first component in the order of definition."""
-    names = [spout.comp.name for spout in topology.spouts] + [bolt.comp.name for bolt in topology.bolts]
-    leader = {name: name for name in names}
-
-    def find(name: str) -> str:
-        while leader[name] != name:
-            leader[name] = leader[leader[name]]
-            name = leader[name]
-        return name
-
-    for bolt in topology.bolts:
-        for item in bolt.inputs:
-            if item.stream.component_name in leader:
-                leader[find(bolt.comp.name)] = find(item.stream.component_name)
-    found: dict[str, set[str]] = {}
-    for name in names:
-        found.setdefault(find(name), set()).add(name)
-    return [frozenset(members) for members in found.values()]
 
 
 class Cause(Enum):

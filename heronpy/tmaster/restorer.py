@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import CheckpointSettings
+from heronpy.plan.logical import regions_of
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.storage.checkpoint_layout import number_in
 from heronpy.tmaster.coordinator import Coordinator, Incarnation
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.planbook import placement
-from heronpy.tmaster.regions import Cause, Region, Regions, Source, regions_of
+from heronpy.tmaster.regions import Cause, Region, Regions, Source
 
 #: Number of damaged files named in the error when nothing can be restored.
 DAMAGE_MAX = 3

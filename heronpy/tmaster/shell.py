@@ -80,8 +80,10 @@ class Shell:
         folders: tuple[str, ...] = (),
         instance: Callable[[str], InstanceSettings] = lambda component: InstanceSettings(),
         process: str = "tmaster",
+        topology_id: str = "",
     ) -> None:
         self._process = process
+        self._topology_id = topology_id
         #: The settings of a component's tasks.
         self._instance = instance
         #: Folders that the topology writes to; an update needs some space there.
@@ -293,6 +295,11 @@ class Shell:
         return self.machine
 
     def _on_request(self, peer: bytes, envelope: control_pb2.Envelope) -> Answer:
+        if envelope.topology_id not in ("", self._topology_id):
+            raise InvalidRpcError(
+                f"this is the topology master of {self._topology_id}, not of {envelope.topology_id[:200]!r};"
+                " nothing was done"
+            )
         field, body = body_of(envelope)
         handler = self._handlers.get(field)
         if handler is None:

@@ -137,6 +137,9 @@ class Update:
         intent.new_packing_plan.version = desk.book.packing.version + 2
         update = cls(desk, intent, [request], saver)
         if saver is not None:
+            if bound := update._bound():
+                # Known from an earlier checkpoint, so none has to be taken for it.
+                raise InvalidRpcError(bound)
             update.phase = Phase.SAVING
             update._saving_until = now + desk.settings.start_timeout_s
             update._token = saver.ask(now)
@@ -195,17 +198,23 @@ class Update:
         if isinstance(answer.outcome, RetryableError) and now < self._saving_until:
             self._token = self._saver.ask(now)
             return
-        bound = sorted(self._rescaled() & self._saver.plain)
         if isinstance(answer.outcome, HeronError):
             self._refuse(f"nothing was updated: {answer.outcome}")
-        elif bound:
-            self._refuse(
-                f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be divided among"
-                " a different number; keep the parallelism, or keep per-key state in context.keyed_state"
-            )
+        elif bound := self._bound():
+            self._refuse(bound)
         else:
             self._desk.persist(Node.UPDATE, self._intent)
             self._join(now)
+
+    def _bound(self) -> str:
+        """Why the state of the last checkpoint cannot go to the tasks of the new plan; "" when it can."""
+        bound = sorted(self._rescaled() & self._saver.plain) if self._saver is not None else ()
+        if not bound:
+            return ""
+        return (
+            f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be divided among"
+            " a different number; keep the parallelism, or keep per-key state in context.keyed_state"
+        )
 
     def _rescaled(self) -> set[str]:
         """The components whose parallelism changes."""

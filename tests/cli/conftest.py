@@ -131,10 +131,14 @@ class FakeTopology:
     answers: dict[str, Message | Exception] = field(default_factory=dict)
     asked: list[tuple[str, Message]] = field(default_factory=list)
     on_ask: Callable[[str], None] | None = None
+    #: Ids of the topologies that were to be changed.
+    topologies: set[str] = field(default_factory=set)
 
     def answer(self, _: bytes, envelope: control_pb2.Envelope) -> Message | None:
         name, body = body_of(envelope)
         self.asked.append((name, body))
+        if name == "set_state":
+            self.topologies.add(envelope.topology_id)
         if self.on_ask:
             self.on_ask(name)
         if name == "get_status":
@@ -153,14 +157,14 @@ class FakeTopology:
 class Server:
     """A ControlServer on a loop of its own in a thread."""
 
-    def __init__(self, answer: Callable[[bytes, control_pb2.Envelope], Any]) -> None:
+    def __init__(self, answer: Callable[[bytes, control_pb2.Envelope], Any], topology_id: str = "wordy-1") -> None:
         ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self.endpoint = ""
 
         async def serve() -> None:
             self._over = asyncio.Event()
-            server = ControlServer([new_endpoint()], answer)
+            server = ControlServer([new_endpoint(topology_id)], answer)
             self.endpoint = server.endpoints[0]
             ready.set()
             await self._over.wait()

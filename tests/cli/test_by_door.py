@@ -25,8 +25,9 @@ from heronpy.executor.files_door import ContainerFiles
 from heronpy.net import access, door_keys
 from heronpy.net.access import DoorPlace
 from heronpy.net.curve import Keys
-from heronpy.net.rpc import body_of
+from heronpy.net.rpc import ControlClient, body_of
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.scheduler import relay
 from heronpy.scheduler.door import Door
 from heronpy.scheduler.relay import Relay
 from heronpy.statemgr import paths
@@ -87,8 +88,14 @@ class DoorInThread:
         self._loop.close()
 
 
+def unkeyed(endpoint: str, on_message: Any, keys: Keys, topology_id: str) -> ControlClient:
+    """The fake topology master listens at a socket."""
+    return ControlClient(endpoint, on_message, topology_id=topology_id)
+
+
 @pytest.fixture
-def door(wordy: FakeTopology, tmp_path: Path) -> Iterator[DoorInThread]:
+def door(wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DoorInThread]:
+    monkeypatch.setattr(relay, "ControlClient", unkeyed)
     submitted = replace(wordy.launch.submitted, engine="slurm")
     wordy.state.set(paths.launch("wordy"), submitted.to_bytes())
     wordy.record.launch_file = "/nowhere/launch.json"

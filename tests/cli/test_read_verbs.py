@@ -20,7 +20,7 @@ from heronpy.health.recording import replay
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
-from tests.cli.conftest import FakeTopology, Heron
+from tests.cli.conftest import FakeTopology, Heron, Server
 
 
 def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
@@ -626,3 +626,22 @@ def test_no_verb_talks_to_a_socket_that_somebody_else_could_have_put_there(
     else:
         assert result.code != 0 and f"{folder} does not belong to you alone" in result.err, result.err
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("verb", ["status", "deactivate"])
+def test_no_verb_talks_to_a_socket_of_another_topology(heron: Heron, wordy: FakeTopology, verb: str) -> None:
+    other = Server(wordy.answer, "other-1")
+    location = plan_pb2.TmasterLocation(topology="wordy", endpoint=other.endpoint)
+    wordy.state.set(paths.tmaster("wordy"), location.SerializeToString())
+    try:
+        result = heron(verb, "local", "wordy")
+    finally:
+        other.close()
+    assert not {"get_status", "set_state"} & {name for name, _ in wordy.asked}
+    assert result.code != 0 and f"its topology master listens at {other.endpoint}, but" in result.err, result.err
+    assert "Traceback" not in result.err
+
+
+def test_requests_name_their_topology(heron: Heron, wordy: FakeTopology) -> None:
+    assert heron("deactivate", "local", "wordy").code == 0
+    assert wordy.topologies == {"wordy-1"}

@@ -491,6 +491,17 @@ def test_a_client_does_not_connect_where_others_could_listen(home: Path, harm: C
     context.destroy(linger=0)
 
 
+def test_a_client_with_keys_connects_to_no_socket_of_this_host(home: Path) -> None:
+    make_private(home / "sockets")
+    context: zmq.Context[Any] = zmq.Context()
+    trap = context.socket(zmq.ROUTER)
+    transport.bind(trap, f"ipc://{home}/sockets/tmaster")
+    pair = Pair(*zmq.curve_keypair())
+    with pytest.raises(ConfigError, match="so no process of topology wc-1 listens there"):
+        RpcClient(f"ipc://{home}/sockets/tmaster", context, keys=Keys("wc-1", pair, pair))
+    context.destroy(linger=0)
+
+
 def test_a_client_does_not_connect_into_a_folder_of_another_user(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_private(home / "sockets")
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000)

@@ -13,6 +13,7 @@ from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.units import GB, MB
 from heronpy.packing import ALGORITHMS, get_algorithm, pack, repack
+from heronpy.packing.bins import same_plan
 from heronpy.plan import packing_plan
 from tests.packing.quality import quality_of
 from tests.plan.builders import chain
@@ -198,6 +199,18 @@ def test_balanced_uses_what_freedom_limits_leave() -> None:
     assert quality_of(plan).count_spread == 0
     with pytest.raises(TopologyError, match="fits in none of the 1 containers"):
         pack(topology, conf("balanced"), containers=1)
+
+
+def test_limits_come_before_evenness() -> None:
+    topology = chain({"a": 1, "b": 3}, **{RAM_MAP: "a:4GB,b:1GB", RAM_LIMIT: "4GB"}, topology__stmgrs=2)
+    plan = pack(topology, conf("balanced", container_padding_percent=0.0))
+    assert placement(plan) == {1: ["a"], 2: ["b", "b", "b"]}
+
+
+def test_balanced_is_the_default_and_deals_as_round_robin_where_both_are_even() -> None:
+    topology = chain({"word": 2, "count": 3}, topology__stmgrs=2)
+    assert PackingSettings().algorithm == "balanced"
+    assert same_plan(pack(topology, PackingSettings()), pack(topology, conf("round_robin")))
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
 import time
 from collections import Counter
 from typing import Any
@@ -27,7 +29,7 @@ parallelisms = st.dictionaries(st.sampled_from(names), st.integers(1, 10), min_s
 
 
 def conf(algorithm: str) -> PackingSettings:
-    return PackingSettings(algorithm=algorithm, container_padding_percent=0.0)
+    return PackingSettings(algorithm=algorithm, container_padding_percent=0.0, moves_percent=100.0)
 
 
 def total(par: dict[str, int]) -> int:
@@ -246,3 +248,44 @@ def test_balance_over_many_containers_is_quick() -> None:
     assert time.process_time() - started < 20  # measured 1 s
     quality = quality_of(new)
     assert (quality.count_spread, quality.type_spread) <= (1, 1)
+
+
+def test_two_hundred_chains_of_updates_stay_even_and_seldom_move_a_task() -> None:
+    moved_at_all = steps = 0
+    for seed in range(200):
+        dice = random.Random(seed)
+        par = {f"c{i}": dice.randint(1, 12) for i in range(dice.randint(2, 6))}
+        containers = dice.randint(2, min(10, total(par)))
+        plan = pack(chain(par, topology__stmgrs=containers), PackingSettings())
+        for _ in range(4):
+            par = {**par, dice.choice([*par]): dice.randint(1, 12)}
+            old, plan = plan, repack(plan, chain(par, topology__stmgrs=containers), PackingSettings())
+            quality = quality_of(plan)
+            assert (quality.count_spread <= 1, quality.type_spread <= 1) == (True, True), (seed, par)
+            moved_at_all += bool(plan_diff.diff(old, plan).moved)
+            steps += 1
+    assert moved_at_all < 0.1 * steps
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=st.lists(parallelisms, min_size=2, max_size=5), percent=st.sampled_from([0.0, 10.0, 25.0]), data=st.data())
+def test_an_update_moves_no_more_than_its_budget(steps: list[dict[str, int]], percent: float, data: Any) -> None:
+    own = PackingSettings(container_padding_percent=0.0, moves_percent=percent)
+    containers = data.draw(st.integers(1, min(map(total, steps))))
+    plan = pack(chain(steps[0], topology__stmgrs=containers), own)
+    for par in steps[1:]:
+        topology = chain(par, topology__stmgrs=1)
+        even = repack(plan, topology, conf("balanced"))
+        old, plan = plan, repack(plan, topology, own)
+        packing_plan.validate(plan, topology)
+        budget = math.ceil(len(list(packing_plan.tasks(old))) * percent / 100)
+        assert len(plan_diff.diff(old, plan).moved) <= budget and len(plan.containers) == containers
+        if len(plan_diff.diff(old, even).moved) <= budget:
+            assert max(quality_of(plan).count_spread, quality_of(plan).type_spread) <= 1
+
+
+def test_limits_come_before_evenness_after_an_update() -> None:
+    config = {"topology__component__rammap": "a:4GB,b:1GB", RAM_LIMIT: "4GB"}
+    old = pack(chain({"a": 1, "b": 2}, topology__stmgrs=2, **config), conf("balanced"))
+    new = repack(old, chain({"a": 1, "b": 4}, topology__stmgrs=2, **config), conf("balanced"))
+    assert sorted(len(container.instances) for container in new.containers) == [1, 4]

@@ -215,6 +215,9 @@ def test_logs_and_spans_are_kept_and_bounded(play: Callable[..., None]) -> None:
                 end.process = name
                 with pytest.raises(InvalidRpcError, match="is not the name of a process"):
                     await one.client.call(end)
+            end.process = "stmgr-2"
+            with pytest.raises(InvalidRpcError, match="stmgr-2 is not a process of container 1"):
+                await one.client.call(end)
             end.process, end.data = "stmgr-1", b"x" * ((1 << 20) + 1)
             with pytest.raises(InvalidRpcError, match="MB at most"):
                 await one.client.call(end)
@@ -222,6 +225,22 @@ def test_logs_and_spans_are_kept_and_bounded(play: Callable[..., None]) -> None:
             await one.client.call(door_pb2.StartSpans(member=one.member, spans=spans))
             kept = (await scheduler.records())["executor-1"].start_spans
             assert len(kept) == 16 and kept[0].name == "fetch"
+
+    play(story)
+
+
+def test_a_submission_that_was_replaced_writes_no_log(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            found = await scheduler.all_run()
+            old = world.of(1).member
+            world.engine.end(found["executor-1"].engine_id, ExitReason.CRASHED)
+            world.engine.changed()
+            await scheduler.when(lambda found: found["executor-1"].submission == 2, "another submission")
+            await scheduler.all_run()
+            with pytest.raises(FencedRpcError, match="submission 1, was replaced by submission 2"):
+                await world.of(1).client.call(door_pb2.LogEnd(member=old, process="stmgr-1", data=b"forged"))
+            assert not (world.deployed.launch.log_dir / "stmgr-1.log").exists()
 
     play(story)
 

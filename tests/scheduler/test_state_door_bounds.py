@@ -33,7 +33,7 @@ def play(state: LocalStateManager, story: Callable[[StateDoor, int], Awaitable[N
     async def run() -> None:
         door = StateDoor(state, "wc", MonotonicClock())
         try:
-            await story(door, door.open(1, 300.0))
+            await story(door, door.open(0, 300.0))
         finally:
             door.close()
 
@@ -121,5 +121,24 @@ def test_one_container_cannot_take_all_sessions(state: LocalStateManager) -> Non
             for _ in range(100):
                 door.open(1, 300.0)
         door.open(2, 300.0)
+
+    play(state, story)
+
+
+def test_a_container_without_a_topology_master_does_not_say_where_it_is(state: LocalStateManager) -> None:
+    path = paths.tmaster("wc")
+    state.set(path, b"the master's")
+
+    async def story(door: StateDoor, session: int) -> None:
+        broken_into = door.open(2, 300.0)
+        for what in (
+            {"set": door_pb2.StateSet(path=path, data=b"ipc:///tmp/of-another-topology")},
+            {"delete": door_pb2.StateDelete(path=path)},
+            {"create": door_pb2.StateCreate(path=path, data=b"mine", ephemeral=True)},
+        ):
+            answer = await door.call(call(broken_into, **what), 1, print)
+            assert "container 2 has no topology master" in answer.text
+        assert (await door.call(call(broken_into, get=path), 2, print)).data == b"the master's"
+        assert not (await door.call(call(session, delete=door_pb2.StateDelete(path=path)), 3, print)).error
 
     play(state, story)

@@ -35,7 +35,7 @@ def test_whichever_step_fails_the_door_goes_on_by_itself(tmp_path: Path, at: int
     async def story() -> None:
         state = LocalStateManager(root)
         door = StateDoor(state, "wc", MonotonicClock())
-        first = door.open(1, 300.0)
+        first = door.open(0, 300.0)
         for call in (1, 2):  # the record is there already, and a version is known
             assert not (await door.call(create(first, 2 * call - 1), call, print)).error
             assert not (await door.call(remove(first, 2 * call), call, print)).error
@@ -61,11 +61,11 @@ def test_another_scheduler_is_still_noticed(tmp_path: Path) -> None:
     async def story() -> None:
         state = LocalStateManager(tmp_path / "state")
         door = StateDoor(state, "wc", MonotonicClock())
-        mine = door.open(1, 300.0)
+        mine = door.open(0, 300.0)
         assert not (await door.call(create(mine, 1), 1, print)).error
         assert not (await door.call(remove(mine, 2), 2, print)).error
         other = StateDoor(state, "wc", MonotonicClock())
-        theirs = other.open(1, 300.0)
+        theirs = other.open(0, 300.0)
         assert not (await other.call(create(theirs, 1), 1, print)).error
         assert not (await other.call(remove(theirs, 2), 2, print)).error
         refused = await door.call(create(mine, 3), 3, print)

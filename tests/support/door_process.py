@@ -26,7 +26,7 @@ from heronpy.net.rpc import ControlServer, body_of
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import control_pb2, door_pb2
 from heronpy.scheduler.state_door import StateDoor
-from heronpy.scheduler.state_rules import Use
+from heronpy.scheduler.state_rules import ContainerRules, Rules, Use
 from heronpy.scheduler.state_sessions import SessionLimits
 from heronpy.statemgr import open_state
 
@@ -36,7 +36,7 @@ TICK_S = 0.1
 class Anything:
     """Rules for the tests of the contract, which use nodes of many topologies."""
 
-    def refusal(self, use: Use, path: str) -> str:
+    def refusal(self, use: Use, path: str, container: int) -> str:
         return ""
 
 
@@ -45,7 +45,10 @@ class Server:
         options = json.loads((folder / "options.json").read_text())
         self.keys = door_keys.load(str(folder), options["topology_id"])
         self.state = open_state("local", str(folder / "state"))
-        rules = None if options["rules"] == "container" else Anything()
+        rules: Rules = Anything()
+        if options["rules"] == "container":
+            rules = of_containers = ContainerRules(options["topology"])
+            of_containers.masters = frozenset(range(100))  # the tests write from any of them
         self.door = StateDoor(
             self.state, options["topology"], MonotonicClock(), rules, SessionLimits(**options.get("limits", {}))
         )

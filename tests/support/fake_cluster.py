@@ -283,7 +283,7 @@ async def serve(home: Path, topologies: Iterable[FakeTopology], ready: Any, over
     """Answer for all of them until `over`; `ready()` is called when all can be asked."""
     with ExitStack() as stack:
         for one in topologies:
-            server = ControlServer([new_endpoint()], one.answer)
+            server = ControlServer([new_endpoint(one.id)], one.answer)
             stack.callback(server.close)
             stack.callback(_register(home, one, server.endpoints[0]).close)
         ready()

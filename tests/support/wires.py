@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import tempfile
+from pathlib import Path
+
+from heronpy.common.ids import short_hash
 
 _NUMBERS = itertools.count(1)
 
@@ -15,6 +18,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="hw-", dir="/tmp")
 
 
-def new_endpoint() -> str:
-    """An ipc endpoint that nobody used before."""
-    return f"ipc://{_folder().name}/{next(_NUMBERS)}"
+def new_endpoint(topology_id: str = "") -> str:
+    """An ipc endpoint that nobody used before, in the folder of a topology's sockets if one is given."""
+    folder = Path(_folder().name, short_hash(topology_id) if topology_id else "")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return f"ipc://{folder}/{next(_NUMBERS)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from heronpy.common.errors import InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
@@ -43,6 +44,11 @@ def test_plain_state_cannot_be_spread_and_nothing_changes() -> None:
     assert "State of count" in str(reply.error) and "keyed_state" in str(reply.error)
     assert w.packing().SerializeToString(deterministic=True) == before
     assert attempt(w) == 1 and Node.UPDATE not in w.store
+    # The checkpoint that it took says so; the next time it needs none.
+    taken = w.log.completed
+    again = w.answer(bigger(w, 4))
+    assert str(again.error) == str(reply.error) and type(again.error) is InvalidRpcError
+    assert w.log.completed == taken > 0 and w.machine.operation is None
 
 
 def test_an_update_without_a_checkpoint_changes_nothing() -> None:

@@ -176,7 +176,7 @@ class Cluster:
 async def cluster(state: Any = None, epoch: int | None = 7) -> AsyncIterator[Cluster]:
     if state is None:
         state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
-    result = Cluster(Shell("wc", SETTINGS, state, epoch=epoch, endpoint=new_endpoint()), state)
+    result = Cluster(Shell("wc", SETTINGS, state, epoch=epoch, endpoint=new_endpoint(), topology_id="wc-1"), state)
     await result.start()
     try:
         yield result
@@ -497,7 +497,7 @@ def test_plan_is_not_sent_before_the_state_manager_has_taken_it() -> None:
 def test_somebody_else_wrote_the_plan() -> None:
     async def scenario() -> None:
         state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
-        c = Cluster(Shell("wc", SETTINGS, state, epoch=7, endpoint=new_endpoint()), state)
+        c = Cluster(Shell("wc", SETTINGS, state, epoch=7, endpoint=new_endpoint(), topology_id="wc-1"), state)
         await c.start()
         await c.join()
         state.set(paths.physical_plan("wc"), b"")
@@ -518,5 +518,25 @@ def test_removed_location_comes_back_but_not_for_a_killed_topology() -> None:
             await c.status()
             await c.status()
             assert location(c.state) is None
+
+    run(scenario)
+
+
+def test_a_request_for_another_topology_is_refused() -> None:
+    async def scenario() -> None:
+        async with cluster() as c:
+            await c.join()
+            for topology_id, refused in (("other-1", True), ("wc-1", False)):
+                asks = ControlClient(c.endpoint, lambda _: None, topology_id=topology_id)
+                try:
+                    answer = asks.call(control_pb2.SetState(active=False))
+                    if refused:
+                        with pytest.raises(InvalidRpcError, match="the topology master of wc-1, not of 'other-1'"):
+                            await answer
+                        assert (await c.status()).lifecycle == control_pb2.LIFE_RUNNING
+                    else:
+                        assert (await answer).text == "wc is inactive"
+                finally:
+                    asks.close()
 
     run(scenario)

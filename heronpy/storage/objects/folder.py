@@ -10,10 +10,12 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from heronpy.common.folders import make_folders
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import check_root, make_folders, read_own
 from heronpy.storage.objects.memory import below_prefix
 from heronpy.storage.objects.port import Listing, MissingObjectError, ObjectsError, Trouble
 
@@ -22,11 +24,17 @@ _DENIED = (errno.EACCES, errno.EPERM)
 
 
 class FolderObjects:
-    """See `port.Objects`; `root` is made when first written to, for its owner only."""
+    """See `port.Objects`; `root` is made when first written to, for its owner only.
 
-    def __init__(self, root: Path, fsync: bool = True) -> None:
+    With `own`, a prefix of all keys, each call raises ObjectsError when another user can change the folder of that
+    name. Only regular files are read then, and none that is larger than `read_max_bytes`.
+    """
+
+    def __init__(self, root: Path, fsync: bool = True, own: str = "", read_max_bytes: int = 0) -> None:
         self.root = root
         self._fsync = fsync
+        self._own = own
+        self._read_max_bytes = read_max_bytes
 
     @property
     def name(self) -> str:
@@ -54,6 +62,8 @@ class FolderObjects:
     def get(self, key: str) -> bytes:
         with self._trouble():
             try:
+                if self._own:
+                    return read_own(self._path(key), self._read_max_bytes)
                 return self._path(key).read_bytes()
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 raise MissingObjectError(self.name, key) from None
@@ -75,7 +85,9 @@ class FolderObjects:
                     path = Path(folder, name)
                     if not name.startswith(".unfinished-"):
                         with contextlib.suppress(FileNotFoundError):  # removed since
-                            found[path.relative_to(self.root).as_posix()] = path.stat().st_size
+                            status = path.lstat() if self._own else path.stat()
+                            if not self._own or stat.S_ISREG(status.st_mode):
+                                found[path.relative_to(self.root).as_posix()] = status.st_size
         return below_prefix(found, start, deep)
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -107,6 +119,7 @@ class FolderObjects:
         folder = self._path(key).parent
         while True:
             make_folders(folder)
+            self._check_owner()
             draft = folder / f".unfinished-{os.urandom(8).hex()}"
             try:
                 descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -137,10 +150,17 @@ class FolderObjects:
         finally:
             os.close(descriptor)
 
+    def _check_owner(self) -> None:
+        if self._own:
+            check_root(self.root / self._own, "the folder")
+
     @contextlib.contextmanager
     def _trouble(self) -> Iterator[None]:
         try:
+            self._check_owner()
             yield
+        except ConfigError as error:
+            raise ObjectsError(self.name, Trouble.DENIED, str(error)) from None
         except OSError as error:
             kind = Trouble.FULL if error.errno in _FULL else Trouble.DENIED if error.errno in _DENIED else Trouble.OTHER
             raise ObjectsError(self.name, kind, error.strerror or str(error)) from error

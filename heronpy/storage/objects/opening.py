@@ -6,9 +6,10 @@ import os
 from typing import Final
 
 from heronpy.common.errors import ConfigError, HeronError
+from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsError, Trouble
 from heronpy.storage.objects.remote import CREDENTIALS, ENDPOINTS, RemoteObjects
-from heronpy.storage.objects.url import Url
+from heronpy.storage.objects.url import Url, place_of
 
 #: How long commands try to reach a store; processes of a topology have the time of a checkpoint.
 COMMAND_S: Final = 8.0
@@ -30,6 +31,17 @@ def open_objects(place: Url, patience_s: float = COMMAND_S) -> Objects:
     `patience_s` is how long a request is repeated that fails on the way, or because the store is overloaded.
     """
     return RemoteObjects(place, patience_s)
+
+
+def open_own(place: str, own: str, read_max_bytes: int, patience_s: float) -> Objects:
+    """The objects below a folder, or a URL; in a folder all of prefix `own` belongs to this user, see `FolderObjects`.
+
+    They are not forced to disk. ConfigError if the place cannot be opened here.
+    """
+    found = place_of(place)
+    if isinstance(found, Url):
+        return open_objects(found, patience_s)
+    return FolderObjects(found, fsync=False, own=own, read_max_bytes=read_max_bytes)
 
 
 def check_objects(objects: Objects, what: str) -> None:
