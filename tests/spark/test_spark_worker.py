@@ -15,11 +15,11 @@ import pytest
 from heronpy.common.errors import FencedError
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.options import encode_aggregate
-from heronpy.connectors.spark.shared import GatewayPlace, SharedRun
-from heronpy.connectors.spark.shared_outbox import SharedOutbox
+from heronpy.connectors.spark.outbox import Outbox
+from heronpy.connectors.spark.records import GatewayPlace, RunRecords
 from heronpy.spark.batch import Batch
+from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Ticket
-from heronpy.spark.shared_inbox import SharedInbox
 from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.port import ObjectsError, Trouble
@@ -65,19 +65,19 @@ class World:
     def __init__(self, table: Path) -> None:
         self.table = table
         self.objects = Flaky()
-        self.shared = SharedRun(self.objects, "T", RUN)
+        self.shared = RunRecords(self.objects, "T", RUN)
         self.meanwhile: Callable[[], None] = lambda: None
-        self.box = SharedOutbox(self.shared.folder("store"), "store", 3, RUN, keep_leftovers=False)
+        self.box = Outbox(self.shared.folder("store"), "store", 3, RUN, keep_leftovers=False)
         CALLS.clear()
-        aggregate = encode_aggregate("tests.spark.test_shared_worker.store")
+        aggregate = encode_aggregate("tests.spark.test_spark_worker.store")
         options = {"table": str(table)}
         record = {"component": "store", "aggregate": aggregate, "options": options}
         self.shared.folder("store").write_sink(json.dumps(record).encode())
         self.workers: list[Worker] = []
 
-    def worker(self, epoch: int) -> tuple[SharedInbox, Worker]:
+    def worker(self, epoch: int) -> tuple[Inbox, Worker]:
         assert self.shared.announce(GatewayPlace(epoch, f"tcp://h:{epoch}"))
-        inbox = SharedInbox(self.shared, epoch)
+        inbox = Inbox(self.shared, epoch)
         worker = Worker(inbox, Driver(), 1, lambda: None, 1, partial(Batch, epoch=epoch))
         worker.start()
         self.workers.append(worker)
@@ -133,7 +133,7 @@ def test_a_sink_that_withdraws_while_spark_works_is_heard(world: World) -> None:
     _, worker = world.worker(1)
     world.box.write(ROWS)
     ticket = Ticket("store", world.shared.folder("store").stems("batches")[0])
-    CALLS.append(lambda: SharedOutbox(world.box.folder, "store", 3, RUN, False) and None)
+    CALLS.append(lambda: Outbox(world.box.folder, "store", 3, RUN, False) and None)
     result = world.one(worker, ticket)
     assert isinstance(result, Result) and result.outcome is None and result.retry_in_s is None
     assert world.published() == [] and not list(world.table.glob("**/*.parquet"))
