@@ -71,6 +71,9 @@ class Context:
     def get_component_tasks(self, component: str) -> list[int]:
         return [self._task - 1, self._task]
 
+    def get_sources(self, component: str) -> None:
+        return None
+
     def get_topology_id(self) -> str:
         return self._topology_id
 
