@@ -86,6 +86,8 @@ class Gateway:
         #: Since when each batch without outcome is known, and the sinks that ever had one.
         self._seen: dict[Ticket, float] = {}
         self._sinks: set[str] = set()
+        #: The outage that each batch waits for.
+        self._outages: dict[Ticket, str] = {}
         self._parallel = settings.parallel_batches
         self._is_up = False
         self._lost: Lost | None = None
@@ -273,8 +275,13 @@ class Gateway:
             self._lost = result
             return
         self._reports.add("spark-batches-refused", self._inbox.take_refused())
+        self._outages.pop(result.ticket, None)
+        if result.outage:
+            self._outages[result.ticket] = result.outage
+        self._reports.waits_for = next(iter(self._outages.values()), "")
         if result.retry_in_s is not None:
-            self._reports.add("spark-attempts-failed", label=result.component)
+            if not result.outage:
+                self._reports.add("spark-attempts-failed", label=result.component)
             self._lanes.retry(result.ticket, time.monotonic() + result.retry_in_s)
             return
         self._lanes.finish(result.ticket)

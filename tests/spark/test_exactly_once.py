@@ -15,6 +15,7 @@ import pytest
 
 from heronpy.api.config_values import decode_config, encode_config
 from heronpy.api.state.state import HashMapState
+from heronpy.cli.look.batches import failed
 from heronpy.common.errors import ConfigError, FencedError
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark import sink as sink_module
@@ -452,3 +453,46 @@ def test_the_last_checkpoint_waits_for_spark(home: Path) -> None:
 def test_a_failed_prepare_never_passes_rows_over(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = start(SparkSink, config_of(), attempt=1)
     fails_for_good(sink, monkeypatch, lambda value: feed(sink, value))
+
+
+def test_a_failed_batch_is_tried_again_and_published_once(home: Path) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    for value in (1, 2):
+        feed(sink, value)
+        saved(sink, value)
+    first, second = list(gateway.inbox.scan())
+    for ticket in (first, second):
+        gateway.inbox.fail(ticket, gateway.inbox.claim(ticket), "the table was locked")
+    assert rows_of(home / "table") == [] and list(gateway.inbox.scan()) == []
+    found = failed(run_of(home))
+    assert [(one["sink"], one["rows"], one["error"]) for one in found] == [("store", 1, "the table was locked")] * 2
+    folder = folder_of(home)
+    assert folder.retry(first.stem)
+    gateway.work()
+    assert rows_of(home / "table") == [1] and folder.stems("failed") == [second.stem] and not folder.retry(first.stem)
+
+
+def test_a_failed_batch_whose_rows_a_restore_sends_again_is_not_tried_again(home: Path) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, 1)
+    older = saved(sink, 1)
+    gateway.work()
+    feed(sink, 2)
+    saved(sink, 2)
+    (ticket,) = gateway.inbox.scan()
+    gateway.inbox.fail(ticket, gateway.inbox.claim(ticket), "no luck")
+    folder = folder_of(home)
+    manifest, rows = (
+        folder.manifest("failed", ticket.stem),
+        folder.objects.get(folder.key("failed", f"{ticket.stem}.arrow")),
+    )
+    again = start(SparkSink, config_of(), attempt=2, state=older, checkpoint=1)
+    assert not folder.retry(ticket.stem)
+    # It was asked for at the same moment.
+    folder.write_manifest("failed", manifest)
+    folder.objects.put(folder.key("failed", f"{ticket.stem}.arrow"), rows)
+    assert folder.retry(ticket.stem)
+    feed(again, 2)
+    saved(again, 3)
+    gateway.work()
+    assert rows_of(home / "table") == [1, 2]

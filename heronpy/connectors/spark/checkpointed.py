@@ -106,7 +106,7 @@ class CheckpointedOutbox(BatchWriter):
             return owner.voids(number, incarnation)
 
         # Handed over, or about to be: the fate keeps a process that still runs from having it published.
-        for stem in filter(is_void, self._stems("rows", "prepared", "batches", "fates")):
+        for stem in filter(is_void, self._stems("rows", "prepared", "batches", "fates", "failed")):
             stands = self._withdraw(stem)
             if stands.fate is Fate.PUBLISHED:
                 self.folder.overrule(stem, Decision(Fate.WITHDRAWN, f"restore {self.incarnation}", stands.tables))
@@ -116,7 +116,7 @@ class CheckpointedOutbox(BatchWriter):
             outcome = self.folder.outcome(stem)
             retracted += outcome is not None and outcome.committed
             removed += outcome is None and self._has_rows(stem)
-            self.folder.remove(stem, "batches", "prepared", "attempts", "rows", "done")
+            self.folder.remove(stem, "batches", "prepared", "attempts", "rows", "done", "failed")
         return removed, retracted
 
     def _stems(self, *kinds: str) -> list[str]:

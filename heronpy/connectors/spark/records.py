@@ -29,7 +29,7 @@ import json
 import os
 import shutil
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 #: How long processes of a topology repeat a request to a store that is away or overloaded.
 PATIENCE_S = 20.0
 UP = "up"
+_SUFFIXES = {"rows": ("arrow",), "failed": ("arrow", "json")}
 #: Earlier submissions without batches whose outcomes a restore may still ask for, in the folder of a topology.
 RUNS_KEPT = 8
 
@@ -110,8 +111,15 @@ def check_handover(text: str) -> None:
 def records_of(launch: LaunchSpec) -> RunRecords:
     """The records of a submission, on this host or between hosts."""
     place = settings_for(launch, SparkSettings).handover
-    objects = open_handover(place) if place else FolderObjects(Path(launch.working_dir) / "spark")
-    return RunRecords(objects, launch.topology, run_token(launch.topology_id))
+    return records_at(place, launch.working_dir, launch.topology, launch.topology_id)
+
+
+def records_at(
+    place: str, working_dir: str, topology: str, topology_id: str, patience_s: float = PATIENCE_S
+) -> RunRecords:
+    """The same; `place` is `heron.spark.handover`."""
+    objects = open_handover(place, patience_s) if place else FolderObjects(Path(working_dir) / "spark")
+    return RunRecords(objects, topology, run_token(topology_id))
 
 
 def forget_runs(spark_dir: Path, current: str) -> None:
@@ -300,7 +308,24 @@ class SinkFolder:
         return manifest, float(json.loads(data).get("handed_over_at", 0.0))
 
     def remove(self, stem: str, *kinds: str) -> None:
-        self.objects.delete(self.key(kind, f"{stem}.{'arrow' if kind == 'rows' else 'json'}") for kind in kinds)
+        self.objects.delete(
+            self.key(kind, f"{stem}.{suffix}") for kind in kinds for suffix in _SUFFIXES.get(kind, ("json",))
+        )
+
+    def retry(self, stem: str) -> bool:
+        """Hand a failed batch, whose rows are kept, over again; False when it is gone. Idempotent.
+
+        The gateway refuses it if a restore has sent its rows again.
+        """
+        manifest = self.manifest("failed", stem)
+        rows = _content(self.objects, self.key("failed", f"{stem}.arrow"))
+        if manifest is None or rows is None:
+            return False
+        self.objects.put(self.key("rows", f"{stem}.arrow"), rows)
+        self.remove(stem, "attempts", "fates", "done")
+        self.hand_over(replace(manifest, started=0, raised=0, prepared=False, tables=[], run_s=0.0))
+        self.remove(stem, "failed")
+        return True
 
     def decision(self, stem: str) -> Decision | None:
         key = self.key("fates", f"{stem}.json")
