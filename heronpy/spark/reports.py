@@ -56,7 +56,7 @@ class Reports:
         # The last report of a process that cannot start must get out; the executor is on this host.
         self._sock.setsockopt(zmq.LINGER, 500)
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
-        #: The outage that batches wait for; empty when there is none.
+        #: The outage that batches wait for, or empty.
         self.waits_for = ""
         #: By name and label.
         self._counters: dict[tuple[str, str], float] = {}

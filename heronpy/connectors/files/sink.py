@@ -43,7 +43,7 @@ class FileSink(TwoPhaseSink):
     restored checkpoint holds is published and the rest is removed. Every row is published exactly once.
     The number of tasks of this component cannot be changed while it runs.
     **ATLEAST_ONCE**: a file is published when it has `roll_bytes`, or its first row is `roll_interval_s` old, or
-    at the next tick (0.5 s) when its tuples are so many that spouts stand at `topology.max.spout.pending`; then its
+    at the next tick (0.5 s) when it holds all tuples that the spouts may have pending; then its
     tuples are acked. Rows of replayed tuples are repeated.
     **ATMOST_ONCE**: the same, without acks; lines that a dead process had written are published by its
     successor, its unfinished file of columns is removed, because it has no end.
