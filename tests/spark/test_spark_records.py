@@ -175,10 +175,14 @@ def test_earlier_submissions_are_forgotten_but_for_what_a_savepoint_may_name(tmp
     named = outbox(RunRecords(objects, "T", "named000"))
     named.folder.hand_over(replace(named.write(ROWS), checkpoint=3))
     outbox(RunRecords(objects, "T", "current0")).write(ROWS)
+    damaged = outbox(RunRecords(objects, "T", "damaged0")).folder
+    objects.put(damaged.key("batches", "3-0000000001-1.json"), b"{")
     (tmp_path / ".local").mkdir()
     forget_runs(tmp_path, "T-current0")
     idle = [f"T-idle{number:04d}" for number in range(12 - RUNS_KEPT, 12)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".local", "T-named000", "T-current0", *idle])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [".local", "T-damaged0", "T-named000", "T-current0", *idle]
+    )
 
 
 def test_the_latest_gateway_counts(shared: RunRecords) -> None:

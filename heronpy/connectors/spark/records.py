@@ -130,8 +130,11 @@ def forget_runs(spark_dir: Path, current: str) -> None:
     idle: list[Path] = []
     for run in (sinks.parent for sinks in spark_dir.glob("*/sinks")):
         kept = [path for kind in ("prepared", "failed") for path in run.glob(f"*/{kind}/*")]
-        waiting = [path.read_bytes() for path in run.glob("*/batches/*.json")]
-        if run.name == current or kept or any(Manifest.from_bytes(data).checkpoint for data in waiting):
+        try:
+            waiting = [Manifest.from_bytes(path.read_bytes()) for path in run.glob("*/batches/*.json")]
+        except StateError:
+            continue  # It may be one that a savepoint names.
+        if run.name == current or kept or any(manifest.checkpoint for manifest in waiting):
             continue
         if waiting:
             shutil.rmtree(run, ignore_errors=True)  # Spouts have sent these again, or have lost them.
