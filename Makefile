@@ -21,18 +21,12 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@$(PIP) install -e '.[demo]'
 	@touch $@
 
-# Only for the demo: it takes a minute, and tests start Spark rarely.
-$(VENV)/.archive: $(VENV)/.demo
-	@if command -v java >/dev/null; then echo "recording Spark's classes, so that it starts faster: half a minute, on a busy machine some more"; \
-	  $(BIN)/python -m heronpy.spark.archive || echo "Spark starts without them"; fi
-	@touch $@
-
 $(VENV)/.dev: $(VENV)/.demo pyproject.toml
 	@echo "installing the test tools"
 	@$(PIP) install -e '.[demo,dev]'
 	@touch $@
 
-demo: $(VENV)/.archive  ## the main job: 336,776 real flights through a topology into a Spark table
+demo: $(VENV)/.demo  ## the main job: 336,776 real flights through a topology into a Spark table
 	@$(BIN)/python scripts/demo.py
 
 # What fails beside others, on more processes than cores, has to pass alone, and is counted.

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from heronpy.clusters.target import unix_user
 from heronpy.common.errors import HeronError
+from heronpy.common.folders import make_folders, open_private
+from heronpy.spark import archive
 from heronpy.tracker import finding, place
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +36,20 @@ def page_of_demo(home: Path) -> str:
     page = place.page_of(address, "local", unix_user(), "default", NAME)
     print(f"the page   {page}", flush=True)
     return page
+
+
+def record_classes(home: Path) -> None:
+    """Record Spark's classes in the background, once per installation of Spark, so that it starts faster next time."""
+    if archive.find_archive() is not None:
+        return
+    log = home / "cache" / "spark" / "archive.log"
+    make_folders(log.parent)
+    with os.fdopen(open_private(log, os.O_WRONLY | os.O_TRUNC), "wb") as out:
+        subprocess.Popen(
+            ["nice", sys.executable, "-m", "heronpy.spark.archive"],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    print(f"background Spark's classes are being recorded, so that it starts faster next time; log: {log}")
 
 
 def main() -> int:
@@ -61,6 +77,7 @@ def main() -> int:
     print(f"the logs   {logs if logs.exists() else home / 'topologies'}")
     print(f"the code   {TOPOLOGY.relative_to(ROOT)}")
     print(f"next       {heron.parent}/heron submit local topologies/word_count.py wc   (see README.md, A tour)")
+    record_classes(home)
     return code
 
 

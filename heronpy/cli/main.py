@@ -43,6 +43,7 @@ VERBS: dict[str, dict[str, str]] = {
         "exceptions": "Show the exceptions that user code raised.",
         "trace": "Show where the time of tuples goes on their way.",
         "slow": "Show the slowest tuples with their values.",
+        "batches": "Show the Spark batches that have failed, and try them again.",
         "units": "Look at pipelines of work units over growing logs, and mend them.",
         "dead-letters": "Show the tuples that were given up after too many tries.",
         "stacks": "Show what a running task does at this moment.",

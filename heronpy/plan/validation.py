@@ -18,7 +18,7 @@ from heronpy.common.topology_keys import (
     TOPOLOGY_COMPONENT_PARALLELISM,
     TOPOLOGY_RELIABILITY_MODE,
 )
-from heronpy.plan import held, windows
+from heronpy.plan import windows
 from heronpy.plan.component_config import key_problem
 from heronpy.plan.grouping import missing_field
 from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
@@ -53,7 +53,7 @@ def validate(plan: LogicalPlan) -> None:
 
 def warnings(plan: LogicalPlan) -> list[str]:
     """Possible problems that depend on the user's code, one sentence each; for a plan without certain ones."""
-    return [*_cycle_warnings(plan), *windows.warnings(plan), *held.warnings(plan)]
+    return [*_cycle_warnings(plan), *windows.warnings(plan)]
 
 
 def _names(plan: LogicalPlan) -> Iterator[str]:

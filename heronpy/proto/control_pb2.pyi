@@ -1063,7 +1063,7 @@ class MetricsReply(_message.Message):
     def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ..., apart_s: _Optional[float] = ..., resumed_s: _Optional[float] = ...) -> None: ...
 
 class MetricsReport(_message.Message):
-    __slots__ = ["at_least", "component", "container", "ends", "epoch", "found", "loop_age_s", "not_ready", "pause_s", "pid", "process", "samples", "slow", "spans", "state", "task_id"]
+    __slots__ = ["at_least", "component", "container", "ends", "epoch", "found", "loop_age_s", "not_ready", "pause_s", "pid", "process", "samples", "slow", "spans", "state", "task_id", "waits_for"]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
@@ -1080,6 +1080,7 @@ class MetricsReport(_message.Message):
     SPANS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     at_least: bool
     component: str
     container: int
@@ -1096,7 +1097,8 @@ class MetricsReport(_message.Message):
     spans: _containers.RepeatedCompositeFieldContainer[Span]
     state: TaskState
     task_id: int
-    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ..., ends: bool = ..., at_least: bool = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., slow: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ..., found: _Optional[_Union[TaskLooks, _Mapping]] = ..., pause_s: _Optional[float] = ...) -> None: ...
+    waits_for: str
+    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ..., ends: bool = ..., at_least: bool = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., slow: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ..., found: _Optional[_Union[TaskLooks, _Mapping]] = ..., waits_for: _Optional[str] = ..., pause_s: _Optional[float] = ...) -> None: ...
 
 class MinutesLedger(_message.Message):
     __slots__ = ["minutes", "names", "series", "topology_id"]

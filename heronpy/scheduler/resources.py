@@ -144,7 +144,7 @@ def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
         check_spark(spark.master)
         check_master(spark.master)
         if spark.handover:
-            from heronpy.connectors.spark.shared import check_handover
+            from heronpy.connectors.spark.records import check_handover
 
             check_handover(spark.handover)
 

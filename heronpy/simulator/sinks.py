@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
@@ -39,8 +38,7 @@ class CollectingSink(Bolt, StatefulComponent):
         self._fields = options.fields
         self._shape: RowShape | None = None
         if options.schema and importlib.util.find_spec("pyarrow") is not None:
-            # The schema is given, not inferred, so no file is shared.
-            self._shape = RowShape(options.fields, decode_schema(options.schema), Path("/nonexistent"))
+            self._shape = RowShape(options.fields, decode_schema(options.schema))
         if _STATE in self._state:
             self._records.keep_rows(self._component, self._task, self._state[_STATE])
 

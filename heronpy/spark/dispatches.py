@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 from heronpy.connectors.durable_files import safe_name
 from heronpy.connectors.spark.dispatches import DispatchRun, hold_gateway_lock
 from heronpy.connectors.spark.handover import Manifest, Outcome
-from heronpy.connectors.spark.shared import SharedFolder
+from heronpy.connectors.spark.records import SinkFolder
 from heronpy.connectors.spark.tables import publish_once, unpublish_own
-from heronpy.spark.inbox import Batches, published
+from heronpy.spark.inbox import Batches, Inbox, published
 from heronpy.spark.lanes import Ticket
-from heronpy.spark.shared_inbox import SharedInbox
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class DispatchInbox(SharedInbox):
+class DispatchInbox(Inbox):
     """All dispatches of one pipeline."""
 
     def __init__(self, units: Path, run: str, epoch: int) -> None:
@@ -51,7 +50,7 @@ class DispatchInbox(SharedInbox):
         manifest.mark = self._mark
         return manifest
 
-    def _is_fenced(self, folder: SharedFolder, manifest: Manifest) -> bool:
+    def _is_fenced(self, folder: SinkFolder, manifest: Manifest) -> bool:
         """Never: whoever hands it over says the same."""
         return False
 

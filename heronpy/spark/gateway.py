@@ -1,9 +1,10 @@
 """The gateway's loop: takes hints from sinks and results from the worker, and gives it tickets.
 
-Owns the ROUTER socket for sinks and the record of who waits for which outcome. The source of truth is on
-disk (handover.py), so the loop may be killed anywhere: its successor scans the folders, and the sinks repeat
-their hints. On one host a file lock ensures that a topology has one gateway at a time. Between hosts (shared.py) the
-latest one counts: an earlier one that still runs cannot decide anything twice, and stops when it sees the latest.
+Owns the ROUTER socket for sinks and the record of who waits for which outcome. The source of truth is the records of
+`connectors.spark.records`, so the loop may be killed anywhere: its successor scans them, and the sinks repeat
+their hints. Of several gateways the latest one counts: an earlier one that still runs cannot decide anything twice, and
+stops when it sees the latest. On one host a file lock keeps the next one from starting before that, because both would
+listen at the same socket.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import SOCKET_NAME, gateway_endpoint, parse_stem
 from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Message, Ready, Session, decode, encode
-from heronpy.connectors.spark.shared import GatewayPlace, SharedRun, open_handover
+from heronpy.connectors.spark.records import GatewayPlace, forget_runs, records_of
 from heronpy.net.transport import bind, endpoint_of, keys_of
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
@@ -45,7 +46,6 @@ from heronpy.spark.inbox import Batches, Inbox
 from heronpy.spark.lanes import Lanes, Ticket
 from heronpy.spark.opening import open_driver
 from heronpy.spark.reports import Reports
-from heronpy.spark.shared_inbox import SharedInbox
 from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.port import ObjectsError
 
@@ -70,20 +70,14 @@ class Gateway:
         make_folders(self._dir)
         self._epoch = epoch
         self._reports = reports
-        run = run_token(launch.topology_id)
-        self._inbox: Batches = Inbox(self._dir, run)
-        #: None on one host.
-        self._shared: SharedRun | None = None
-        make_batch = partial(Batch, shared=_shared_folders(launch))
-        if settings.handover:
-            self._shared = SharedRun(open_handover(settings.handover), launch.topology, run)
-            self._inbox = SharedInbox(self._shared, epoch)
-            make_batch = partial(make_batch, epoch=epoch)
+        self._is_between_hosts = bool(settings.handover)
+        self._records = records_of(launch)
+        self._inbox: Batches = Inbox(self._records, epoch)
+        make_batch = partial(Batch, epoch=epoch, shared=_shared_folders(launch))
         self._dispatches: WithDispatches | None = None
         if launch.submitted.dispatch_homes:
+            run = run_token(launch.topology_id)
             self._inbox = self._dispatches = WithDispatches(self._inbox, launch.submitted.dispatch_homes, run, epoch)
-        #: Exists once Spark has been up in this run: later start failures are considered transient.
-        self._was_up = self._dir / f".up-{run_token(launch.topology_id)}"
         self._last = self._dir / f"{LAST_REPORT}{launch.topology_id}"
         name = f"heron-{launch.topology}"
         self._driver = open_driver(settings, self._dir, name, launch)
@@ -92,6 +86,8 @@ class Gateway:
         #: Since when each batch without outcome is known, and the sinks that ever had one.
         self._seen: dict[Ticket, float] = {}
         self._sinks: set[str] = set()
+        #: The outage that each batch waits for.
+        self._outages: dict[Ticket, str] = {}
         self._parallel = settings.parallel_batches
         self._is_up = False
         self._lost: Lost | None = None
@@ -113,10 +109,12 @@ class Gateway:
 
         STARTUP_FAILURE when Spark cannot start and never has in this run: a retry would not help.
         """
-        lock = self._lock() if self._shared is None else None
+        lock = None if self._is_between_hosts else self._lock()
         try:
             signal.signal(signal.SIGTERM, self._on_signal)
             signal.signal(signal.SIGINT, self._on_signal)
+            if not self._is_between_hosts:
+                forget_runs(self._dir, self._records.name)
             self._bind()
             self._worker.start()
             self._loop()
@@ -161,32 +159,27 @@ class Gateway:
         self._stopping = True
 
     def _bind(self) -> None:
-        if self._shared is None:
-            bind(self._router, gateway_endpoint(self._launch.sockets_dir))
-            return
-        keys = keys_of(self._launch)
+        keys = None
+        endpoint = gateway_endpoint(self._launch.sockets_dir)
+        if self._is_between_hosts:
+            endpoint, keys = endpoint_of(self._launch, SOCKET_NAME), keys_of(self._launch)
         if keys is not None:
             self._gate = GateThread(keys, self._router)
-        endpoint = bind(self._router, endpoint_of(self._launch, SOCKET_NAME), keys)
-        if not self._shared.announce(GatewayPlace(self._epoch, endpoint)):
+        endpoint = bind(self._router, endpoint, keys)
+        if not self._records.announce(GatewayPlace(self._epoch, endpoint)):
             raise FencedError(f"a Spark gateway of epoch {self._epoch} or later runs elsewhere; this one stops")
         log.info("sinks reach this gateway at %s", endpoint)
 
     def _has_been_up(self) -> bool:
-        """Whether Spark has had a session in this run; unknown counts as yes, so that somebody tries again."""
-        if self._shared is None:
-            return self._was_up.exists()
+        """Whether Spark has had a session in this run: then a failed start is taken for transient, as when unknown."""
         try:
-            return self._shared.was_up
+            return self._records.was_up
         except ObjectsError:
             return True
 
     def _note_up(self) -> None:
-        if self._shared is None:
-            self._was_up.touch(mode=0o600)
-            return
         try:
-            self._shared.note_up()
+            self._records.note_up()
         except ObjectsError as error:
             log.warning("that Spark is up is not noted: %s", error)
 
@@ -282,8 +275,13 @@ class Gateway:
             self._lost = result
             return
         self._reports.add("spark-batches-refused", self._inbox.take_refused())
+        self._outages.pop(result.ticket, None)
+        if result.outage:
+            self._outages[result.ticket] = result.outage
+        self._reports.waits_for = next(iter(self._outages.values()), "")
         if result.retry_in_s is not None:
-            self._reports.add("spark-attempts-failed", label=result.component)
+            if not result.outage:
+                self._reports.add("spark-attempts-failed", label=result.component)
             self._lanes.retry(result.ticket, time.monotonic() + result.retry_in_s)
             return
         self._lanes.finish(result.ticket)

@@ -1,44 +1,34 @@
-"""The gateway's side of the handover: claims, attempts, decisions and outcomes of batches on disk.
+"""The gateway's side of the hand-over: attempts, decisions and outcomes of batches.
 
-Order of a batch, each step durable before the next: claimed -> attempt started -> prepared (the
-decision: from here on the batch is published, whatever dies) -> published -> outcome -> cleaned up. A
-gateway that restarts continues from the step it finds. A batch written by a replaced process is refused
-when it is claimed and, for a batch of a checkpoint, again when it is published: a restore
-may have voided it meanwhile. Outcomes are kept for the newest batches of a task: for more than a
-sink may have in progress.
+Order of a batch, each step durable before the next: attempt started -> staged -> fate (the decision: from here on
+the batch is published, whatever dies) -> published -> outcome -> cleaned up. A gateway that follows on another host
+continues from the step it finds, while its predecessor may still run: both do what the fate says. A gateway stops when
+it sees that a later one is there. Outcomes are kept for the newest batches of a task: for more than a sink may have in
+progress.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from heronpy.common.errors import StateError
-from heronpy.connectors.durable_files import sync_folder, write_record
-from heronpy.connectors.spark.handover import (
-    COMMITTED,
-    FAILED,
-    Folder,
-    Manifest,
-    Outcome,
-    folders,
-    parse_stem,
-    sorted_stems,
-)
-from heronpy.connectors.spark.outbox import owner_lock
-from heronpy.connectors.spark.tables import publish, unpublish
+from heronpy.common.errors import FencedError, StateError
+from heronpy.connectors.spark.handover import COMMITTED, FAILED, Manifest, Outcome, stem_order
+from heronpy.connectors.spark.records import Decision, Fate, RunRecords, SinkFolder
+from heronpy.connectors.spark.tables import drop_staged, publish, unpublish
 from heronpy.spark.lanes import Ticket
+from heronpy.storage.objects.port import MissingObjectError
+from heronpy.storage.objects.url import place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 #: Outcomes kept per task; far above sensible values of SinkOptions.max_uncommitted.
 OUTCOMES_KEPT = 256
@@ -90,107 +80,184 @@ class Batches(Protocol):
 
 
 class Inbox:
-    """All batches below `<working_dir>/spark` that belong to one submission; used by several threads.
+    """All batches of one submission; used by several threads. See `Batches`.
 
     A batch is worked on by one of them, and batches of a task one after the other.
     """
 
-    def __init__(self, spark_dir: Path, run: str) -> None:
-        self.spark_dir = spark_dir
-        self.run = run
+    def __init__(self, records: RunRecords, epoch: int) -> None:
+        self._records = records
+        self._epoch = epoch
+        self._by = f"gateway {epoch}"
         self._refused = 0
         self._counting = threading.Lock()
         self._components: dict[str, str] = {}
 
-    def folder(self, component: str) -> Folder:
-        return Folder(self.spark_dir, component)
+    def folder(self, component: str) -> SinkFolder:
+        return self._records.folder(component)
+
+    def check_permit(self) -> None:
+        """FencedError when a later gateway has taken over."""
+        if not self._records.is_latest(self._epoch):
+            raise FencedError(f"the Spark gateway of epoch {self._epoch} was replaced by a later one; it stops")
 
     # -- looking ------------------------------------------------------------------------------
 
     def scan(self) -> Iterator[Ticket]:
-        """Every batch without outcome, of all sinks."""
-        for folder in folders(self.spark_dir):
-            yield from self.scan_folder(folder)
-
-    def begun(self) -> Iterator[Ticket]:
-        """Every batch that was claimed and has no outcome, of all sinks."""
-        for folder in folders(self.spark_dir):
-            yield from (Ticket(folder.component, stem) for stem in folder.taken())
+        """Every batch without outcome, of all sinks; FencedError when another gateway has taken over."""
+        self.check_permit()
+        for component in self._records.components():
+            yield from self.scan_sink(component)
 
     def scan_sink(self, component: str) -> Iterator[Ticket]:
         """Every batch of a sink without outcome, none before one written earlier."""
-        return self.scan_folder(self.folder(component))
+        folder = self.folder(component)
+        # A listing may miss what is written during it and show what is written later. What was written before anything
+        # in the first listing is certainly in the second one.
+        newest: dict[int, int] = {}
+        for stem in folder.stems("batches"):
+            task, number, _ = stem_order(stem)
+            newest[task] = max(newest.get(task, 0), number)
+        for stem in folder.stems("batches") if newest else ():
+            task, number, _ = stem_order(stem)
+            if number <= newest.get(task, 0):
+                yield Ticket(component, stem)
+
+    def begun(self) -> Iterator[Ticket]:
+        """Every batch of which an attempt was started, of all sinks."""
+        for component in self._records.components():
+            yield from (Ticket(component, stem) for stem in self.folder(component).stems("attempts"))
 
     def outcome(self, ticket: Ticket) -> Outcome | None:
         """How a batch ended; None if it has not."""
         return self.folder(ticket.component).outcome(ticket.stem)
 
-    def scan_folder(self, folder: Folder) -> Iterator[Ticket]:
-        """See `scan_sink`."""
-        for stem in folder.taken():
-            yield Ticket(folder.component, stem)
-        # A listing may miss a file made during it and show a later one. Whatever was written before
-        # anything in the first listing is certainly in the second one.
-        newest: dict[int, int] = {}
-        for stem in folder.waiting():
-            task, number, _ = parse_stem(stem) or (0, 0, 0)
-            newest[task] = max(newest.get(task, 0), number)
-        for stem in folder.waiting():
-            task, number, _ = parse_stem(stem) or (0, 0, 0)
-            if number <= newest.get(task, 0):
-                yield Ticket(folder.component, stem)
-
     # -- one batch ----------------------------------------------------------------------------
 
     def claim(self, ticket: Ticket) -> Manifest | None:
-        """Claim a batch, or continue one claimed before; None when it is gone, done or fenced."""
-        folder = self.folder(ticket.component)
-        if folder.outcome(ticket.stem) is not None:
-            self._clean(folder, ticket.stem)
+        """Begin with a batch, or continue with it; None when it is gone, done or fenced."""
+        self.check_permit()
+        folder, stem = self.folder(ticket.component), ticket.stem
+        if folder.outcome(stem) is not None:
+            self._clean(folder, stem)
             return None
-        manifest = folder.read_claimed(ticket.stem)
-        is_claimed = manifest is not None
-        if manifest is None:
-            manifest = folder.read_waiting(ticket.stem)
-        if manifest is None:
+        found = folder.handed_over(stem)
+        if found is None:
+            folder.remove(stem, "attempts")
             return None
-        if manifest.checkpoint and manifest.run != self.run:
-            # Left there: a topology restored from a savepoint of that submission takes it over.
+        manifest, handed_over_at = found
+        decision = folder.decision(stem)
+        if decision is None and self._is_fenced(folder, manifest):
+            decision = folder.decide(stem, Decision(Fate.WITHDRAWN, self._by))
+            with self._counting:
+                self._refused += 1
+        if decision is not None and decision.fate is Fate.WITHDRAWN:
+            self._clean(folder, stem)
             return None
-        if self._is_fenced(folder, manifest, is_claimed):
-            self._refuse(folder, ticket.stem, manifest)
+        worked = folder.manifest("attempts", stem)
+        if worked is not None:
+            manifest = replace(worked, tables=[], prepared=False)
+        else:
+            manifest.waited_s = max(0.0, time.time() - handed_over_at) if handed_over_at else 0.0
+        if decision is not None and decision.fate is Fate.FAILED:
+            self._give_up(folder, stem, manifest, decision)
             return None
-        if not is_claimed:
-            name = f"{ticket.stem}.json"
-            try:
-                # The last change of its file is the rename that handed it over.
-                handed_over_at = os.stat(folder.inbox / name).st_ctime
-                os.rename(folder.inbox / name, folder.claimed / name)
-            except FileNotFoundError:
-                return None
-            sync_folder(folder.claimed)
-            manifest.waited_s = max(0.0, time.time() - handed_over_at)
+        if decision is not None:
+            manifest.tables, manifest.prepared = decision.tables, True
         return manifest
 
-    def _is_fenced(self, folder: Folder, manifest: Manifest, is_claimed: bool) -> bool:
+    def _is_fenced(self, folder: SinkFolder, manifest: Manifest) -> bool:
         owner = folder.owner(manifest.task)
-        if manifest.run != self.run:
-            return True
-        if is_claimed and not manifest.checkpoint:
-            return False
-        if owner is None or owner.run != self.run:
+        if owner is None:
             return True
         if manifest.checkpoint:
             return owner.voids(manifest.number, manifest.incarnation)
         return manifest.incarnation < owner.incarnation and not manifest.keep
 
-    def _refuse(self, folder: Folder, stem: str, manifest: Manifest) -> None:
-        """Drop a batch of a process that was replaced, and what may be partly published of it."""
-        with self._counting:
-            self._refused += 1
+    @contextlib.contextmanager
+    def rows(self, ticket: Ticket) -> Iterator[pa.Table]:
+        """The rows of a batch, in memory."""
+        yield self.folder(ticket.component).rows(ticket.stem)
+
+    def save(self, ticket: Ticket, manifest: Manifest) -> None:
+        """Record the progress of a batch; two gateways may overwrite each other's counts."""
+        self.folder(ticket.component).write_manifest("attempts", manifest)
+
+    def prepare(self, ticket: Ticket, manifest: Manifest) -> bool:
+        """Decide that a batch is published, with these tables; False when its fate was decided before."""
+        mine = Decision(Fate.PUBLISHED, self._by, manifest.tables)
+        return self.folder(ticket.component).decide(ticket.stem, mine) == mine
+
+    def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
+        """Publish a batch whose fate that is, and record that it is committed; None when a restore has voided it."""
+        folder, stem = self.folder(ticket.component), ticket.stem
+        stands = folder.decision(stem)
+        if stands is None or stands.fate is Fate.WITHDRAWN:
+            with self._counting:
+                self._refused += 1
+            self._clean(folder, stem)
+            return None
+        done = self._published(manifest)
+        for staged, table in manifest.tables:
+            # What other gateways have staged of it, or earlier attempts of this one.
+            drop_staged(place_of(table).parent, manifest.id, keep=staged.rpartition("/")[2])
+        done = replace(done, tables=manifest.tables) if manifest.checkpoint else done
+        self._record(folder, stem, done, bool(manifest.checkpoint))
+        return done
+
+    def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome | None:
+        """Give a batch up, unless its fate is another one: then that happens."""
+        self.check_permit()
+        folder, stem = self.folder(ticket.component), ticket.stem
+        stands = folder.decide(stem, Decision(Fate.FAILED, self._by, error=error))
+        if stands.fate is Fate.WITHDRAWN:
+            self._clean(folder, stem)
+            return None
+        if manifest is None:
+            outcome = Outcome(stem, FAILED, 0, 0, error, ended_at=time.time())
+            self._record(folder, stem, outcome, is_checkpointed=False)
+            return outcome
+        if stands.fate is Fate.PUBLISHED and not manifest.prepared:
+            return self.commit(ticket, replace(manifest, tables=stands.tables, prepared=True))
+        # Its own fate, or one that cannot be carried out.
+        return self._give_up(folder, stem, manifest, replace(stands, error=error))
+
+    def _give_up(self, folder: SinkFolder, stem: str, manifest: Manifest, decision: Decision) -> Outcome:
+        self._unpublish(manifest, decision.tables)
+        outcome = failed(manifest, decision.error)
         if manifest.checkpoint:
-            unpublish(manifest.tables)
+            self._keep_failed(folder, stem, manifest)
+        self._record(folder, stem, outcome, bool(manifest.checkpoint))
+        return outcome
+
+    def _published(self, manifest: Manifest) -> Outcome:
+        return published(manifest)
+
+    def _unpublish(self, manifest: Manifest, tables: list[list[str]]) -> None:
+        unpublish(tables)
+
+    def _keep_failed(self, folder: SinkFolder, stem: str, manifest: Manifest) -> None:
+        """Keep rows that no spout will send again."""
+        objects = folder.objects
+        with contextlib.suppress(MissingObjectError):
+            objects.put(folder.key("failed", f"{stem}.arrow"), objects.get(folder.key("rows", f"{stem}.arrow")))
+        folder.write_manifest("failed", manifest)
+
+    def _record(self, folder: SinkFolder, stem: str, outcome: Outcome, is_checkpointed: bool) -> None:
+        folder.write_outcome(stem, outcome)
         self._clean(folder, stem)
+        self._prune(folder, stem, CHECKPOINTED_OUTCOMES_KEPT if is_checkpointed else OUTCOMES_KEPT)
+
+    def _clean(self, folder: SinkFolder, stem: str) -> None:
+        folder.remove(stem, "batches", "attempts", "rows")
+
+    def _prune(self, folder: SinkFolder, stem: str, kept: int) -> None:
+        task, number, _ = stem_order(stem)
+        if number % (kept // 4):
+            return
+        for kind in ("done", "fates"):
+            for old in folder.stems(kind, task)[:-kept]:
+                folder.remove(old, kind)
 
     def take_refused(self) -> int:
         """How many batches were refused since the last call."""
@@ -198,98 +265,18 @@ class Inbox:
             refused, self._refused = self._refused, 0
         return refused
 
-    def rows_file(self, ticket: Ticket) -> Path:
-        return self.folder(ticket.component).rows_file(ticket.stem)
-
-    @contextlib.contextmanager
-    def rows(self, ticket: Ticket) -> Iterator[pa.Table]:
-        """The rows of a batch, in memory as far as they are read."""
-        import pyarrow as pa
-
-        with pa.memory_map(str(self.rows_file(ticket))) as source:
-            yield pa.ipc.open_file(source).read_all()
-
-    def prepare(self, ticket: Ticket, manifest: Manifest) -> bool:
-        """Record what a claimed batch publishes: nobody else decides about it."""
-        self.save(ticket, manifest)
-        return True
-
-    def save(self, ticket: Ticket, manifest: Manifest) -> None:
-        """Record the progress of a claimed batch."""
-        write_record(self.folder(ticket.component).claimed / f"{ticket.stem}.json", manifest.to_bytes())
-
-    def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
-        """Publish a prepared batch and record that it is committed; None when a restore has voided it."""
-        if not manifest.checkpoint:
-            return self._finish(ticket, published(manifest))
-        folder = self.folder(ticket.component)
-        # A restored task takes over under this lock: either it finds the outcome and retracts what was
-        # published, or its owner record is seen here.
-        with owner_lock(folder, manifest.task):
-            if self._is_fenced(folder, manifest, is_claimed=True):
-                self._refuse(folder, ticket.stem, manifest)
-                return None
-            done = replace(published(manifest), tables=manifest.tables)
-            return self._finish(ticket, done, CHECKPOINTED_OUTCOMES_KEPT)
-
-    def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome:
-        """Give a batch up: nothing of it stays published."""
-        if manifest is None:
-            return self._finish(ticket, Outcome(ticket.stem, FAILED, 0, 0, error, ended_at=time.time()))
-        unpublish(manifest.tables)
-        outcome = failed(manifest, error)
-        if not manifest.checkpoint:
-            return self._finish(ticket, outcome)
-        self._keep_failed(ticket)
-        return self._finish(ticket, outcome, CHECKPOINTED_OUTCOMES_KEPT)
-
-    def _keep_failed(self, ticket: Ticket) -> None:
-        """Keep rows that no spout will send again."""
-        folder = self.folder(ticket.component)
-        folder.failed.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(folder.rows_file(ticket.stem), folder.failed / f"{ticket.stem}.arrow")
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(folder.claimed / f"{ticket.stem}.json", folder.failed / f"{ticket.stem}.json")
-        sync_folder(folder.failed)
-
-    def _finish(self, ticket: Ticket, outcome: Outcome, kept: int = OUTCOMES_KEPT) -> Outcome:
-        folder = self.folder(ticket.component)
-        folder.write_outcome(ticket.stem, outcome)
-        self._clean(folder, ticket.stem)
-        self._prune(folder, ticket.stem, kept)
-        return outcome
-
-    def _clean(self, folder: Folder, stem: str) -> None:
-        folder.rows_file(stem).unlink(missing_ok=True)
-        for place in (folder.inbox, folder.claimed):
-            (place / f"{stem}.json").unlink(missing_ok=True)
-
-    def _prune(self, folder: Folder, stem: str, kept: int) -> None:
-        parsed = parse_stem(stem)
-        if parsed is None or parsed[1] % (kept // 4):
-            return
-        mine = [s for s in sorted_stems(folder.done) if s.startswith(f"{parsed[0]}-")]
-        for old in mine[:-kept]:
-            (folder.done / f"{old}.json").unlink(missing_ok=True)
-
     def component_of(self, safe_component: str) -> str:
         """The component whose folder has this name; the name itself while its sink has not started."""
         if safe_component not in self._components:
             try:
-                record = json.loads(self.sink_record(safe_component))
-                self._components[safe_component] = str(record["component"])
+                self._components[safe_component] = str(json.loads(self.sink_record(safe_component))["component"])
             except (StateError, ValueError, KeyError):
                 return safe_component
         return self._components[safe_component]
 
     def sink_record(self, component: str) -> bytes:
         """The function and options that the sink wrote."""
-        path = self.folder(component).root / f"sink-{self.run}.json"
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            raise StateError(f"{path} is missing; restart the sink tasks to write it again") from None
+        return self.folder(component).sink()
 
 
 def published(manifest: Manifest, how: Callable[[list[list[str]]], None] = publish) -> Outcome:

@@ -56,6 +56,8 @@ class Reports:
         # The last report of a process that cannot start must get out; the executor is on this host.
         self._sock.setsockopt(zmq.LINGER, 500)
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
+        #: The outage that batches wait for, or empty.
+        self.waits_for = ""
         #: By name and label.
         self._counters: dict[tuple[str, str], float] = {}
         self._times: dict[tuple[str, str], Times] = {}
@@ -84,7 +86,9 @@ class Reports:
             for (name, label), value in values.items()
         ]
         samples += [times.sample(name, label) for (name, label), times in self._times.items()]
-        return control_pb2.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples)
+        return control_pb2.MetricsReport(
+            process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples, waits_for=self.waits_for
+        )
 
     def send_exception(self, error: BaseException, component: str = "", startup: bool = False) -> None:
         now = time.time()

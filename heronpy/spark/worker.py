@@ -25,6 +25,7 @@ from heronpy.spark.driver import Driver
 from heronpy.spark.inbox import Batches
 from heronpy.spark.jvm import JvmError
 from heronpy.spark.lanes import Ticket
+from heronpy.spark.outage import outage_of
 from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.spark")
@@ -46,6 +47,8 @@ class Result:
     error: BaseException | None = None
     component: str = ""
     seconds: float = 0.0
+    #: What the batch waits for before the retry; empty when the attempt itself failed.
+    outage: str = ""
 
 
 @dataclass(slots=True)
@@ -85,6 +88,8 @@ class Worker:
         self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
         self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {}
         self._sessions: dict[tuple[str, int], Any] = {}
+        #: Attempts that an outage ended, of batches whose record still counts the last one.
+        self._uncounted: dict[Ticket, int] = {}
         self._lock = threading.Lock()
         #: The driver is about to be killed: from here on, no failure is the fault of a batch.
         self._ending = False
@@ -124,10 +129,12 @@ class Worker:
             result: Result | Lost
             try:
                 result = self._work(ticket)
-            except ObjectsError as error:
-                log.warning("batch %s of %s waits: %s", ticket.stem, ticket.component, error)
-                result = Result(ticket, retry_in_s=RETRY_MAX_S, component=ticket.component)
             except Exception as error:
+                outage = outage_of(error)
+                if outage is not None:
+                    log.warning("batch %s of %s waits: %s", ticket.stem, ticket.component, outage)
+                    self._give(Result(ticket, retry_in_s=RETRY_MAX_S, component=ticket.component, outage=outage))
+                    continue
                 self._give(Lost(f"batch {ticket.stem} of {ticket.component}: {first_line(error)}", error))
                 return
             if isinstance(result, Result):
@@ -149,7 +156,11 @@ class Worker:
         if manifest is None:
             return Result(ticket)
         if not manifest.prepared:
-            failure = self._attempt(ticket, manifest)
+            try:
+                failure = self._attempt(ticket, manifest)
+            except Exception:
+                self._uncount(ticket, manifest)
+                raise
             if failure is not None:
                 return failure
             if not manifest.prepared:
@@ -157,13 +168,16 @@ class Worker:
                 return self._work(ticket)
         try:
             return Result(ticket, self._inbox.commit(ticket, manifest), component=manifest.component)
-        except (ObjectsError, FencedError):
+        except FencedError:
             raise
         except (OSError, HeronError) as error:
+            if outage_of(error) is not None:
+                raise
             return self._raised(ticket, manifest, error)
 
     def _attempt(self, ticket: Ticket, manifest: Manifest) -> Result | Lost | None:
         """Aggregate and prepare; None when that is done, with `manifest.prepared` if this attempt is what counts."""
+        manifest.started = self._uncounted.pop(ticket, manifest.started)
         if manifest.started - manifest.raised > DEATHS_MAX:
             death = StateError(f"the Spark driver died {DEATHS_MAX + 1} times while it worked on this batch")
             return self._give_up(ticket, manifest, death)
@@ -182,6 +196,8 @@ class Worker:
                 return Lost("the Spark driver is gone", error, gone=True)
             if batch is not None:
                 batch.drop_staged()
+            if outage_of(error) is not None:
+                raise
             manifest.run_s += time.monotonic() - began
             return self._raised(ticket, manifest, self._driver.explained(error))
         manifest.run_s += time.monotonic() - began
@@ -190,6 +206,14 @@ class Worker:
             batch.drop_staged()
             manifest.tables, manifest.prepared = [], False
         return None
+
+    def _uncount(self, ticket: Ticket, manifest: Manifest) -> None:
+        """Take back that an attempt was started, because an outage ended it."""
+        manifest.started -= 1
+        try:
+            self._inbox.save(ticket, manifest)
+        except ObjectsError:
+            self._uncounted[ticket] = manifest.started
 
     def _frame(self, ticket: Ticket, manifest: Manifest, session: Any) -> Any:
         """The rows as a DataFrame; those of work units are read by Spark alone."""

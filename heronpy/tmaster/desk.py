@@ -51,6 +51,8 @@ class Desk:
     #: Why nothing can be restored, and what is being restored now (EFFECTIVELY_ONCE).
     failure: str | None = None
     restoring: str = ""
+    #: The outage that a process waits for, by process.
+    outages: dict[str, str] = field(default_factory=dict)
     #: Called before a plan is built, to update what depends on the packing plan.
     before_plan: Callable[[float], None] | None = None
 

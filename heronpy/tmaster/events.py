@@ -55,6 +55,14 @@ class ExceptionsReported:
 
 
 @dataclass(frozen=True, slots=True)
+class OutageReported:
+    """A process waits for something outside, such as a full disk; `why` is empty when it no longer does."""
+
+    process: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class StateRequested:
     """A request to activate or deactivate the topology."""
 
@@ -184,6 +192,7 @@ Event = (
     | ExecutorRegistered
     | ExecutorBeat
     | ExceptionsReported
+    | OutageReported
     | StateRequested
     | RestartRequested
     | UpdateRequested

@@ -40,7 +40,8 @@ def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher
         return control_pb2.LIFE_WAITING
     if not desk.book.active:
         return control_pb2.LIFE_PAUSED
-    return control_pb2.LIFE_DEGRADED if desk.restoring or desk.registry.degraded else control_pb2.LIFE_RUNNING
+    is_degraded = desk.restoring or desk.outages or desk.registry.degraded
+    return control_pb2.LIFE_DEGRADED if is_degraded else control_pb2.LIFE_RUNNING
 
 
 def _failed_tasks(desk: Desk) -> list[int]:
@@ -131,7 +132,11 @@ def _starting(desk: Desk, age_s: float) -> str:
 
 
 def _restoring_or_down(desk: Desk, now: float) -> str:
-    return "; ".join(text for text in (desk.restoring, *_down(desk, now), _lost(desk)) if text)
+    return "; ".join(text for text in (desk.restoring, *_outages(desk), *_down(desk, now), _lost(desk)) if text)
+
+
+def _outages(desk: Desk) -> list[str]:
+    return [f"{process} waits: {why[:DETAIL_MAX]}" for process, why in sorted(desk.outages.items())]
 
 
 def _lost(desk: Desk) -> str:

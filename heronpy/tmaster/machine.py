@@ -100,6 +100,7 @@ class TopologyMaster:
             events.ExecutorRegistered: self._on_executor_registered,
             events.ExecutorBeat: self._on_executor_beat,
             events.ExceptionsReported: self._on_exceptions,
+            events.OutageReported: self._on_outage,
             events.StateRequested: self._on_state_requested,
             events.RestartRequested: self._on_restart_requested,
             events.UpdateRequested: self._on_update_requested,
@@ -314,6 +315,12 @@ class TopologyMaster:
     def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
         for report in event.reports:
             self.desk.exceptions.add(report)
+
+    def _on_outage(self, event: events.OutageReported, now: float) -> None:
+        if event.why:
+            self.desk.outages[event.process] = event.why
+        else:
+            self.desk.outages.pop(event.process, None)
 
     # ---- requests ---------------------------------------------------------------------------
 

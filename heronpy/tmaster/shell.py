@@ -481,6 +481,9 @@ class Shell:
 
     def _on_metrics(self, peer: bytes, body: control_pb2.MetricsBatch) -> Answer:
         self._observed().take(body, self._clock.now())
+        for report in body.reports:
+            if report.waits_for != self._running().desk.outages.get(report.process, ""):
+                self._feed(events.OutageReported(report.process, report.waits_for))
         self._kept().look()
         if body.exceptions:
             self._feed(events.ExceptionsReported(tuple(body.exceptions)))

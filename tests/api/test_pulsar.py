@@ -77,6 +77,79 @@ def test_pulsar_spout(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fake.closed
 
 
+class Id:
+    """The id of a message."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def serialize(self) -> bytes:
+        return str(self.number).encode()
+
+    @staticmethod
+    def deserialize(data: bytes) -> Id:
+        return Id(int(data))
+
+
+class Topic(FakePulsar):
+    """A topic that sends again, to the next consumer, what was not acknowledged."""
+
+    MessageId = Id
+
+    def subscribe(self, *args: Any, **kwargs: Any) -> Any:
+        self.left = [(number, data) for number, data in self.messages if number not in self.acked]
+        return super().subscribe(*args, **kwargs)
+
+    def receive(self, timeout_millis: int) -> Any:
+        if not self.left:
+            raise self.Timeout
+        number, data = self.left.pop(0)
+        return SimpleNamespace(message_id=lambda: Id(number), data=lambda: data)
+
+    def acknowledge(self, message_id: Any) -> None:
+        self.acked.append(message_id.number)
+
+
+def test_effectively_once_a_message_is_acknowledged_after_its_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
+
+    topic = Topic([b"a", b"b", b"c", b"d"])
+    monkeypatch.setitem(__import__("sys").modules, "pulsar", topic)
+    config = {"PULSAR_SERVICE_URL": "x", "PULSAR_TOPIC": "t", "topology.reliability.mode": "EFFECTIVELY_ONCE"}
+
+    def started(attempt: int, state: dict[str, Any], checkpoint: str) -> Any:
+        context = Context()
+        context.get_topology_name = lambda: "top"  # type: ignore[attr-defined]
+        context.attempt = attempt  # type: ignore[attr-defined]
+        spout = PulsarSpout(Delegate())
+        spout.init_state(state)
+        spout.pre_restore(checkpoint)
+        spout.initialize(config, context)
+        return spout
+
+    state: dict[str, Any] = {}
+    spout = started(1, state, "0")
+    spout.next_tuple()
+    spout.pre_save("1")
+    spout.next_tuple()
+    assert topic.acked == [], "the checkpoint is not complete"
+    spout.post_save("1")
+    assert topic.acked == [0]
+    spout.pre_save("2")
+    complete = dict(state)
+    spout.next_tuple()
+    # It is killed before it hears that checkpoint 2 is complete.
+    again = started(2, complete, "2")
+    for _ in range(4):
+        again.next_tuple()
+    assert spout.delegate.emitted == [["a"], ["b"], ["c"]] and again.delegate.emitted == [["c"], ["d"]]
+    assert sorted(set(topic.acked)) == [0, 1]
+    again.pre_save("3")
+    again.pre_save("4")  # the third one was declined elsewhere
+    again.post_save("4")
+    assert sorted(set(topic.acked)) == [0, 1, 2, 3]
+
+
 def test_an_empty_queue_is_looked_at_after_pauses_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,6 +203,26 @@ def test_at_least_once_acks_after_the_file_is_published(out: Path) -> None:
     assert sink.delegate.acked == [1, 2, 3] and seen == [3, 3, 3]
     sink.finish()
     assert sink.delegate.acked == [1, 2, 3, 4] and sorted(rows_of(out)) == [[1], [2], [3], [4]]
+
+
+def test_a_file_is_published_when_a_spout_stands_at_its_limit(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks of the sink, one of the spout: with 8 tuples pending each task holds 4 of them."""
+    tasks = {"store": [6, 7], "parse": [4, 5], "read": [3]}
+    sources = {"store": ["parse"], "parse": ["read"], "read": []}
+    monkeypatch.setattr(Context, "get_component_tasks", lambda self, name: tasks[name])
+    monkeypatch.setattr(
+        Context, "get_sources", lambda self, name: [SimpleNamespace(component_name=one) for one in sources[name]]
+    )
+    sink = plain({**config_of(out), "topology.max.spout.pending": "8"}, "ATLEAST_ONCE")
+    feed(sink, 1, 2, 3)
+    sink.process_tick(None)
+    assert sink.delegate.acked == []
+    feed(sink, 4)
+    sink.process_tick(None)
+    assert sink.delegate.acked == [1, 2, 3, 4] and len(rows_of(out)) == 4
+    feed(sink, 5)
+    sink.process_tick(None)
+    assert sink.delegate.acked == [1, 2, 3, 4]
 
 
 def test_a_file_is_published_by_age(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ class Run:
 
     def in_mid_batch(self) -> bool:
         """Is Spark at work on a batch now?"""
-        return any(self.spark.glob("table/claimed/*.json"))
+        return any(self.spark.glob("*/table/attempts/*.json"))
 
     def driver(self) -> psutil.Process | None:
         """The JVM, once it is there."""

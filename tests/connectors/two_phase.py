@@ -24,6 +24,7 @@ import pytest
 from heronpy.api.batch import Batch
 from heronpy.api.state.state import HashMapState
 from heronpy.common.errors import FencedError, StateError
+from heronpy.storage.objects.port import ObjectsError
 
 #: Runs per crash point, when somebody asks for more or fewer than a test takes; F07 asks for 20.
 RUNS = int(os.environ.get("HERON_FAULT_RUNS", "0"))
@@ -69,6 +70,9 @@ class Context:
 
     def get_component_tasks(self, component: str) -> list[int]:
         return [self._task - 1, self._task]
+
+    def get_sources(self, component: str) -> None:
+        return None
 
     def get_topology_id(self) -> str:
         return self._topology_id
@@ -259,7 +263,7 @@ def fails_for_good(sink: Any, monkeypatch: pytest.MonkeyPatch, feed: Callable[[i
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError):
+        with pytest.raises((OSError, ObjectsError)):
             sink.pre_save("1")
     for call in (lambda: feed(2), lambda: sink.pre_save("2"), lambda: sink.process_tick(None)):
         with pytest.raises(StateError, match=f"{type(sink).__name__} store could not prepare a checkpoint"):

@@ -1,7 +1,6 @@
-"""SparkSink under EFFECTIVELY_ONCE: each row in one published batch, whatever crashes where (D12, F07).
+"""SparkSink under EFFECTIVELY_ONCE: each row in one published batch, whatever crashes where (D12, F07, F10).
 
-The gateway's records and folders are the real ones, driven here without Spark: what a batch holds is
-written as it is. The real gateway with real topologies is in tests/connectors/test_exactly_once_topologies.py.
+The records are the real ones; the gateways are driven without Spark: what a batch holds is written as it is.
 """
 
 from __future__ import annotations
@@ -11,44 +10,97 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from heronpy.api.config_values import decode_config, encode_config
 from heronpy.api.state.state import HashMapState
-from heronpy.common.errors import FencedError
+from heronpy.cli.look.batches import failed
+from heronpy.common.errors import ConfigError, FencedError
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark import sink as sink_module
 from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.link import Finished
+from heronpy.connectors.spark.records import Decision, Fate, GatewayPlace, RunRecords, SinkFolder
 from heronpy.connectors.spark.sink import SparkSink
 from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Lanes, Ticket
+from heronpy.storage.objects.folder import FolderObjects
 from tests.connectors.two_phase import POINTS, RUNS, Harness, Tup, fails_for_good, start, state_of
 from tests.spark.support import make_launch
 
-ROWS = 40
+ROWS = 30
 
 
-class FakeLink:
-    """Answers from the records, as the gateway does; which does its work while a sink waits for it."""
+def run_of(home: Path, topology_id: str = "", place: Path | None = None) -> RunRecords:
+    objects = FolderObjects(place or home / "spark", fsync=False)  # power failures are tested with the store
+    return RunRecords(objects, "T", run_token(topology_id or f"T-{home.name}"))
 
-    def __init__(self, endpoint: str, component: str, task: int, incarnation: int) -> None:
-        self.table = Path(os.environ["HERON_LAUNCH"]).parent / "table"
+
+def folder_of(home: Path, topology_id: str = "") -> SinkFolder:
+    return run_of(home, topology_id).folder("store")
+
+
+class Gateway:
+    """A gateway's inbox and lanes; what stands for Spark copies the rows of a batch to a table."""
+
+    def __init__(self, home: Path, epoch: int = 1, topology_id: str = "", place: Path | None = None) -> None:
+        self.table = home / "table"
+        self.epoch = epoch
+        shared = run_of(home, topology_id, place)
+        shared.announce(GatewayPlace(epoch, f"tcp://127.0.0.1:{epoch}"))
+        self.inbox = Inbox(shared, epoch)
+        self.lanes = Lanes()
+
+    def step(self) -> bool:
+        """Look for batches and work on one; False when there is none."""
+        for ticket in self.inbox.scan():
+            self.lanes.add(ticket)
+        ticket = self.lanes.take(0.0)
+        if ticket is None:
+            return False
+        manifest = self.inbox.claim(ticket)
+        if manifest is not None and (manifest.prepared or self.aggregate(ticket, manifest)):
+            self.inbox.commit(ticket, manifest)
+        self.lanes.finish(ticket)
+        return True
+
+    def aggregate(self, ticket: Ticket, manifest: Manifest) -> bool:
+        """Whether what it staged is what counts."""
+        manifest.started += 1
+        self.inbox.save(ticket, manifest)
+        batch = Batch(manifest, {}, epoch=self.epoch)
+        with self.inbox.rows(ticket) as table:
+            batch.write_parquet(table, self.table)
+        manifest.tables, manifest.prepared = batch.staged_tables(), True
+        if not self.inbox.prepare(ticket, manifest):
+            batch.drop_staged()
+            return False
+        return True
+
+    def work(self) -> None:
+        while self.step():
+            pass
+
+
+class Link:
+    """Answers from the records; a gateway works while a sink waits for it."""
+
+    def __init__(self, *_: Any) -> None:
+        self.home = Path(os.environ["HERON_LAUNCH"]).parent
         self.asked: list[str] = []
 
     def ready(self, stems: Any) -> None:
         self.asked += stems
 
     def finished(self, wait_s: float = 0.0) -> list[Finished]:
-        gateway = FakeGateway(self.table)
         if wait_s > 0:
-            gateway.work()
-        answers, asked, self.asked = [], self.asked, []
+            Gateway(self.home).work()
+        folder, answers = folder_of(self.home), []
+        asked, self.asked = self.asked, []
         for stem in asked:
-            outcome = gateway.inbox.folder("store").outcome(stem)
+            outcome = folder.outcome(stem)
             if outcome is None and wait_s <= 0:
                 self.asked.append(stem)
             else:
@@ -59,45 +111,11 @@ class FakeLink:
         pass
 
 
-class FakeGateway:
-    """The gateway's inbox and lanes; what stands for Spark copies the rows of a batch to a table."""
-
-    def __init__(self, table: Path, topology_id: str | None = None) -> None:
-        folder = table.parent
-        self.table = table
-        self.inbox = Inbox(folder / "spark", run_token(topology_id or f"T-{folder.name}"))
-        self.lanes = Lanes()
-
-    def step(self, die_after_claim: bool = False) -> bool:
-        """Look for batches and work on one; False when there is none."""
-        for ticket in self.inbox.scan():
-            self.lanes.add(ticket)
-        return self._step(die_after_claim)
-
-    def _step(self, die_after_claim: bool = False) -> bool:
-        ticket = self.lanes.take(0.0)
-        if ticket is None:
-            return False
-        manifest = self.inbox.claim(ticket)
-        if manifest is not None and not die_after_claim:
-            self.aggregate(ticket, manifest)
-            self.inbox.commit(ticket, manifest)
-        self.lanes.finish(ticket)
-        return True
-
-    def aggregate(self, ticket: Ticket, manifest: Manifest) -> None:
-        manifest.started += 1
-        batch = Batch(manifest, {})
-        with pa.memory_map(str(self.inbox.rows_file(ticket))) as source:
-            batch.write_parquet(pa.ipc.open_file(source).read_all(), self.table)
-        manifest.tables, manifest.prepared = batch.staged_tables(), True
-        self.inbox.save(ticket, manifest)
-
-    def work(self) -> None:
-        """Work on all batches there are."""
-        self.step()
-        while self._step():
-            pass
+def new_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("HERON_LAUNCH", str(make_launch(folder, folder / "sockets")))
+    monkeypatch.setattr(sink_module, "link_to_gateway", Link)
+    return folder
 
 
 def config_of(**options: Any) -> dict[str, Any]:
@@ -105,63 +123,8 @@ def config_of(**options: Any) -> dict[str, Any]:
     return decode_config(encode_config(SparkSink.spec("store", aggregate="module.function", **options).custom_config))
 
 
-def prepared_in(home: Path) -> list[Manifest]:
-    """The batches whose checkpoint is not complete, in their order."""
-    files = sorted((home / "spark" / "store" / "prepared").iterdir())
-    return [Manifest.from_bytes(file.read_bytes()) for file in files]
-
-
 def rows_of(table: Path) -> list[int]:
     return sorted(pq.read_table(table)["n"].to_pylist()) if list(table.glob("batch=*")) else []
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return new_home(tmp_path / "w", monkeypatch)
-
-
-def new_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder.mkdir(parents=True)
-    monkeypatch.setenv("HERON_LAUNCH", str(make_launch(folder, folder / "sockets")))
-    monkeypatch.setattr(sink_module, "GatewayLink", FakeLink)
-    return folder
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_every_row_is_published_once_whatever_crashes_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    runs = RUNS or 4
-    crashed = 0
-    for seed in range(runs):
-        home = new_home(tmp_path / str(seed), monkeypatch)
-        table = home / "table"
-        harness = Harness(home / "runtime", SparkSink, config_of(), seed, ROWS, lambda n: [n],
-                          between=lambda table=table, seed=seed: FakeGateway(table).step() if seed % 2 else None)  # fmt: skip
-        crashed += harness.run_until_done(point)
-        FakeGateway(table).work()
-        assert rows_of(table) == list(range(ROWS)), f"seed {seed}"
-        left = [*(home / "spark" / "store" / "inbox").iterdir(), *(home / "spark" / "store" / "prepared").iterdir()]
-        assert left == [], f"seed {seed}"
-    assert crashed >= runs, "it crashed in most runs"
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_stopped_process_that_goes_on_later_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    """F10: SIGSTOP anywhere, its successors do all, SIGCONT: nothing that it then does is seen."""
-    ends = Counter[str]()
-    for seed in range(RUNS or 4):
-        home = new_home(tmp_path / str(seed), monkeypatch)
-        table = home / "table"
-        harness = Harness(home / "runtime", SparkSink, config_of(), seed, ROWS, lambda n: [n],
-                          between=lambda table=table, seed=seed: FakeGateway(table).step() if seed % 2 else None)  # fmt: skip
-        ends[harness.run_with_a_zombie(point)] += 1
-        FakeGateway(table).work()
-        assert rows_of(table) == list(range(ROWS)), f"seed {seed}"
-    # It may be at the end of its work when it is stopped; where it is not, its next write is refused.
-    assert ends["fenced"] > 0 and ends["unstopped"] <= ends.total() // 2, ends
 
 
 def feed(sink: SparkSink, *values: int) -> None:
@@ -173,18 +136,231 @@ def copy(state: Any) -> Any:
     return HashMapState({key: dict(value, batches=list(value["batches"])) for key, value in state.items()})
 
 
+def prepared_in(home: Path) -> list[Manifest]:
+    """The batches whose checkpoint is not complete, in their order."""
+    folder = folder_of(home)
+    found = [folder.manifest("prepared", stem) for stem in folder.stems("prepared")]
+    return [manifest for manifest in found if manifest is not None]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return new_home(tmp_path / "w", monkeypatch)
+
+
+def saved(sink: SparkSink, number: int, complete: bool = True) -> Any:
+    """A checkpoint; its state."""
+    sink.pre_save(str(number))
+    state = copy(state_of(sink))
+    if complete:
+        sink.post_save(str(number))
+    return state
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_every_row_is_published_once_whatever_crashes_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    crashed = 0
+    for seed in range(RUNS or 2):
+        home = new_home(tmp_path / str(seed), monkeypatch)
+        harness = Harness(home / "runtime", SparkSink, config_of(), seed, ROWS, lambda n: [n],
+                          between=lambda home=home, seed=seed: Gateway(home).step() if seed % 2 else None)  # fmt: skip
+        crashed += harness.run_until_done(point)
+        Gateway(home).work()
+        assert rows_of(home / "table") == list(range(ROWS)), f"seed {seed}"
+        assert [folder_of(home).stems(kind) for kind in ("batches", "prepared", "rows", "attempts")] == [[]] * 4
+    assert crashed > 0
+
+
+@pytest.mark.parametrize("point", ["after_prepare", "during_publish", "after_record"])
+def test_a_stopped_sink_that_goes_on_later_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    ends = Counter[str]()
+    for seed in range(RUNS or 2):
+        home = new_home(tmp_path / str(seed), monkeypatch)
+        harness = Harness(home / "runtime", SparkSink, config_of(), seed, ROWS, lambda n: [n],
+                          between=lambda home=home, seed=seed: Gateway(home).step() if seed % 2 else None)  # fmt: skip
+        ends[harness.run_with_a_zombie(point)] += 1
+        Gateway(home).work()
+        assert rows_of(home / "table") == list(range(ROWS)), f"seed {seed}"
+    assert ends["fenced"] > 0, ends
+
+
 def test_a_batch_is_invisible_until_its_checkpoint_is_complete(home: Path) -> None:
-    sink, gateway = start(SparkSink, config_of(), attempt=1), FakeGateway(home / "table")
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
     feed(sink, *range(10))
-    assert not gateway.step(), "a full batch waits for its checkpoint, too"
+    assert not gateway.step()
     sink.pre_save("1")
     assert not gateway.step()
     sink.post_save("1")
     gateway.work()
     assert rows_of(home / "table") == list(range(10))
-    sink.pre_save("2")
-    sink.post_save("2")
-    assert not gateway.step(), "an empty checkpoint makes no batch"
+
+
+@pytest.mark.parametrize("late", ["claimed", "staged", "decided"])
+def test_a_gateway_whose_host_was_lost_goes_on_later(home: Path, late: str) -> None:
+    """It is silent at some step, its successor does all, and then it goes on where it was."""
+    sink, old = start(SparkSink, config_of(), attempt=1), Gateway(home, 1)
+    feed(sink, 1, 2)
+    saved(sink, 1)
+    (ticket,) = old.inbox.scan()
+    manifest = old.inbox.claim(ticket)
+    assert manifest is not None
+    if late != "claimed":
+        manifest.started += 1
+        batch = Batch(manifest, {}, epoch=1)
+        with old.inbox.rows(ticket) as rows:
+            batch.write_parquet(rows, home / "table")
+        manifest.tables, manifest.prepared = batch.staged_tables(), True
+    if late == "decided":
+        assert old.inbox.prepare(ticket, manifest)
+    new = Gateway(home, 2)
+    new.work()
+    assert rows_of(home / "table") == [1, 2]
+    if late == "claimed":
+        assert old.inbox.folder("store").outcome(ticket.stem) is not None
+        manifest.tables = []
+        assert not old.inbox.prepare(ticket, manifest)
+    elif late == "staged":
+        assert not old.inbox.prepare(ticket, manifest), "what its successor has decided stands"
+        batch.drop_staged()
+    else:
+        old.inbox.commit(ticket, manifest)
+    assert rows_of(home / "table") == [1, 2] and not list(home.glob("table/_staging/*"))
+    for call in (lambda: list(old.inbox.scan()), lambda: old.inbox.claim(ticket)):
+        with pytest.raises(FencedError, match="replaced by a later one"):
+            call()
+
+
+def test_a_zombie_hands_over_nothing_that_was_dropped(home: Path) -> None:
+    zombie = start(SparkSink, config_of(), attempt=1)
+    feed(zombie, 1)
+    zombie.pre_save("1")
+    (stem,) = folder_of(home).stems("prepared")
+    manifest = folder_of(home).manifest("prepared", stem)
+    successor = start(SparkSink, config_of(), attempt=2)
+    feed(successor, 1)
+    saved(successor, 2)
+    for call in (lambda: zombie.post_save("1"), lambda: zombie.pre_save("3")):
+        with pytest.raises(FencedError, match="replaced by a newer process"):
+            call()
+    folder_of(home).hand_over(manifest)  # it had passed its check just before
+    gateway = Gateway(home)
+    gateway.work()
+    assert rows_of(home / "table") == [1] and folder_of(home).stems("rows") == []
+    with pytest.raises(FencedError):
+        start(SparkSink, config_of(), attempt=1)
+
+
+def test_rows_come_once_when_a_checkpoint_turns_out_to_be_damaged(home: Path) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, 1)
+    sink.pre_save("1")
+    older = copy(state_of(sink))
+    sink.post_save("1")
+    for value in (2, 3):
+        feed(sink, value)
+        saved(sink, value)
+    gateway.work()
+    assert rows_of(home / "table") == [1, 2, 3]
+    for attempt in (2, 3):
+        again = start(SparkSink, config_of(), attempt, state=copy(older), checkpoint=1)
+        assert rows_of(home / "table") == [1] and "2 taken back from the table" in again.delegate.lines[-1]
+        feed(again, 2, 3)
+        saved(again, 2 * attempt)
+        feed(again, 4)
+        saved(again, 2 * attempt + 1)
+        gateway.work()
+        assert rows_of(home / "table") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_batch_that_a_restore_voids_while_spark_works_on_it_is_not_published(home: Path, decided: bool) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, 1)
+    older = saved(sink, 1)
+    gateway.work()
+    feed(sink, 2)
+    saved(sink, 2)
+    (ticket,) = gateway.inbox.scan()
+    manifest = gateway.inbox.claim(ticket)
+    assert manifest is not None
+    if decided:
+        assert gateway.aggregate(ticket, manifest)
+    again = start(SparkSink, config_of(), attempt=2, state=older, checkpoint=1)
+    if not decided:
+        # Its rows are gone; what it had read of them comes to nothing.
+        manifest.tables = []
+        assert not gateway.inbox.prepare(ticket, manifest)
+    assert gateway.inbox.commit(ticket, manifest) is None
+    assert rows_of(home / "table") == [1]
+    feed(again, 2)
+    saved(again, 3)
+    gateway.work()
+    assert rows_of(home / "table") == [1, 2] and not list(home.glob("table/_staging/*"))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_another_submission_takes_over_what_was_not_aggregated(home: Path, moved: bool) -> None:
+    """In the same folder, or between hosts while the first was on one."""
+    first = start(SparkSink, config_of(), attempt=3)
+    for number in (1, 2, 3, 4):
+        feed(first, number)
+        state = saved(first, number, complete=number < 4)
+        if number == 1:
+            Gateway(home).work()
+    ticket = next(iter(Gateway(home).inbox.scan()))
+    assert Gateway(home).inbox.claim(ticket), "its gateway has begun with it"
+    if moved:
+        make_launch(home, home / "sockets", handover=str(home / "handover"))
+    launch = home / "launch.json"
+    launch.write_text(launch.read_text().replace(f"T-{home.name}", "T-second"))
+    gateway = Gateway(home, 1, "T-second", home / "handover" if moved else None)
+    gateway.work()
+    assert rows_of(home / "table") == [1]
+    for attempt in (1, 2):
+        second = start(SparkSink, config_of(), attempt, state=copy(state), checkpoint=4)
+        gateway.work()
+        assert rows_of(home / "table") == [1, 2, 3, 4]
+    feed(second, 5)
+    saved(second, 5)
+    gateway.work()
+    assert rows_of(home / "table") == [1, 2, 3, 4, 5]
+
+
+def test_batches_that_this_host_does_not_have_are_named(home: Path) -> None:
+    first = start(SparkSink, config_of(), attempt=1)
+    feed(first, 1)
+    state = saved(first, 1)
+    launch = home / "launch.json"
+    launch.write_text(launch.read_text().replace(f"T-{home.name}", "T-second"))
+    for lost in ({"place": str(home / "gone"), "within": ["x", "store"]}, {"folder": str(home / "old")}):
+        other = copy(state)
+        other["spark.sink"] = {k: v for k, v in other["spark.sink"].items() if k not in ("place", "within")} | lost
+        with pytest.raises(ConfigError, match="the restored checkpoint has batches in "):
+            start(SparkSink, config_of(), attempt=1, state=other, checkpoint=1)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_rows_of_a_batch_that_fails_are_kept(home: Path, dies: bool) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, 1)
+    saved(sink, 1)
+    (ticket,) = gateway.inbox.scan()
+    manifest = gateway.inbox.claim(ticket)
+    if dies:  # with the decision made
+        folder_of(home).decide(ticket.stem, Decision(Fate.FAILED, "gateway 1", error="no luck"))
+        gateway = Gateway(home, 2)
+        assert gateway.inbox.claim(ticket) is None
+    else:
+        assert manifest is not None and not gateway.inbox.fail(ticket, manifest, "no luck").committed
+    assert gateway.inbox.outcome(ticket).error == "no luck"
+    assert folder_of(home).stems("failed") == [ticket.stem] and folder_of(home).stems("rows") == []
+    sink._settle([Finished("store", ticket.stem, False, "no luck")])
+    assert "rows are kept in" in sink.delegate.lines[-1]
+    assert gateway.inbox.claim(ticket) is None
 
 
 def test_checkpoints_do_not_outrun_spark(home: Path) -> None:
@@ -202,15 +378,15 @@ def test_checkpoints_do_not_outrun_spark(home: Path) -> None:
 def test_outcomes_last_as_long_as_checkpoints(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restore of any retained checkpoint finds what was published after it, and forgets the rest in time."""
     monkeypatch.setattr("heronpy.spark.inbox.CHECKPOINTED_OUTCOMES_KEPT", 8)
-    sink, gateway = start(SparkSink, config_of(), attempt=1), FakeGateway(home / "table")
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
     for number in range(1, 21):
         feed(sink, number)
         sink.pre_save(str(number))
         sink.post_save(str(number))
         gateway.work()
         sink.process_tick(None)
-        assert len(list((home / "spark" / "store" / "done").iterdir())) >= min(number, 8)
-    assert len(list((home / "spark" / "store" / "done").iterdir())) <= 8 + 2
+        assert len(folder_of(home).stems("done")) >= min(number, 8)
+    assert len(folder_of(home).stems("done")) <= 8 + 2
 
 
 def test_batches_end_by_bytes(home: Path) -> None:
@@ -236,114 +412,18 @@ def test_ids_are_the_same_after_a_restore(home: Path) -> None:
     assert [manifest.id for manifest in prepared_in(home)] == lost
 
 
-def test_a_zombie_publishes_nothing_that_was_dropped(home: Path) -> None:
-    zombie = start(SparkSink, config_of(), attempt=1)
-    feed(zombie, 1)
-    zombie.pre_save("1")
-    [prepared] = prepared_in(home)
-    stem, manifest = prepared.stem, prepared.to_bytes()
-    successor = start(SparkSink, config_of(), attempt=2)
-    feed(successor, 1)
-    successor.pre_save("2")
-    successor.post_save("2")
-    for call in (lambda: zombie.post_save("1"), lambda: zombie.pre_save("3")):
-        with pytest.raises(FencedError, match="replaced by a newer process"):
-            call()
-    # It had passed its check just before, and its rename comes now.
-    (home / "spark" / "store" / "inbox" / f"{stem}.json").write_bytes(manifest)
-    gateway = FakeGateway(home / "table")
-    gateway.work()
-    assert rows_of(home / "table") == [1]
-    assert gateway.inbox.take_refused() == 1 and gateway.inbox.take_refused() == 0
-    assert zombie.counts.get_value_and_reset()["writes-refused"] == 2
-    with pytest.raises(FencedError):
-        start(SparkSink, config_of(), attempt=1)
-
-
 def test_a_batch_claimed_by_a_gateway_that_died_is_published_once(home: Path) -> None:
     sink = start(SparkSink, config_of(), attempt=1)
     feed(sink, 1)
     sink.pre_save("1")
     sink.post_save("1")
-    FakeGateway(home / "table").step(die_after_claim=True)
+    gateway = Gateway(home)
+    (ticket,) = gateway.inbox.scan()
+    assert gateway.inbox.claim(ticket) is not None
     again = start(SparkSink, config_of(), attempt=2, state=copy(state_of(sink)), checkpoint=1)
     assert again.uncommitted, "its outcome is waited for"
-    FakeGateway(home / "table").work()
+    Gateway(home).work()
     assert rows_of(home / "table") == [1]
-
-
-def test_rows_come_once_when_a_checkpoint_turns_out_to_be_damaged(home: Path) -> None:
-    """F23: what was published after the older checkpoint is taken back at once, as its rows come again."""
-    sink, gateway = start(SparkSink, config_of(), attempt=1), FakeGateway(home / "table")
-    feed(sink, 1)
-    sink.pre_save("1")
-    older = copy(state_of(sink))
-    sink.post_save("1")
-    for value in (2, 3):
-        feed(sink, value)
-        sink.pre_save(str(value))
-        sink.post_save(str(value))
-    gateway.work()
-    assert rows_of(home / "table") == [1, 2, 3]
-    again = start(SparkSink, config_of(), attempt=2, state=older, checkpoint=1)
-    assert rows_of(home / "table") == [1] and "2 taken back from the table" in again.delegate.lines[-1]
-    feed(again, 2, 3)
-    again.pre_save("4")
-    again.post_save("4")
-    gateway.work()
-    assert rows_of(home / "table") == [1, 2, 3]
-
-
-def test_a_batch_that_a_restore_voids_while_spark_works_on_it_is_not_published(home: Path) -> None:
-    """F23: its checkpoint turned out to be damaged after the work was done and before it was published."""
-    sink, gateway = start(SparkSink, config_of(), attempt=1), FakeGateway(home / "table")
-    feed(sink, 1)
-    sink.pre_save("1")
-    older = copy(state_of(sink))
-    sink.post_save("1")
-    gateway.work()
-    feed(sink, 2)
-    sink.pre_save("2")
-    sink.post_save("2")
-    (ticket,) = gateway.inbox.scan()
-    manifest = gateway.inbox.claim(ticket)
-    assert manifest is not None
-    gateway.aggregate(ticket, manifest)
-    again = start(SparkSink, config_of(), attempt=2, state=older, checkpoint=1)
-    assert gateway.inbox.commit(ticket, manifest) is None and gateway.inbox.take_refused() == 1
-    assert rows_of(home / "table") == [1]
-    # Another task of the sink gets its rows now; this one has no further batch.
-    again.finish()
-    again.pre_save("3")
-    again.post_save("3")
-    assert again.uncommitted == 0 and not list(home.glob("table/**/_staging/*"))
-
-
-def test_another_submission_takes_over_what_was_not_aggregated(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = home / "table"
-    first = start(SparkSink, config_of(), attempt=3)
-    for number, value in enumerate((1, 2, 3, 4), 1):
-        feed(first, value)
-        first.pre_save(str(number))
-        first.post_save(str(number) if number < 4 else "0")
-        if number == 1:
-            FakeGateway(table).work()
-    FakeGateway(table).step(die_after_claim=True)
-    # The second submission runs in the same folder, with a gateway of its own, which starts first.
-    launch = home / "launch.json"
-    launch.write_text(launch.read_text().replace(f"T-{home.name}", "T-second"))
-    gateway = FakeGateway(table, "T-second")
-    gateway.work()
-    assert rows_of(table) == [1]
-    for attempt in (1, 2):
-        second = start(SparkSink, config_of(), attempt, state=copy(state_of(first)), checkpoint=4)
-        gateway.work()
-        assert rows_of(table) == [1, 2, 3, 4]
-    feed(second, 5)
-    second.pre_save("5")
-    second.post_save("5")
-    gateway.work()
-    assert rows_of(table) == [1, 2, 3, 4, 5]
 
 
 def test_a_new_submission_in_the_same_folder_starts_from_nothing(home: Path) -> None:
@@ -355,7 +435,7 @@ def test_a_new_submission_in_the_same_folder_starts_from_nothing(home: Path) -> 
         feed(sink, 1)
         sink.pre_save("1")
         sink.post_save("1")
-        FakeGateway(table, topology_id).work()
+        Gateway(home, topology_id=topology_id).work()
     assert Counter(rows_of(table)) == {1: 2}, "both have published"
 
 
@@ -370,21 +450,49 @@ def test_the_last_checkpoint_waits_for_spark(home: Path) -> None:
     assert again._finished
 
 
-def test_rows_of_a_batch_that_fails_are_kept(home: Path) -> None:
-    sink, gateway = start(SparkSink, config_of(), attempt=1), FakeGateway(home / "table")
-    feed(sink, 1)
-    sink.pre_save("1")
-    sink.post_save("1")
-    (ticket,) = gateway.inbox.scan()
-    manifest = gateway.inbox.claim(ticket)
-    assert manifest is not None
-    gateway.inbox.fail(ticket, manifest, "no luck")
-    failed = home / "spark" / "store" / "failed"
-    assert sorted(path.name for path in failed.iterdir()) == [f"{ticket.stem}.arrow", f"{ticket.stem}.json"]
-    sink._settle([Finished("store", ticket.stem, False, "no luck")])
-    assert "rows are kept in" in sink.delegate.lines[-1] and sink.delegate.failed == []
-
-
 def test_a_failed_prepare_never_passes_rows_over(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = start(SparkSink, config_of(), attempt=1)
     fails_for_good(sink, monkeypatch, lambda value: feed(sink, value))
+
+
+def test_a_failed_batch_is_tried_again_and_published_once(home: Path) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    for value in (1, 2):
+        feed(sink, value)
+        saved(sink, value)
+    first, second = list(gateway.inbox.scan())
+    for ticket in (first, second):
+        gateway.inbox.fail(ticket, gateway.inbox.claim(ticket), "the table was locked")
+    assert rows_of(home / "table") == [] and list(gateway.inbox.scan()) == []
+    found = failed(run_of(home))
+    assert [(one["sink"], one["rows"], one["error"]) for one in found] == [("store", 1, "the table was locked")] * 2
+    folder = folder_of(home)
+    assert folder.retry(first.stem)
+    gateway.work()
+    assert rows_of(home / "table") == [1] and folder.stems("failed") == [second.stem] and not folder.retry(first.stem)
+
+
+def test_a_failed_batch_whose_rows_a_restore_sends_again_is_not_tried_again(home: Path) -> None:
+    sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
+    feed(sink, 1)
+    older = saved(sink, 1)
+    gateway.work()
+    feed(sink, 2)
+    saved(sink, 2)
+    (ticket,) = gateway.inbox.scan()
+    gateway.inbox.fail(ticket, gateway.inbox.claim(ticket), "no luck")
+    folder = folder_of(home)
+    manifest, rows = (
+        folder.manifest("failed", ticket.stem),
+        folder.objects.get(folder.key("failed", f"{ticket.stem}.arrow")),
+    )
+    again = start(SparkSink, config_of(), attempt=2, state=older, checkpoint=1)
+    assert not folder.retry(ticket.stem)
+    # It was asked for at the same moment.
+    folder.write_manifest("failed", manifest)
+    folder.objects.put(folder.key("failed", f"{ticket.stem}.arrow"), rows)
+    assert folder.retry(ticket.stem)
+    feed(again, 2)
+    saved(again, 3)
+    gateway.work()
+    assert rows_of(home / "table") == [1, 2]

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heronpy.common.errors import ConfigError, LedgerError
+from heronpy.connectors.spark.records import RunRecords
 from heronpy.growing.patterns import parse
 from heronpy.ingest import LogUnit, LogUnits, SparkBatches, checking
 from heronpy.ingest.attempt import Attempt
@@ -51,6 +52,7 @@ from heronpy.spark.dispatches import WithDispatches
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.worker import Lost, Result, Worker
+from heronpy.storage.objects.folder import FolderObjects
 
 #: What the aggregate function does before and after it writes its first table; one call each.
 BEFORE: list[Callable[[], None]] = []
@@ -193,7 +195,9 @@ class World:
     def gateway(self, number: int, epoch: int) -> tuple[WithDispatches, Worker]:
         run = f"run{number}"
         homes = {"p-keeper": str(self.stages.home)}
-        inbox = WithDispatches(Inbox(self.folder / f"spark-{number}", run), homes, run, epoch)
+        inbox = WithDispatches(
+            Inbox(RunRecords(FolderObjects(self.folder / f"spark-{number}"), "T", run), epoch), homes, run, epoch
+        )
         self._inboxes.append(inbox)
         return inbox, Worker(inbox, Driver(), 1, lambda: None)
 

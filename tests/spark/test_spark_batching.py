@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from heronpy.connectors.spark.batching import AHEAD, GROWTH_MAX, Limits, Step, next_step, room_rows
 from heronpy.connectors.spark.filling import Filling
+from heronpy.connectors.spark.records import AgreedSchema, SinkFolder
 from heronpy.connectors.spark.rows import RowShape
+from heronpy.storage.objects.folder import FolderObjects
 from tests.spark.support import Tup
 
 limits_of = st.builds(
@@ -115,7 +117,7 @@ values_of = st.one_of(
 def test_columns_hold_the_rows_that_fit_and_name_the_others(chunks: list[list[tuple]], inferred: bool) -> None:
     """Taken in any portions, a batch has the same rows as if each were tried alone."""
     with tempfile.TemporaryDirectory() as folder:
-        shared = Path(folder) / "schema.arrow"
+        shared = AgreedSchema(SinkFolder(FolderObjects(Path(folder), fsync=False), "T-run", "store"))
         batch = Filling(RowShape(["word", "n"], None if inferred else SCHEMA, shared))
         if inferred:
             # Another task of the sink has decided the schema, which this one learns when its batch ends.
@@ -138,8 +140,8 @@ def test_columns_hold_the_rows_that_fit_and_name_the_others(chunks: list[list[tu
             assert "columns" in one.reason if len(one.tuple.values) == 1 else "column '" in one.reason
 
 
-def test_a_batch_is_one_chunk_and_knows_its_size(tmp_path: Path) -> None:
-    batch = Filling(RowShape(["word", "n"], SCHEMA, tmp_path / "s"))
+def test_a_batch_is_one_chunk_and_knows_its_size() -> None:
+    batch = Filling(RowShape(["word", "n"], SCHEMA))
     for start in range(0, 1000, 100):
         assert batch.take([Tup(n, ("x" * 50, n)) for n in range(start, start + 100)]) == []
     assert 50 < batch.row_bytes < 70 and 50_000 < batch.size_bytes < 70_000

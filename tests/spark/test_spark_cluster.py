@@ -27,7 +27,7 @@ import zmq
 
 from heronpy.common.exit_codes import STARTUP_FAILURE
 from heronpy.connectors.durable_files import run_token
-from heronpy.connectors.spark.shared import SharedRun, open_handover
+from heronpy.connectors.spark.records import RunRecords, open_handover
 from heronpy.connectors.spark.sink import SparkSink
 from heronpy.net.rpc import RpcClient, parse
 from heronpy.plan.launch import LaunchSpec
@@ -69,10 +69,10 @@ class Gateway:
         shutil.rmtree(self.sockets, ignore_errors=True)
 
     @property
-    def records(self) -> SharedRun:
+    def records(self) -> RunRecords:
         launch = LaunchSpec.load(self.launch)
         place = str(self.launch.parent / "handover")
-        return SharedRun(open_handover(place), launch.topology, run_token(launch.topology_id))
+        return RunRecords(open_handover(place), launch.topology, run_token(launch.topology_id))
 
     def exceptions(self) -> list[control_pb2.ExceptionReport]:
         found = []

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import zmq
 
-from heronpy.connectors.spark.handover import Folder
+from heronpy.connectors.spark.records import records_of
 from heronpy.net.rpc import parse
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify
@@ -114,9 +114,9 @@ def test_two_sinks_of_two_tasks(gateway, tmp_path):
 @pytest.mark.heavy
 def test_a_tuple_is_acked_only_after_its_commit_record(gateway, tmp_path):
     bolt = sink("order", 1, tmp_path / "t")
-    folder = Folder(gateway.launch.parent / "spark", "order")
+    folder = records_of(LaunchSpec.load(gateway.launch)).folder("order")
     seen = []
-    bolt.ack = lambda tup: seen.append(len(list(folder.done.iterdir())))
+    bolt.ack = lambda tup: seen.append(len(folder.stems("done")))
     for i in range(300):
         bolt.process(Tup(i, ("w", 1)))
     bolt.finish()
@@ -263,14 +263,14 @@ def stream_under_fire(gateway, tmp_path, name, tasks, rows, shoot):
 
 @pytest.mark.heavy
 def test_the_gateway_killed_at_observed_points(gateway, tmp_path):
-    """Killed right after a batch was claimed, staged, or published: wherever the files say it is."""
+    """Killed right after a batch was begun, staged, or published: wherever the files say it is."""
 
     def shoot(shots, bolts):
-        folder = Folder(gateway.launch.parent / "spark", "shot")
+        folder = records_of(LaunchSpec.load(gateway.launch)).folder("shot")
         staging, table = tmp_path / "t" / "_staging", tmp_path / "t"
-        done = len(list(folder.done.iterdir()))
+        done = len(folder.stems("done"))
         published = len(list(table.glob("batch=*")))
-        points = [bool(folder.taken()), staging.exists() and any(staging.iterdir()), published > done]
+        points = [bool(folder.stems("attempts")), staging.exists() and any(staging.iterdir()), published > done]
         if points[len(shots)]:
             gateway.kill()
             shots.append(time.monotonic())

@@ -20,9 +20,11 @@ from heronpy.connectors.spark.options import (
     encode_aggregate,
     make_options,
 )
+from heronpy.connectors.spark.records import AgreedSchema, SinkFolder
 from heronpy.connectors.spark.requirements import check_master, parse_java_version
 from heronpy.connectors.spark.rows import RowShape, decode_schema, encode_schema
 from heronpy.proto import topology_pb2
+from heronpy.storage.objects.folder import FolderObjects
 
 
 class Words(Bolt):
@@ -167,7 +169,7 @@ def test_spark_connect_needs_its_packages_and_no_java(monkeypatch):
 
 
 def shape(tmp_path, fields=("a", "b"), schema=None):
-    return RowShape(fields, schema, tmp_path / "schema.arrow")
+    return RowShape(fields, schema, AgreedSchema(SinkFolder(FolderObjects(tmp_path), "T-run", "store")))
 
 
 def test_schemas_travel_as_text():

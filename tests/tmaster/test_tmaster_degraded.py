@@ -41,6 +41,18 @@ def test_degraded_says_how_many_tasks_are_down_and_how_their_restarts_stand() ->
     assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
 
 
+def test_degraded_while_a_process_waits_for_a_full_disk() -> None:
+    world = World().running()
+    world.feed(events.OutageReported("spark-gateway", "store /data is full or read-only"))
+    world.round()
+    found = world.status()
+    assert found.lifecycle == control_pb2.LIFE_DEGRADED
+    assert found.cause == "spark-gateway waits: store /data is full or read-only"
+    world.feed(events.OutageReported("spark-gateway", ""))
+    world.round()
+    assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
+
+
 def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
     world = World().running()
     down(world, 3, restarts=9, restarts_charged=9, failing_s=58.2, failing_max_s=600.0, next_restart_s=25.6)

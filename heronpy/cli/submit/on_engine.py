@@ -174,7 +174,7 @@ def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iter
 
 def check_spark_of(resolved: Resolved) -> None:
     """ConfigError when Spark, or the hand-over to it, cannot be used, as far as can be seen from here."""
-    from heronpy.connectors.spark.shared import check_handover
+    from heronpy.connectors.spark.records import check_handover
 
     settings = settings_for(resolved, SparkSettings)
     if python_of(resolved) == sys.executable:

@@ -12,7 +12,6 @@ from heronpy.api.api_constants import TOPOLOGY_TICK_TUPLE_FREQ_MS
 from heronpy.common.errors import ConfigError
 from heronpy.connectors.files.columns import ARROW, PARQUET, common_schema, format_problem
 from heronpy.connectors.files.lines import JSON, TEXT
-from heronpy.plan.held import ROLL_INTERVAL_S
 from heronpy.wire.arrow_values import schema_of, schema_to_bytes
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ FORMAT = "file.sink.format"
 FIELDS = "file.sink.fields"
 SCHEMA = "file.sink.schema"
 ROLL_BYTES = "file.sink.roll_bytes"
+ROLL_INTERVAL_S = "file.sink.roll_interval_s"
 _TICK_MIN_MS, _TICK_MAX_MS = 20, 500
 FORMATS = (JSON, TEXT, ARROW, PARQUET)
 #: Those that need a schema.

@@ -7,6 +7,7 @@ under ATLEAST_ONCE a tuple is acked after its file is on disk and published.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import uuid
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.api.batch import Batch
 from heronpy.api.bolt.bolt import or_batches
 from heronpy.api.component.component_spec import HeronComponentSpec, Inputs
@@ -40,8 +42,9 @@ class FileSink(TwoPhaseSink):
     when the checkpoint is taken, and published when the checkpoint is complete; after a failure, what the
     restored checkpoint holds is published and the rest is removed. Every row is published exactly once.
     The number of tasks of this component cannot be changed while it runs.
-    **ATLEAST_ONCE**: a file is published when it has `roll_bytes` or its first row is `roll_interval_s` old;
-    then its tuples are acked. Rows of replayed tuples are repeated.
+    **ATLEAST_ONCE**: a file is published when it has `roll_bytes`, or its first row is `roll_interval_s` old, or
+    at the next tick (0.5 s) when it holds all tuples that the spouts may have pending; then its
+    tuples are acked. Rows of replayed tuples are repeated.
     **ATMOST_ONCE**: the same, without acks; lines that a dead process had written are published by its
     successor, its unfinished file of columns is removed, because it has no end.
     """
@@ -90,6 +93,8 @@ class FileSink(TwoPhaseSink):
         self._prepared: list[str] = []
         #: Tuples and batches to ack when their file is published.
         self._waiting: list[Any] = []
+        #: How many there are, and how many let a spout stand still.
+        self._held, self._held_max = 0, _pending_share(config, context)
         self._opened_at = 0.0
         self._number = 0
         if who.is_checkpointed:
@@ -128,15 +133,16 @@ class FileSink(TwoPhaseSink):
             self.ack(written)
         else:
             self._waiting.append(written)
+            self._held += len(written) if isinstance(written, Batch) else 1
         if not self.who.is_checkpointed and self._writer.bytes >= self._roll_bytes:
             self._roll()
 
     def process_tick(self, tup: Any) -> None:
-        """Publishes a file that is old enough."""
+        """Publishes a file that is old enough, or whose tuples let a spout stand still."""
         self.check_whole()
         if self.who.is_checkpointed or not self._writer.bytes:
             return
-        if time.monotonic() - self._opened_at >= self._roll_interval_s:
+        if self._held >= self._held_max or time.monotonic() - self._opened_at >= self._roll_interval_s:
             self._roll()
 
     def finish(self) -> None:
@@ -191,7 +197,7 @@ class FileSink(TwoPhaseSink):
             return
         self._number += 1
         self.counts.incr("files-published")
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._held = self._waiting, [], 0
         for tup in waiting:
             self.ack(tup)
 
@@ -223,6 +229,24 @@ class LineWriter:
 
     def close(self) -> None:
         """Lines need no end."""
+
+
+def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
+    """One task's share of the tuples that the spouts above this sink may have pending; infinite without a limit.
+
+    Of the tasks of a sink that hold all pending tuples, one holds its share or more, however they are distributed.
+    """
+    pending = float(config.get(TOPOLOGY_MAX_SPOUT_PENDING) or math.inf)
+    component = context.get_component_id()
+    seen, todo, spouts = {component}, [component], 0
+    while todo:
+        name = todo.pop()
+        above = {stream.component_name for stream in context.get_sources(name) or ()}
+        if not above:
+            spouts += len(context.get_component_tasks(name) or ())
+        todo += above - seen
+        seen |= above
+    return pending * spouts / len(context.get_component_tasks(component) or (0,))
 
 
 def _schemas(inputs: Inputs | None) -> list[Any]:

@@ -2,8 +2,10 @@
 
 All tasks share one failover subscription named after the topology. Under ATLEAST_ONCE a message is
 acknowledged when its tuple is fully processed and negatively acknowledged when it fails, so that
-Pulsar sends it again; in the other modes it is acknowledged once it is emitted. Needs the package
-`pulsar-client`.
+Pulsar sends it again; under ATMOST_ONCE it is acknowledged once it is emitted. Under EFFECTIVELY_ONCE it is
+acknowledged when a checkpoint that holds its tuple is complete. That checkpoint names the messages that are not
+acknowledged yet, so that a restore acknowledges them first, and skips those that Pulsar sends again. Needs the
+package `pulsar-client`.
 
 The client's queue is never waited for in `receive`: what was emitted before would stay unsent meanwhile. While it is
 empty the spout looks at it after a millisecond, then after twice as long, up to PULSAR_RECEIVE_TIMEOUT_MS.
@@ -17,6 +19,7 @@ from typing import Any
 
 from heronpy.api import api_constants
 from heronpy.api.spout.spout import Spout
+from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import FatalError
@@ -25,13 +28,16 @@ from heronpy.streamlet.operators import OUTPUT_FIELD
 
 #: The first pause of a spout that has found no message.
 FIRST_PAUSE_S = 0.001
+#: The part of the state of a task that names the messages of a checkpoint, in Pulsar's form.
+STATE_KEY = "pulsar.messages"
 
 
-class PulsarSpout(Spout):
+class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     """Emits one tuple for each message of a topic, on the stream that streamlets read.
 
     The deserializer turns the message's bytes into the list of values; without one the value is the
-    text of the message.
+    text of the message. Under EFFECTIVELY_ONCE a message comes once if its topic has one partition, or the spout one
+    task: else another task may get a message, after a restore, before this one has acknowledged it.
     """
 
     serviceUrl = "PULSAR_SERVICE_URL"
@@ -44,6 +50,28 @@ class PulsarSpout(Spout):
     def default_deserializer(self, msg: bytes) -> list[Any]:
         """The message as text."""
         return [msg.decode("utf-8")]
+
+    def init_state(self, state: Any) -> None:
+        """Keeps the state."""
+        self._state = state
+        #: Messages emitted since the last checkpoint, and by checkpoint those that wait for it to be complete.
+        self._emitted: list[Any] = []
+        self._open: dict[int, list[Any]] = {}
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Names the messages that are to be acknowledged once this checkpoint is complete."""
+        self._open[int(checkpoint_id)] = self._emitted
+        self._emitted = []
+        self._state[STATE_KEY] = [message.serialize() for messages in self._open.values() for message in messages]
+
+    def post_save(self, checkpoint_id: str) -> None:
+        """Acknowledges the messages up to this checkpoint."""
+        for number in [number for number in self._open if number <= int(checkpoint_id)]:
+            for message_id in self._open.pop(number):
+                self.consumer.acknowledge(message_id)
+
+    def pre_restore(self, checkpoint_id: str) -> None:
+        """Nothing: `initialize`, which is called later, has the connection."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Subscribes to the topic."""
@@ -59,6 +87,8 @@ class PulsarSpout(Spout):
         self._tracked = (
             config.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == api_constants.TopologyReliabilityMode.ATLEAST_ONCE
         )
+        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+        self._checkpointed = mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE and context.attempt > 0
         timeout_ms = int(config.get(PulsarSpout.receiveTimeoutMs, 10))
         if timeout_ms < 0:
             raise ValueError(f"{PulsarSpout.receiveTimeoutMs} must be 0 or more, given: {timeout_ms}")
@@ -76,6 +106,10 @@ class PulsarSpout(Spout):
             raise FatalError(
                 f"cannot subscribe to Pulsar topic {topic} at {url}: {error}; check the address and the topic"
             ) from error
+        #: Messages of the restored checkpoint, which Pulsar may send again.
+        self._known: set[bytes] = set(self._state.get(STATE_KEY) or ()) if self._checkpointed else set()
+        for known in self._known:
+            self.consumer.acknowledge(self._pulsar.MessageId.deserialize(known))
         self.logger.info("subscribed to Pulsar topic %s at %s", topic, url)
 
     def next_tuple(self) -> None:
@@ -88,9 +122,15 @@ class PulsarSpout(Spout):
             return
         self._pause_s = FIRST_PAUSE_S
         message_id = message.message_id()
+        if self._known and message_id.serialize() in self._known:
+            self.consumer.acknowledge(message_id)
+            return
         values = self._decode(message.data())
         if self._tracked:
             self.emit(values, tup_id=message_id, stream=OUTPUT_STREAM)
+        elif self._checkpointed:
+            self.emit(values, stream=OUTPUT_STREAM)
+            self._emitted.append(message_id)
         else:
             self.emit(values, stream=OUTPUT_STREAM)
             self.consumer.acknowledge(message_id)

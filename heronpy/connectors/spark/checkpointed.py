@@ -1,28 +1,26 @@
-"""The sink task's side of the handover under EFFECTIVELY_ONCE: batches that wait for their checkpoint.
+"""The sink task's side of the hand-over under EFFECTIVELY_ONCE: batches that wait for their checkpoint.
 
-Owns the owner record of one task, its rows in the inbox and its manifests in `prepared`. A batch gets its
-manifest when a checkpoint is taken, which moves to the inbox, by one rename, when that checkpoint is complete;
-only then can the gateway take it (D12). Numbers are part of the state, so batches written again
-after a restore have the same ids as the lost ones. A restored process first writes the owner record: from
-then on the gateway refuses whatever older attempts wrote after the restored checkpoint, and retracts what
-it had already published of it (possible only if a later checkpoint turned out to be damaged).
+Owns the owner records of one task, its rows and its manifests in `prepared`. A batch gets its manifest when a
+checkpoint is taken; it is handed over when that checkpoint is complete, and only then can the gateway take it (D12).
+Numbers are part of the state, so batches written again after a restore have the same ids as the lost ones. A restored
+process first becomes the owner: from then on the gateway refuses whatever older attempts wrote after the restored
+checkpoint. Then it takes back what was already published of it, which is possible only if a later checkpoint turned out
+to be damaged.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.durable_files import sync_folder, write_record
-from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem, sorted_stems, stem_of
-from heronpy.connectors.spark.outbox import BatchWriter, owner_lock, replaced
+from heronpy.connectors.spark.handover import Manifest, Owner, stem_of, stem_order
+from heronpy.connectors.spark.outbox import BatchWriter, replaced
+from heronpy.connectors.spark.records import Decision, Fate, SinkFolder, open_handover
 from heronpy.connectors.spark.tables import unpublish
+from heronpy.storage.objects.port import MissingObjectError
+from heronpy.storage.objects.url import Url, place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,9 +41,9 @@ class Restored:
 
 
 class CheckpointedOutbox(BatchWriter):
-    """Writes the batches of one attempt of one sink task."""
+    """Writes the batches of one attempt of one sink task under EFFECTIVELY_ONCE."""
 
-    def __init__(self, folder: Folder, component: str, task: int, run: str, attempt: int) -> None:
+    def __init__(self, folder: SinkFolder, component: str, task: int, run: str, attempt: int) -> None:
         super().__init__(folder, component, task, run)
         self.incarnation = attempt
         self._number = 0
@@ -58,88 +56,80 @@ class CheckpointedOutbox(BatchWriter):
         """Take the task over and continue from a state of `to_state`, or from an empty one."""
         named = list(state.get("batches", ()))
         is_other_run = bool(state) and state["run"] != self.run
-        with owner_lock(self.folder, self.task):
-            before = self.folder.owner(self.task)
-            base = self._base(before)
-            if is_other_run:
-                self._number = base + len(named)
-            else:
-                self._number = int(state.get("number", base))
-            owner = Owner(self.run, self.incarnation, self._number + 1, base)
-            self.folder.write_owner(self.task, owner)
+        self._number = len(named) if is_other_run else int(state.get("number", 0))
+        owner = Owner(self.run, self.incarnation, self._number + 1)
+        if not self.folder.claim_owner(self.task, owner):
+            raise replaced(self.component, self.task)
+        self._check_permit()
         missing: list[str] = []
         if is_other_run:
-            published = self._adopt(_root_of(state), named, base, missing)
+            published = self._adopt(_folder_of(state), named, missing) if named else 0
         else:
             published = sum(self._show(stem) for stem in named)
-        return Restored(published, self._drop_void(owner), self._retract_void(owner), missing)
+        removed, retracted = self._drop_void(owner)
+        return Restored(published, removed, retracted, missing)
 
-    def _base(self, before: Owner | None) -> int:
-        """The highest number that earlier submissions used; decided once per submission."""
-        if before is not None and before.run == self.run:
-            if before.incarnation > self.incarnation:
-                raise replaced(self.component, self.task)
-            return before.base
-        return max(before.first - 1 if before else 0, self.folder.highest_number(self.task))
-
-    def _adopt(self, root: Path, named: list[str], base: int, missing: list[str]) -> int:
+    def _adopt(self, old: SinkFolder, named: list[str], missing: list[str]) -> int:
         """Take over the batches without outcome from the submission whose checkpoint was restored.
 
         They keep their ids, so what its gateway may have published already is replaced, not duplicated.
         """
-        old = Folder(root.parent, root.name)
         adopted = 0
-        for place, stem in enumerate(named, 1):
-            target = stem_of(self.task, base + place, 0)
-            if self._is_known(target) or old.outcome(stem) is not None:
+        for number, stem in enumerate(named, 1):
+            target = stem_of(self.task, number, 0)
+            if self.folder.handed_over(target) is not None or self.folder.outcome(target) is not None:
                 continue
-            manifest = old.read_prepared(stem) or old.read_waiting(stem) or old.read_claimed(stem)
-            if manifest is None or not old.rows_file(stem).exists():
+            if old.outcome(stem) is not None:
+                continue
+            found = old.handed_over(stem)
+            manifest = found[0] if found is not None else old.manifest("prepared", stem)
+            try:
+                table = old.rows(stem) if manifest is not None else None
+            except MissingObjectError:
+                table = None
+            if manifest is None or table is None:
                 missing.append(stem)
                 continue
-            _link_or_copy(old.rows_file(stem), self.folder.rows_file(target))
+            self.folder.write_rows(target, table)
             ours = replace(manifest, run=self.run, component=self.component, task=self.task, incarnation=0,
-                           number=base + place, started=0, raised=0, prepared=False, tables=[], run_s=0.0)  # fmt: skip
-            write_record(self.folder.inbox / f"{target}.json", ours.to_bytes())
+                           number=number, started=0, raised=0, prepared=False, tables=[], run_s=0.0)  # fmt: skip
+            self.folder.hand_over(ours)
             adopted += 1
         return adopted
 
-    def _is_known(self, stem: str) -> bool:
-        places = (self.folder.inbox, self.folder.claimed, self.folder.done)
-        return any((place / f"{stem}.json").exists() for place in places)
+    def _drop_void(self, owner: Owner) -> tuple[int, int]:
+        """Remove what older attempts wrote after the restored checkpoint: batches not published, and published ones."""
+        removed = retracted = 0
 
-    def _drop_void(self, owner: Owner) -> int:
-        """Remove what older attempts wrote after the restored checkpoint."""
-        removed = 0
-        # In this order: a batch of a process that still runs moves from the first to the second.
-        for place in (self.folder.prepared, self.folder.inbox):
-            for name in os.listdir(place):
-                parsed = parse_stem(name.lstrip(".").split(".")[0])
-                if parsed is None or parsed[0] != self.task or not owner.voids(parsed[1], parsed[2]):
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(place / name)
-                    removed += name.endswith(".arrow")
-        return removed
+        def is_void(stem: str) -> bool:
+            _, number, incarnation = stem_order(stem)
+            return owner.voids(number, incarnation)
 
-    def _retract_void(self, owner: Owner) -> int:
-        """Retract what the gateway published after the restored checkpoint: its rows are replayed."""
-        retracted = 0
-        for stem in sorted_stems(self.folder.done):
-            task, number, incarnation = parse_stem(stem) or (0, 0, 0)
-            outcome = self.folder.outcome(stem) if task == self.task and owner.voids(number, incarnation) else None
-            if outcome is not None:
-                unpublish(outcome.tables)
-                (self.folder.done / f"{stem}.json").unlink(missing_ok=True)
-                retracted += outcome.committed
-        return retracted
+        # Handed over, or about to be: the fate keeps a process that still runs from having it published.
+        for stem in filter(is_void, self._stems("rows", "prepared", "batches", "fates", "failed")):
+            stands = self._withdraw(stem)
+            if stands.fate is Fate.PUBLISHED:
+                self.folder.overrule(stem, Decision(Fate.WITHDRAWN, f"restore {self.incarnation}", stands.tables))
+            if stands.tables:
+                # Published, or taken back by an earlier restore that did not end.
+                unpublish(stands.tables)
+            outcome = self.folder.outcome(stem)
+            retracted += outcome is not None and outcome.committed
+            removed += outcome is None and self._has_rows(stem)
+            self.folder.remove(stem, "batches", "prepared", "attempts", "rows", "done", "failed")
+        return removed, retracted
+
+    def _stems(self, *kinds: str) -> list[str]:
+        return sorted({stem for kind in kinds for stem in self.folder.stems(kind, self.task)}, key=stem_order)
+
+    def _has_rows(self, stem: str) -> bool:
+        return self.folder.objects.head(self.folder.key("rows", f"{stem}.arrow")) is not None
 
     # -- writing ------------------------------------------------------------------------------
 
     def stage(self, table: pa.Table) -> None:
-        """Put the rows of the next batch on disk; it becomes part of the next checkpoint."""
+        """Write the rows of the next batch; it becomes part of the next checkpoint."""
         number = self._number + 1
-        # The same ids after a restore, whatever the attempt.
         manifest = self._write_rows(table, number, self._number, "checkpoints", keep=True)
         self._staged.append(manifest)
         self._number = number
@@ -149,7 +139,7 @@ class CheckpointedOutbox(BatchWriter):
         self._check_permit()
         while self._staged:
             manifest = replace(self._staged[0], checkpoint=checkpoint)
-            self._write_manifest(self.folder.prepared, manifest)
+            self.folder.write_manifest("prepared", manifest)
             self._prepared.append(manifest)
             self._staged.pop(0)
 
@@ -159,51 +149,43 @@ class CheckpointedOutbox(BatchWriter):
         if ready:
             self._check_permit()
         for manifest in ready:
-            self._show(manifest.stem)
+            self._hand_over(manifest)
             self._prepared.remove(manifest)
         return ready
 
     def _show(self, stem: str) -> bool:
-        name = f"{stem}.json"
-        try:
-            os.rename(self.folder.prepared / name, self.folder.inbox / name)
-        except FileNotFoundError:
+        manifest = self.folder.manifest("prepared", stem)
+        if manifest is None:
             return False  # It was handed over before.
-        sync_folder(self.folder.inbox)
-        sync_folder(self.folder.prepared)
+        self._hand_over(manifest)
         return True
+
+    def _hand_over(self, manifest: Manifest) -> None:
+        self.folder.hand_over(manifest)
+        self.folder.remove(manifest.stem, "prepared")
 
     def to_state(self, unsettled: Iterable[str]) -> dict[str, Any]:
         """What a restore needs; `unsettled` are handed-over batches whose outcome is not known."""
         stems = [*unsettled, *(manifest.stem for manifest in self._prepared)]
-        return {"number": self._number, "run": self.run, "folder": str(self.folder.root), "batches": stems}
+        place = {"place": self.folder.objects.name, "within": [self.folder.run_name, self.folder.component]}
+        return {"number": self._number, "run": self.run, **place, "batches": stems}
 
     def without_outcome(self) -> list[str]:
         """Batches of this task that the gateway has not finished, from any writer."""
-        stems = {*sorted_stems(self.folder.inbox), *sorted_stems(self.folder.claimed)}
-        return sorted(stem for stem in stems if (parse_stem(stem) or (0,))[0] == self.task)
+        return [stem for stem in self.folder.stems("batches", self.task) if self.folder.outcome(stem) is None]
 
 
-def _root_of(state: Mapping[str, Any]) -> Path:
-    """The folder of the batches of a restored checkpoint; ConfigError when they were handed over between hosts."""
-    if "folder" not in state:
+def _folder_of(state: Mapping[str, Any]) -> SinkFolder:
+    """Where the batches of a restored checkpoint are; ConfigError when they cannot be reached from this host."""
+    if "place" not in state:
         raise ConfigError(
-            f"the restored checkpoint has batches in {state['place']}; set heron.spark.handover to it, or to another"
-            " place for batches between hosts"
+            f"the restored checkpoint has batches in {state['folder']}, in the form of an earlier heronpy; restore it"
+            " once with that one, let Spark finish, and take another savepoint"
         )
-    return Path(state["folder"])
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        # Another file system. The manifest is written afterwards, so a partial copy is never read.
-        shutil.copyfile(source, target)
-        fd = os.open(target, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    sync_folder(target.parent)
+    place = place_of(state["place"])
+    if not isinstance(place, Url) and not place.is_dir():
+        raise ConfigError(
+            f"the restored checkpoint has batches in {place}, which this host does not have; restore it once on the"
+            " host that has it, let Spark finish, and take another savepoint"
+        )
+    return SinkFolder(open_handover(state["place"]), *state["within"])

@@ -1,12 +1,12 @@
 """The hand-over of dispatches: groups of work units (`heronpy.ingest`) whose rows lie in Parquet files already.
 
 No task owns a dispatch: several keepers hand the same one over, also of several submissions, and say the same. So its
-records, which are those of `shared.py`, lie in the home of its pipeline and not in a folder of a submission:
+records, which are those of `records.py`, lie in the home of its pipeline and not in a folder of a submission:
 
     <home>/_units/dispatches/sinks/<component>.json               the function and its options
     <home>/_units/dispatches/<component>/batches/<stem>.json      what is handed over: a `Manifest` with `inputs`
     <home>/_units/dispatches/<component>/lineage/<stem>.json      the bytes that the rows are made of
-    <home>/_units/dispatches/<component>/{attempts,fates,done}/   as in shared.py
+    <home>/_units/dispatches/<component>/{attempts,fates,done}/   as in records.py
     <home>/_units/.gateway.lock                                   held while a gateway works for the pipeline
 
 The stem is made of the number of the dispatch and of a token of its inputs, so that a dispatch of the same number in
@@ -26,7 +26,7 @@ from typing import Any
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, make_folders
 from heronpy.connectors.spark.handover import Manifest, Outcome, stem_of, stem_order
-from heronpy.connectors.spark.shared import Fate, SharedFolder, SharedRun
+from heronpy.connectors.spark.records import Fate, RunRecords, SinkFolder
 from heronpy.connectors.spark.tables import publish_once
 from heronpy.storage.objects.folder import FolderObjects
 
@@ -35,7 +35,7 @@ _LINEAGE = "lineage"
 _LOCK = ".gateway.lock"
 
 
-class DispatchRun(SharedRun):
+class DispatchRun(RunRecords):
     """All dispatches of a pipeline; `units` is the folder `_units` of its home."""
 
     def __init__(self, units: Path) -> None:
@@ -75,7 +75,7 @@ class DispatchFolder:
         """`run`: of the keeper's submission, see `run_token`."""
         self._component = component
         self._run = run
-        self._folder: SharedFolder = DispatchRun(units).folder(safe_component)
+        self._folder: SinkFolder = DispatchRun(units).folder(safe_component)
 
     def write_function(self, aggregate: str, options: dict[str, Any]) -> None:
         """The function that the gateway calls from now on, encoded by `encode_aggregate`."""

@@ -1,18 +1,6 @@
-"""The handover of micro-batches between sink tasks and the Spark gateway: names, records, folders.
+"""What is handed over between sink tasks and the Spark gateway: micro-batches, their outcomes, their writers, names.
 
-Owns the layout below `<working_dir>/spark`, which both sides read and write; it is the only source of
-truth, so either side may die at any moment and messages may get lost.
-
-    <component>/owners/<task>.json     who may write for a task now: its incarnation (fencing token)
-    <component>/inbox/<stem>.arrow     the rows of a batch, an Arrow IPC file
-    <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete
-    <component>/inbox/<stem>.json      its manifest; a batch exists once this file does
-    <component>/claimed/<stem>.json    the manifest again, after the gateway took the batch
-    <component>/done/<stem>.json       the outcome: committed or failed; written once, never changed
-    <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
-
-A record is written to a temporary file, synced and renamed, so it is complete or absent. A batch is
-claimed by *renaming* its manifest and withdrawn by *unlinking* it: exactly one of the two succeeds.
+`records.py` has the layout of the records.
 """
 
 from __future__ import annotations
@@ -21,14 +9,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Protocol
 
 from heronpy.common.errors import StateError
-from heronpy.common.folders import make_folders
-from heronpy.connectors.durable_files import read_bytes, read_json, write_record
 
 #: Name of the gateway's socket below `sockets_dir`.
 SOCKET_NAME = "spark-gateway"
@@ -123,8 +107,6 @@ class Owner:
     run: str
     incarnation: int
     first: int
-    #: Numbers up to this one were used by earlier submissions.
-    base: int = 0
 
     def voids(self, task_number: int, incarnation: int) -> bool:
         """Whether a batch of an older attempt was written after the checkpoint that this one was restored from."""
@@ -176,103 +158,3 @@ def parse_stem(name: str) -> tuple[int, int, int] | None:
 def stem_order(stem: str) -> tuple[int, int, int]:
     """Sorts stems, oldest first."""
     return parse_stem(stem) or (0, 0, 0)
-
-
-class Folder:
-    """The folder of one sink component, with typed access to its records."""
-
-    __slots__ = ("claimed", "component", "done", "failed", "inbox", "owners", "prepared", "root")
-
-    def __init__(self, spark_dir: str | os.PathLike[str], safe_component: str) -> None:
-        self.component = safe_component
-        self.root = Path(spark_dir) / safe_component
-        self.inbox = self.root / "inbox"
-        self.claimed = self.root / "claimed"
-        self.done = self.root / "done"
-        self.owners = self.root / "owners"
-        self.prepared = self.root / "prepared"
-        self.failed = self.root / "failed"
-
-    def create(self) -> None:
-        shared = (self.inbox, self.claimed, self.done, self.owners, self.prepared, self.failed)
-        for folder in (self.root.parent, self.root, *shared):
-            make_folders(folder)
-
-    # -- records ------------------------------------------------------------------------------
-
-    def owner(self, task: int) -> Owner | None:
-        record = read_json(self.owners / f"{task}.json")
-        return Owner(**record) if record else None
-
-    def write_owner(self, task: int, owner: Owner) -> None:
-        write_record(self.owners / f"{task}.json", json.dumps(asdict(owner)).encode())
-
-    def outcome(self, stem: str) -> Outcome | None:
-        record = read_json(self.done / f"{stem}.json")
-        return Outcome(**record) if record else None
-
-    def write_outcome(self, stem: str, outcome: Outcome) -> None:
-        write_record(self.done / f"{stem}.json", json.dumps(asdict(outcome)).encode())
-
-    def highest_number(self, task: int) -> int:
-        """The highest number of any batch of a task on disk; 0 when there is none."""
-        highest = 0
-        for folder in (self.prepared, self.inbox, self.claimed, self.done, self.failed):
-            for name in os.listdir(folder):
-                parsed = parse_stem(name.lstrip("."))
-                if parsed and parsed[0] == task:
-                    highest = max(highest, parsed[1])
-        return highest
-
-    def rows_file(self, stem: str) -> Path:
-        return self.inbox / f"{stem}.arrow"
-
-    def waiting(self) -> list[str]:
-        """Stems of the unclaimed batches, oldest first."""
-        return sorted_stems(self.inbox)
-
-    def taken(self) -> list[str]:
-        """Stems of the claimed batches, oldest first."""
-        return sorted_stems(self.claimed)
-
-    def read_claimed(self, stem: str) -> Manifest | None:
-        data = read_bytes(self.claimed / f"{stem}.json")
-        return Manifest.from_bytes(data) if data is not None else None
-
-    def read_prepared(self, stem: str) -> Manifest | None:
-        data = read_bytes(self.prepared / f"{stem}.json")
-        return Manifest.from_bytes(data) if data is not None else None
-
-    def read_waiting(self, stem: str) -> Manifest | None:
-        data = read_bytes(self.inbox / f"{stem}.json")
-        return Manifest.from_bytes(data) if data is not None else None
-
-    def withdraw(self, stem: str) -> bool:
-        """Withdraw an unclaimed batch; False when it was already claimed."""
-        try:
-            os.unlink(self.inbox / f"{stem}.json")
-        except FileNotFoundError:
-            return False
-        self.rows_file(stem).unlink(missing_ok=True)
-        return True
-
-
-def folders(spark_dir: str | os.PathLike[str]) -> Iterator[Folder]:
-    """The folders of all sinks that have started so far."""
-    try:
-        names = sorted(entry.name for entry in os.scandir(spark_dir) if entry.is_dir())
-    except FileNotFoundError:
-        return
-    for name in names:
-        folder = Folder(spark_dir, name)
-        if folder.owners.is_dir():
-            yield folder
-
-
-def sorted_stems(folder: Path) -> list[str]:
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    stems = [name[:-5] for name in names if name.endswith(".json") and parse_stem(name)]
-    return sorted(stems, key=stem_order)

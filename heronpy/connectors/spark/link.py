@@ -1,6 +1,6 @@
 """The sink task's socket to the gateway: hints out, outcomes in. Only `wait` blocks.
 
-Messages are only hints (the folders of handover.py are the truth), so any of them may be lost: hints for batches
+Messages are only hints (the records of records.py are the truth), so any of them may be lost: hints for batches
 without an outcome are repeated, and the gateway answers a repeated hint from its records.
 """
 
@@ -17,8 +17,8 @@ import zmq
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
-from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import gateway_endpoint
+from heronpy.connectors.spark.records import RunRecords, records_of
 from heronpy.net.curve import Keys
 from heronpy.net.transport import connect, keys_of
 from heronpy.net.zsock import configure
@@ -33,7 +33,7 @@ FIRST_LOOK_S = 1.0
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """Sink to gateway: a batch waits in the inbox."""
+    """Sink to gateway: a batch waits."""
 
     component: str
     stem: str
@@ -76,17 +76,16 @@ def decode(data: bytes) -> Message | None:
         return None
 
 
-def link_to_gateway(launch: LaunchSpec, component: str, task: int, incarnation: int) -> GatewayLink:
-    """The link of a task that is no sink; `component` by its safe name."""
-    place = settings_for(launch, SparkSettings).handover
-    if not place:
+def link_to_gateway(
+    launch: LaunchSpec, component: str, task: int, incarnation: int, records: RunRecords | None = None
+) -> GatewayLink:
+    """The link of a task; `component` by its safe name. `records`: of this submission, if they are open."""
+    if not settings_for(launch, SparkSettings).handover:
         return GatewayLink(gateway_endpoint(launch.sockets_dir), component, task, incarnation)
-    from heronpy.connectors.spark.shared import SharedRun, open_handover  # for several hosts only
-
-    shared = SharedRun(open_handover(place), launch.topology, run_token(launch.topology_id))
+    known = records or records_of(launch)
 
     def gateway() -> str | None:
-        found = shared.gateway()
+        found = known.gateway()
         return found.endpoint if found is not None else None
 
     return GatewayLink(gateway, component, task, incarnation, keys_of(launch))

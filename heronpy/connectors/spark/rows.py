@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import open_private
-from heronpy.connectors.durable_files import read_bytes, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,11 +90,11 @@ class Misfit:
 class RowShape:
     """Turns rows into tables of one schema."""
 
-    def __init__(self, fields: Sequence[str], schema: pa.Schema | None, shared: Path | Agreement) -> None:
-        """`shared`: the file, or another place, in which the tasks of this sink agree on an inferred schema."""
+    def __init__(self, fields: Sequence[str], schema: pa.Schema | None, shared: Agreement | None = None) -> None:
+        """`shared`: where the tasks of this sink agree on an inferred schema; not needed with `schema`."""
         self.fields = list(fields)
         self._schema = schema
-        self._shared: Agreement = SchemaFile(shared) if isinstance(shared, Path) else shared
+        self._shared = shared
         self._fixed = schema is not None
 
     @property
@@ -196,6 +192,7 @@ class RowShape:
 
     def _agreed(self) -> pa.Schema | None:
         pa = arrow()
+        assert self._shared is not None
         data = self._shared.agreed()
         if data is None:
             return None
@@ -205,6 +202,7 @@ class RowShape:
     def _agree(self, schema: pa.Schema) -> pa.Schema:
         """Offer a schema to the other tasks; the first offer wins."""
         data = schema.serialize().to_pybytes()
+        assert self._shared is not None
         if not self._shared.offer(data):
             agreed = self._agreed()
             if agreed is not None:
@@ -224,36 +222,6 @@ class Agreement(Protocol):
 
     def replace(self, data: bytes) -> None:
         """Replace an agreement that has other columns."""
-
-
-class SchemaFile:
-    """An agreement by a file of this host."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def agreed(self) -> bytes | None:
-        return read_bytes(self._path)
-
-    def offer(self, data: bytes) -> bool:
-        temporary = self._write(data)
-        try:
-            os.link(temporary, self._path)
-            sync_folder(self._path.parent)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink(missing_ok=True)
-        return True
-
-    def replace(self, data: bytes) -> None:
-        os.replace(self._write(data), self._path)
-
-    def _write(self, data: bytes) -> Path:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
-        with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-            file.write(data)
-        return temporary
 
 
 def _column(pa: Any, field: pa.Field, values: Sequence[Any]) -> Any:

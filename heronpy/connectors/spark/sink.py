@@ -13,7 +13,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api.batch import Batch
@@ -24,24 +23,21 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
-from heronpy.connectors.durable_files import run_token, safe_name, write_record
+from heronpy.connectors.durable_files import run_token, safe_name
 from heronpy.connectors.spark.batching import Limits, Step, next_step, room_rows
 from heronpy.connectors.spark.checkpointed import CheckpointedOutbox
 from heronpy.connectors.spark.filling import Filling, Refused
-from heronpy.connectors.spark.handover import Folder, Manifest, gateway_endpoint
-from heronpy.connectors.spark.link import Finished, GatewayLink
+from heronpy.connectors.spark.handover import Manifest
+from heronpy.connectors.spark.link import Finished, link_to_gateway
 from heronpy.connectors.spark.options import SinkOptions, make_options
 from heronpy.connectors.spark.outbox import Outbox
+from heronpy.connectors.spark.records import AgreedSchema, records_of
 from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema
 from heronpy.connectors.two_phase_sink import TwoPhaseSink
-from heronpy.net.transport import keys_of
 from heronpy.plan.launch import LaunchSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from heronpy.connectors.spark.shared import SharedFolder
-    from heronpy.connectors.spark.shared_outbox import SharedCheckpointedOutbox, SharedOutbox
 
 #: Interval at which hints for batches without outcome are repeated.
 REPEAT_S = 1.0
@@ -158,11 +154,21 @@ class SparkSink(TwoPhaseSink):
         )
         self._timeout_s = options.commit_timeout_s
 
-        self._checkpointed: CheckpointedOutbox | SharedCheckpointedOutbox | None = None
-        if defaults.handover:
-            self._open_shared(launch, options, defaults.handover)
+        run, safe = run_token(launch.topology_id), safe_name(who.component)
+        records = records_of(launch)
+        self._folder = records.folder(safe)
+        self._checkpointed: CheckpointedOutbox | None = None
+        if who.is_checkpointed:
+            self._checkpointed = CheckpointedOutbox(self._folder, who.component, who.task, run, who.attempt)
+            incarnation = who.attempt
         else:
-            self._open_here(launch, options)
+            self._outbox = Outbox(self._folder, who.component, who.task, run, keep_leftovers=not who.is_acked)
+            incarnation = self._outbox.incarnation
+        # The gateway loads the function and its options from this record.
+        record = {"component": who.component, "aggregate": options.aggregate, "options": options.options}
+        self._folder.write_sink(json.dumps(record).encode())
+        self._shape = RowShape(options.fields, decode_schema(options.schema), AgreedSchema(self._folder))
+        self._link = link_to_gateway(launch, safe, who.task, incarnation, records)
         self._batch = Filling(self._shape)
         #: Tuples that are not in the batch yet, and how many of them there may be.
         self._fresh: list[Any] = []
@@ -177,53 +183,11 @@ class SparkSink(TwoPhaseSink):
         if who.is_checkpointed:
             return
         found = self._outbox.takeover
-        if found.withdrawn or found.kept or found.claimed:
+        if found.withdrawn or found.kept or found.begun:
             self.log(
                 f"batches of an earlier process: {found.withdrawn} withdrawn, {found.kept} left to commit, "
-                f"{found.claimed} already begun by the Spark gateway"
+                f"{found.begun} already begun by the Spark gateway"
             )
-
-    def _open_here(self, launch: LaunchSpec, options: SinkOptions) -> None:
-        """Hand over in the folder of the topology: the gateway is on this host."""
-        who, run = self.who, run_token(launch.topology_id)
-        folder = Folder(Path(launch.working_dir) / "spark", safe_name(who.component))
-        self._outbox: Outbox | SharedOutbox
-        if who.is_checkpointed:
-            self._checkpointed = CheckpointedOutbox(folder, who.component, who.task, run, who.attempt)
-            incarnation = who.attempt
-        else:
-            self._outbox = Outbox(folder, who.component, who.task, run, keep_leftovers=not who.is_acked)
-            incarnation = self._outbox.incarnation
-        # The gateway loads the function and its options from this file.
-        write_record(folder.root / f"sink-{run}.json", _sink_record(who.component, options))
-        self._shape = RowShape(options.fields, decode_schema(options.schema), folder.root / f"schema-{run}.arrow")
-        self._link = GatewayLink(gateway_endpoint(launch.sockets_dir), folder.component, who.task, incarnation)
-        self._folder: Folder | SharedFolder = folder
-
-    def _open_shared(self, launch: LaunchSpec, options: SinkOptions, place: str) -> None:
-        """Hand over at a place that all hosts reach, which also tells where the gateway is."""
-        # Not loaded by tasks that hand over on their host.
-        from heronpy.connectors.spark.shared import SharedRun, SharedSchema, open_handover
-        from heronpy.connectors.spark.shared_outbox import SharedCheckpointedOutbox, SharedOutbox
-
-        who, run = self.who, run_token(launch.topology_id)
-        shared = SharedRun(open_handover(place), launch.topology, run)
-        folder = shared.folder(safe_name(who.component))
-        if who.is_checkpointed:
-            self._checkpointed = SharedCheckpointedOutbox(folder, who.component, who.task, run, who.attempt)
-            incarnation = who.attempt
-        else:
-            self._outbox = SharedOutbox(folder, who.component, who.task, run, keep_leftovers=not who.is_acked)
-            incarnation = self._outbox.incarnation
-        folder.write_sink(_sink_record(who.component, options))
-        self._shape = RowShape(options.fields, decode_schema(options.schema), SharedSchema(folder))
-
-        def gateway() -> str | None:
-            found = shared.gateway()
-            return found.endpoint if found is not None else None
-
-        self._link = GatewayLink(gateway, folder.component, who.task, incarnation, keys_of(launch))
-        self._folder = folder
 
     def is_ready(self) -> bool:
         """Whether the topology's Spark has a session; until then no spout emits."""
@@ -325,7 +289,7 @@ class SparkSink(TwoPhaseSink):
         if found.missing:
             self.log(f"batches of the restored checkpoint are gone: {', '.join(found.missing)}", "error")
 
-    def _stage(self, outbox: CheckpointedOutbox | SharedCheckpointedOutbox) -> None:
+    def _stage(self, outbox: CheckpointedOutbox) -> None:
         table, tuples = self._close_batch()
         if tuples:
             outbox.stage(table)
@@ -441,11 +405,6 @@ class SparkSink(TwoPhaseSink):
 
 def _count(tuples: list[Any]) -> int:
     return sum(len(one) if isinstance(one, Batch) else 1 for one in tuples)
-
-
-def _sink_record(component: str, options: SinkOptions) -> bytes:
-    record = {"component": component, "aggregate": options.aggregate, "options": options.options}
-    return json.dumps(record).encode()
 
 
 def _launch() -> LaunchSpec:

@@ -1,9 +1,12 @@
-"""The records of a hand-over between hosts: one fate for each batch, whoever works on it at once."""
+"""The records of a hand-over: one fate for each batch, whoever works on it at once."""
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +19,20 @@ from hypothesis import strategies as st
 from heronpy.common.errors import ConfigError, FencedError, StateError
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark import tables
-from heronpy.connectors.spark.shared import (
+from heronpy.connectors.spark.outbox import Outbox
+from heronpy.connectors.spark.records import (
+    RUNS_KEPT,
+    AgreedSchema,
     Decision,
     Fate,
     GatewayPlace,
-    SharedRun,
-    SharedSchema,
+    RunRecords,
     check_handover,
+    forget_runs,
     open_handover,
 )
-from heronpy.connectors.spark.shared_outbox import SharedOutbox
-from heronpy.spark import shared_inbox
 from heronpy.spark.batch import Batch
-from heronpy.spark.shared_inbox import SharedInbox
+from heronpy.spark.inbox import Inbox
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.opening import open_objects
@@ -40,23 +44,23 @@ ROWS = pa.table({"n": [1, 2, 3]})
 
 
 @pytest.fixture(params=["memory", "folder"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedRun:
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> RunRecords:
     objects = MemoryObjects() if request.param == "memory" else FolderObjects(tmp_path / "handover", fsync=False)
-    return SharedRun(objects, "T", RUN)
+    return RunRecords(objects, "T", RUN)
 
 
-def outbox(shared: SharedRun, keep: bool = False, task: int = 3) -> SharedOutbox:
+def outbox(shared: RunRecords, keep: bool = False, task: int = 3) -> Outbox:
     folder = shared.folder("store")
     folder.write_sink(b'{"component": "store"}')
-    return SharedOutbox(folder, "store", task, RUN, keep)
+    return Outbox(folder, "store", task, RUN, keep)
 
 
-def gateway(shared: SharedRun, epoch: int = 1) -> SharedInbox:
+def gateway(shared: RunRecords, epoch: int = 1) -> Inbox:
     shared.announce(GatewayPlace(epoch, f"tcp://host:{epoch}"))
-    return SharedInbox(shared, epoch)
+    return Inbox(shared, epoch)
 
 
-def test_a_batch_is_seen_decided_committed_and_its_rows_removed(shared: SharedRun) -> None:
+def test_a_batch_is_seen_decided_committed_and_its_rows_removed(shared: RunRecords) -> None:
     box, inbox = outbox(shared), gateway(shared)
     written = box.write(ROWS)
     (ticket,) = inbox.scan()
@@ -73,7 +77,7 @@ def test_a_batch_is_seen_decided_committed_and_its_rows_removed(shared: SharedRu
     assert box.folder.stems("rows") == [] and inbox.component_of("store") == "store"
 
 
-def test_a_new_incarnation_withdraws_what_is_not_decided(shared: SharedRun) -> None:
+def test_a_new_incarnation_withdraws_what_is_not_decided(shared: RunRecords) -> None:
     old, inbox = outbox(shared), gateway(shared)
     for _ in range(3):
         old.write(ROWS)
@@ -81,7 +85,7 @@ def test_a_new_incarnation_withdraws_what_is_not_decided(shared: SharedRun) -> N
     claimed = {ticket: inbox.claim(ticket) for ticket in (first, second, third)}
     assert inbox.prepare(first, claimed[first])
     new = outbox(shared)
-    assert (new.takeover.withdrawn, new.takeover.kept, new.takeover.claimed) == (2, 0, 1)
+    assert (new.takeover.withdrawn, new.takeover.kept, new.takeover.begun) == (2, 0, 1)
     assert not inbox.prepare(second, claimed[second]), "the sink was first"
     assert inbox.claim(second) is None and inbox.commit(first, claimed[first]).committed
     assert inbox.fail(third, claimed[third], "late") is None
@@ -90,7 +94,7 @@ def test_a_new_incarnation_withdraws_what_is_not_decided(shared: SharedRun) -> N
     assert new.write(ROWS).number > 3
 
 
-def test_where_nothing_is_replayed_leftovers_are_kept_in_order(shared: SharedRun) -> None:
+def test_where_nothing_is_replayed_leftovers_are_kept_in_order(shared: RunRecords) -> None:
     old, inbox = outbox(shared, keep=True), gateway(shared)
     written = [old.write(ROWS).stem for _ in range(3)]
     new = outbox(shared, keep=True)
@@ -100,7 +104,7 @@ def test_where_nothing_is_replayed_leftovers_are_kept_in_order(shared: SharedRun
     assert all(inbox.claim(ticket) for ticket in inbox.scan())
 
 
-def test_the_gateway_refuses_a_zombie(shared: SharedRun) -> None:
+def test_the_gateway_refuses_a_zombie(shared: RunRecords) -> None:
     old, inbox = outbox(shared), gateway(shared)
     outbox(shared)
     old._check_permit = lambda: None  # it passed its own check just before it was replaced
@@ -109,8 +113,8 @@ def test_the_gateway_refuses_a_zombie(shared: SharedRun) -> None:
     assert inbox.claim(ticket) is None and list(inbox.scan()) == [] and inbox.take_refused() == 1
 
 
-def test_of_sinks_that_take_over_at_once_each_has_its_own_incarnation(shared: SharedRun) -> None:
-    boxes: list[SharedOutbox] = []
+def test_of_sinks_that_take_over_at_once_each_has_its_own_incarnation(shared: RunRecords) -> None:
+    boxes: list[Outbox] = []
     threads = [threading.Thread(target=lambda: boxes.append(outbox(shared))) for _ in range(6)]
     for thread in threads:
         thread.start()
@@ -125,7 +129,63 @@ def test_of_sinks_that_take_over_at_once_each_has_its_own_incarnation(shared: Sh
                 box.write(ROWS)
 
 
-def test_the_latest_gateway_counts(shared: SharedRun) -> None:
+def test_the_times_of_a_batch_outlive_a_gateway(shared: RunRecords) -> None:
+    outbox(shared).write(ROWS)
+    inbox = gateway(shared)
+    (ticket,) = inbox.scan()
+    began = time.time()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("heronpy.spark.inbox.time.time", lambda: began + 3600)
+        manifest = inbox.claim(ticket)
+        assert manifest is not None and 3590 < manifest.waited_s < 3660
+        manifest.waited_s, manifest.run_s, manifest.started = 7.0, 1.5, 1
+        inbox.save(ticket, manifest)
+        again = gateway(shared, 2)
+        outcome = again.fail(ticket, again.claim(ticket), "it raised")
+    assert outcome is not None and (outcome.waited_s, outcome.run_s, outcome.publish_s) == (7.0, 1.5, 0.0)
+    assert outcome.ended_at == began + 3600
+
+
+def test_numbers_and_ids_are_never_reused(shared: RunRecords) -> None:
+    ids = []
+    for _ in range(4):
+        box = outbox(shared)
+        ids += [box.write(ROWS).id, box.write(ROWS).id]
+    numbers = [int(i.split("-")[2]) for i in ids]
+    assert len(set(ids)) == 8 and numbers == sorted(set(numbers))
+    other = RunRecords(shared.objects, "T", run_token("T-2"))
+    assert Outbox(other.folder("store"), "store", 3, run_token("T-2"), False).write(ROWS).id not in ids
+
+
+def test_rows_without_a_manifest_are_removed_by_the_successor(shared: RunRecords) -> None:
+    folder = outbox(shared).folder
+    for stem in ("3-0000000009-1", "4-0000000001-1"):
+        folder.write_rows(stem, ROWS)
+    new = outbox(shared)
+    assert folder.stems("rows") == ["4-0000000001-1"], "those of another task stay"
+    assert new.write(ROWS).number == 10
+
+
+def test_earlier_submissions_are_forgotten_but_for_what_a_savepoint_may_name(tmp_path: Path) -> None:
+    objects = FolderObjects(tmp_path, fsync=False)
+    for number in range(12):
+        outbox(RunRecords(objects, "T", f"idle{number:04d}"))
+        os.utime(tmp_path / f"T-idle{number:04d}", (number, number))
+    outbox(RunRecords(objects, "T", "lost0000")).write(ROWS)
+    named = outbox(RunRecords(objects, "T", "named000"))
+    named.folder.hand_over(replace(named.write(ROWS), checkpoint=3))
+    outbox(RunRecords(objects, "T", "current0")).write(ROWS)
+    damaged = outbox(RunRecords(objects, "T", "damaged0")).folder
+    objects.put(damaged.key("batches", "3-0000000001-1.json"), b"{")
+    (tmp_path / ".local").mkdir()
+    forget_runs(tmp_path, "T-current0")
+    idle = [f"T-idle{number:04d}" for number in range(12 - RUNS_KEPT, 12)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [".local", "T-damaged0", "T-named000", "T-current0", *idle]
+    )
+
+
+def test_the_latest_gateway_counts(shared: RunRecords) -> None:
     old = gateway(shared, 3)
     assert shared.gateway() == GatewayPlace(3, "tcp://host:3")
     assert list(old.scan()) == []
@@ -139,13 +199,13 @@ def test_the_latest_gateway_counts(shared: SharedRun) -> None:
     assert shared.was_up
 
 
-def test_a_schema_is_agreed_on_once(shared: SharedRun) -> None:
-    first, second = (SharedSchema(shared.folder("store")) for _ in range(2))
+def test_a_schema_is_agreed_on_once(shared: RunRecords) -> None:
+    first, second = (AgreedSchema(shared.folder("store")) for _ in range(2))
     assert first.agreed() is None and first.offer(b"one") and not second.offer(b"two")
     assert second.agreed() == b"one"
 
 
-def test_damaged_records_are_named(shared: SharedRun) -> None:
+def test_damaged_records_are_named(shared: RunRecords) -> None:
     box, inbox = outbox(shared), gateway(shared)
     stem = box.write(ROWS).stem
     (ticket,) = inbox.scan()
@@ -159,8 +219,8 @@ def test_damaged_records_are_named(shared: SharedRun) -> None:
     assert not inbox.fail(ticket, None, "damaged").committed and list(inbox.scan()) == []
 
 
-def test_outcomes_and_fates_are_bounded(shared: SharedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_inbox, "OUTCOMES_KEPT", 8)
+def test_outcomes_and_fates_are_bounded(shared: RunRecords, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.spark.inbox.OUTCOMES_KEPT", 8)
     box, inbox = outbox(shared), gateway(shared)
     for _ in range(20):
         box.write(ROWS)
@@ -189,7 +249,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
 # -- tables -------------------------------------------------------------------------------------
 
 
-def staged(inbox: SharedInbox, ticket: Any, epoch: int, table: Any, attempt: int = 1) -> tuple[Any, Batch]:
+def staged(inbox: Inbox, ticket: Any, epoch: int, table: Any, attempt: int = 1) -> tuple[Any, Batch]:
     manifest = inbox.claim(ticket)
     assert manifest is not None
     manifest.started = attempt
@@ -200,7 +260,7 @@ def staged(inbox: SharedInbox, ticket: Any, epoch: int, table: Any, attempt: int
     return manifest, batch
 
 
-def test_gateways_leave_what_others_stage_alone(shared: SharedRun, tmp_path: Path) -> None:
+def test_gateways_leave_what_others_stage_alone(shared: RunRecords, tmp_path: Path) -> None:
     table = tmp_path / "t"
     box, first = outbox(shared), gateway(shared, 1)
     box.write(ROWS)
@@ -241,7 +301,7 @@ def table_store(monkeypatch: pytest.MonkeyPatch) -> MemoryObjects:
     return objects
 
 
-def test_a_table_in_an_object_store_has_one_object_per_batch(shared: SharedRun, table_store: MemoryObjects) -> None:
+def test_a_table_in_an_object_store_has_one_object_per_batch(shared: RunRecords, table_store: MemoryObjects) -> None:
     table = "s3://bucket/table"
     box, inbox = outbox(shared), gateway(shared)
     box.write(ROWS)
@@ -265,7 +325,7 @@ def test_a_table_in_an_object_store_has_one_object_per_batch(shared: SharedRun, 
     assert batch.path("s3a://bucket/x/", ".csv") == f"s3a://bucket/x/batch={manifest.id}.csv"
 
 
-def test_a_table_of_one_host_is_refused_between_hosts(shared: SharedRun, tmp_path: Path) -> None:
+def test_a_table_of_one_host_is_refused_between_hosts(shared: RunRecords, tmp_path: Path) -> None:
     box, inbox = outbox(shared), gateway(shared)
     box.write(ROWS)
     (ticket,) = inbox.scan()
@@ -283,7 +343,7 @@ class World:
     """Sinks and gateways of which any may stop at any step and go on later, at least once."""
 
     def __init__(self) -> None:
-        self.shared = SharedRun(MemoryObjects(), "T", RUN)
+        self.shared = RunRecords(MemoryObjects(), "T", RUN)
         self.sinks = [outbox(self.shared)]
         self.gateways = [gateway(self.shared, 1)]
         self.value = 0
@@ -371,7 +431,7 @@ def test_in_any_order_a_batch_has_one_fate(steps: list[tuple[str, int]]) -> None
 def test_a_hand_over_in_an_object_store(bucket: str, object_server: ObjectServer) -> None:
     """The same over a real client and an S3 server: two gateways, a table beside it, and a store that cannot do it."""
     check_handover(f"{bucket}/handover")
-    shared = SharedRun(open_handover(f"{bucket}/handover", 5.0), "T", RUN)
+    shared = RunRecords(open_handover(f"{bucket}/handover", 5.0), "T", RUN)
     box, first = outbox(shared), gateway(shared, 1)
     box.write(ROWS)
     (ticket,) = first.scan()

@@ -1,8 +1,11 @@
-"""The gateway's worker with a hand-over between hosts: what it does when another gateway, a sink or the store interferes."""
+"""The gateway's worker without Spark: what it does when another gateway, a sink, a disk or the store interferes."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,14 +18,16 @@ import pytest
 from heronpy.common.errors import FencedError
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.options import encode_aggregate
-from heronpy.connectors.spark.shared import GatewayPlace, SharedRun
-from heronpy.connectors.spark.shared_outbox import SharedOutbox
+from heronpy.connectors.spark.outbox import Outbox
+from heronpy.connectors.spark.records import GatewayPlace, RunRecords
 from heronpy.spark.batch import Batch
+from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Ticket
-from heronpy.spark.shared_inbox import SharedInbox
+from heronpy.spark.outage import outage_of
 from heronpy.spark.worker import Lost, Result, Worker
+from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.memory import MemoryObjects
-from heronpy.storage.objects.port import ObjectsError, Trouble
+from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
 
 RUN = run_token("T-1")
 ROWS = pa.table({"n": [1, 2]})
@@ -62,22 +67,22 @@ class Flaky(MemoryObjects):
 
 
 class World:
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: Path, objects: Objects | None = None) -> None:
         self.table = table
         self.objects = Flaky()
-        self.shared = SharedRun(self.objects, "T", RUN)
+        self.shared = RunRecords(objects or self.objects, "T", RUN)
         self.meanwhile: Callable[[], None] = lambda: None
-        self.box = SharedOutbox(self.shared.folder("store"), "store", 3, RUN, keep_leftovers=False)
+        self.box = Outbox(self.shared.folder("store"), "store", 3, RUN, keep_leftovers=False)
         CALLS.clear()
-        aggregate = encode_aggregate("tests.spark.test_shared_worker.store")
+        aggregate = encode_aggregate("tests.spark.test_spark_worker.store")
         options = {"table": str(table)}
         record = {"component": "store", "aggregate": aggregate, "options": options}
         self.shared.folder("store").write_sink(json.dumps(record).encode())
         self.workers: list[Worker] = []
 
-    def worker(self, epoch: int) -> tuple[SharedInbox, Worker]:
+    def worker(self, epoch: int) -> tuple[Inbox, Worker]:
         assert self.shared.announce(GatewayPlace(epoch, f"tcp://h:{epoch}"))
-        inbox = SharedInbox(self.shared, epoch)
+        inbox = Inbox(self.shared, epoch)
         worker = Worker(inbox, Driver(), 1, lambda: None, 1, partial(Batch, epoch=epoch))
         worker.start()
         self.workers.append(worker)
@@ -133,7 +138,7 @@ def test_a_sink_that_withdraws_while_spark_works_is_heard(world: World) -> None:
     _, worker = world.worker(1)
     world.box.write(ROWS)
     ticket = Ticket("store", world.shared.folder("store").stems("batches")[0])
-    CALLS.append(lambda: SharedOutbox(world.box.folder, "store", 3, RUN, False) and None)
+    CALLS.append(lambda: Outbox(world.box.folder, "store", 3, RUN, False) and None)
     result = world.one(worker, ticket)
     assert isinstance(result, Result) and result.outcome is None and result.retry_in_s is None
     assert world.published() == [] and not list(world.table.glob("**/*.parquet"))
@@ -149,6 +154,77 @@ def test_a_batch_waits_for_a_store_that_is_away(world: World) -> None:
     result = world.one(worker, ticket)
     assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
     assert world.published() == [1, 2]
+
+
+def fill(ballast: Path) -> None:
+    with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 512 KiB that is full but for what a test removes from it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", folder], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("only root can mount a file system")
+    try:
+        fill(folder / "ballast")
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_below_the_table_takes_no_attempt_from_a_batch(full_disk: Path) -> None:
+    world = World(full_disk / "table")
+    inbox, worker = world.worker(1)
+    world.box.write(ROWS)
+    (ticket,) = inbox.scan()
+    for _ in range(12):  # more than there are attempts and deaths
+        result = world.one(worker, ticket)
+        assert isinstance(result, Result) and result.retry_in_s and "No space left on device" in result.outage
+    (full_disk / "ballast").unlink()
+    result = world.one(worker, ticket)
+    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
+    assert result.outcome.attempts == 1 and world.published() == [1, 2]
+    world.close()
+
+
+def test_a_full_disk_below_the_records_takes_no_attempt_from_a_batch(full_disk: Path, tmp_path: Path) -> None:
+    ballast = full_disk / "ballast"
+    ballast.unlink()
+    world = World(tmp_path / "table", FolderObjects(full_disk / "spark"))
+    inbox, worker = world.worker(1)
+    world.box.write(ROWS)
+    (ticket,) = inbox.scan()
+    CALLS.append(lambda: fill(ballast))
+    for _ in range(12):
+        result = world.one(worker, ticket)
+        assert isinstance(result, Result) and result.retry_in_s and "full or read-only" in result.outage
+    ballast.unlink()
+    result = world.one(worker, ticket)
+    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
+    assert world.published() == [1, 2]
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (RuntimeError("Job aborted.\nCaused by: java.io.IOException: No space left on device"), True),
+        (ObjectsError("s3://b", Trouble.AWAY), True),
+        (FileNotFoundError(errno.ENOENT, "No such file"), False),
+        (ValueError("no luck"), False),
+    ],
+)
+def test_what_is_waited_for(error: Exception, waits: bool) -> None:
+    assert (outage_of(error) is not None) == waits
+    wrapped = RuntimeError("it failed")
+    wrapped.__cause__ = error
+    assert (outage_of(wrapped) is not None) == waits
 
 
 def test_a_function_that_raises_fails_its_batch_alone(world: World) -> None:

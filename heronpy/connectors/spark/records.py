@@ -1,6 +1,8 @@
-"""The handover of micro-batches between hosts: the records of handover.py as objects, without rename and lock.
+"""The hand-over of micro-batches between sink tasks and the Spark gateway: its records, as objects.
 
-Owns the layout below `<heron.spark.handover>/<topology>-<run>`, in a folder that all hosts share or in an object store:
+The records are the only source of truth, so either side may die at any moment and messages may get lost. Owns the
+layout below `<topology>-<run>`, in the topology's folder `<working_dir>/spark`, or where `heron.spark.handover` says: a
+folder that all hosts share, or an object store:
 
     gateway/<epoch>.json               where the gateway of this epoch listens; the highest epoch is the gateway
     up                                 Spark has had a session in this run
@@ -23,18 +25,22 @@ gateways may work on a batch; what the others have staged is never seen. Fates s
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
+import shutil
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import ConfigError, StateError
 from heronpy.common.folders import check_root, make_folders
-from heronpy.connectors.durable_files import safe_name
+from heronpy.common.setting_types import SparkSettings
+from heronpy.common.settings import settings_for
+from heronpy.connectors.durable_files import run_token, safe_name
 from heronpy.connectors.spark.handover import Manifest, Outcome, Owner, parse_stem, stem_order
+from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.opening import COMMAND_S, check_objects, open_objects
 from heronpy.storage.objects.port import MissingObjectError, Objects
@@ -46,6 +52,9 @@ if TYPE_CHECKING:
 #: How long processes of a topology repeat a request to a store that is away or overloaded.
 PATIENCE_S = 20.0
 UP = "up"
+_SUFFIXES = {"rows": ("arrow",), "failed": ("arrow", "json")}
+#: Earlier submissions without batches whose outcomes a restore may still ask for, in the folder of a topology.
+RUNS_KEPT = 8
 
 
 class Fate(Enum):
@@ -99,15 +108,51 @@ def check_handover(text: str) -> None:
         raise ConfigError(f"heron.spark.handover {objects.root} cannot be used: {error.strerror}") from None
 
 
-class SharedRun:
+def records_of(launch: LaunchSpec) -> RunRecords:
+    """The records of a submission, on this host or between hosts."""
+    place = settings_for(launch, SparkSettings).handover
+    return records_at(place, launch.working_dir, launch.topology, launch.topology_id)
+
+
+def records_at(
+    place: str, working_dir: str, topology: str, topology_id: str, patience_s: float = PATIENCE_S
+) -> RunRecords:
+    """The same; `place` is `heron.spark.handover`."""
+    objects = open_handover(place, patience_s) if place else FolderObjects(Path(working_dir) / "spark")
+    return RunRecords(objects, topology, run_token(topology_id))
+
+
+def forget_runs(spark_dir: Path, current: str) -> None:
+    """Remove what earlier submissions of a topology left in its folder.
+
+    Batches that a savepoint may name stay, and so do failed ones; of submissions without any the last few stay.
+    """
+    idle: list[Path] = []
+    for run in (sinks.parent for sinks in spark_dir.glob("*/sinks")):
+        kept = [path for kind in ("prepared", "failed") for path in run.glob(f"*/{kind}/*")]
+        try:
+            waiting = [Manifest.from_bytes(path.read_bytes()) for path in run.glob("*/batches/*.json")]
+        except StateError:
+            continue  # It may be one that a savepoint names.
+        if run.name == current or kept or any(manifest.checkpoint for manifest in waiting):
+            continue
+        if waiting:
+            shutil.rmtree(run, ignore_errors=True)  # Spouts have sent these again, or have lost them.
+        else:
+            idle.append(run)
+    for run in sorted(idle, key=lambda run: run.stat().st_mtime)[:-RUNS_KEPT]:
+        shutil.rmtree(run, ignore_errors=True)
+
+
+class RunRecords:
     """What one submission of a topology hands over."""
 
     def __init__(self, objects: Objects, topology: str, run: str) -> None:
         self.objects = objects
         self.name = f"{safe_name(topology)}-{run}"
 
-    def folder(self, safe_component: str) -> SharedFolder:
-        return SharedFolder(self.objects, self.name, safe_component)
+    def folder(self, safe_component: str) -> SinkFolder:
+        return SinkFolder(self.objects, self.name, safe_component)
 
     def components(self) -> list[str]:
         """The sinks that have started so far, by the names of their folders."""
@@ -147,7 +192,7 @@ class SharedRun:
         return f"{self.name}/gateway/{epoch}.json"
 
 
-class SharedFolder:
+class SinkFolder:
     """The records of one sink component."""
 
     def __init__(self, objects: Objects, run_name: str, safe_component: str) -> None:
@@ -231,10 +276,10 @@ class SharedFolder:
         """Write the rows of a batch; returns their size. They count once the manifest is there."""
         import pyarrow as pa
 
-        out = io.BytesIO()
+        out = pa.BufferOutputStream()
         with pa.ipc.new_file(out, table.schema) as writer:
             writer.write_table(table)
-        data = out.getbuffer()
+        data = memoryview(out.getvalue())
         self.objects.put(self.key("rows", f"{stem}.arrow"), data)
         return len(data)
 
@@ -266,7 +311,24 @@ class SharedFolder:
         return manifest, float(json.loads(data).get("handed_over_at", 0.0))
 
     def remove(self, stem: str, *kinds: str) -> None:
-        self.objects.delete(self.key(kind, f"{stem}.{'arrow' if kind == 'rows' else 'json'}") for kind in kinds)
+        self.objects.delete(
+            self.key(kind, f"{stem}.{suffix}") for kind in kinds for suffix in _SUFFIXES.get(kind, ("json",))
+        )
+
+    def retry(self, stem: str) -> bool:
+        """Hand a failed batch, whose rows are kept, over again; False when it is gone. Idempotent.
+
+        The gateway refuses it if a restore has sent its rows again.
+        """
+        manifest = self.manifest("failed", stem)
+        rows = _content(self.objects, self.key("failed", f"{stem}.arrow"))
+        if manifest is None or rows is None:
+            return False
+        self.objects.put(self.key("rows", f"{stem}.arrow"), rows)
+        self.remove(stem, "attempts", "fates", "done")
+        self.hand_over(replace(manifest, started=0, raised=0, prepared=False, tables=[], run_s=0.0))
+        self.remove(stem, "failed")
+        return True
 
     def decision(self, stem: str) -> Decision | None:
         key = self.key("fates", f"{stem}.json")
@@ -298,22 +360,23 @@ class SharedFolder:
         self.objects.put_if_absent(self.key("done", f"{stem}.json"), json.dumps(asdict(outcome)).encode())
 
 
-class SharedSchema:
-    """The schema on which the tasks of a sink agree; see SchemaFile."""
+class AgreedSchema:
+    """The schema on which the tasks of a sink agree: the first that is offered."""
 
-    def __init__(self, folder: SharedFolder) -> None:
+    def __init__(self, folder: SinkFolder) -> None:
         self._folder = folder
         self._key = f"{folder.run_name}/{folder.component}/schema.arrow"
 
     def agreed(self) -> bytes | None:
+        """The schema that counts; None if none has been offered."""
         return _content(self._folder.objects, self._key)
 
     def offer(self, data: bytes) -> bool:
-        """Whether it is the one that counts."""
+        """Offer one; whether it is the one that counts."""
         return self._folder.objects.put_if_absent(self._key, data)
 
     def replace(self, data: bytes) -> None:
-        """For an agreement that has other columns."""
+        """Replace an agreement that has other columns."""
         self._folder.objects.put(self._key, data)
 
 

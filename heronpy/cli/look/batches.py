@@ -1,0 +1,54 @@
+"""`heron batches`: the Spark batches of a topology that have failed and whose rows are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.cli import exits
+from heronpy.cli.output import clean, print_json, print_table, say
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.setting_types import SparkSettings
+from heronpy.common.settings import settings_for
+from heronpy.connectors.spark.records import RunRecords, records_at
+from heronpy.storage.objects.opening import COMMAND_S
+
+_COLUMNS = ("sink", "batch", "rows", "attempts", "error")
+
+
+def show_batches(target: Target, topology: str, retry: bool, as_json: bool, common: Common) -> None:
+    """Print the failed batches, or hand them over again."""
+    session = Session(target, common)
+    record = session.find(topology)
+    place = settings_for(session.settings_of(record), SparkSettings).handover
+    if not place and session.elsewhere(record):
+        raise exits.Failure(f"the batches of '{clean(topology)}' are on its host; run this command there")
+    if retry and session.tmaster_location(topology) is None:
+        raise exits.Failure(f"topology '{clean(topology)}' does not run, so nothing would try its batches again")
+    records = records_at(place, record.working_dir, record.topology, record.topology_id, COMMAND_S)
+    found = failed(records)
+    if retry:
+        again = [one for one in found if records.folder(one["folder"]).retry(one["stem"])]
+        say(f"{len(again)} failed batch{'' if len(again) == 1 else 'es'} of '{clean(topology)}' will be tried again")
+        return
+    shown = [{name: one[name] for name in _COLUMNS} for one in found]
+    if as_json:
+        print_json(shown)
+    elif not shown:
+        say(f"No Spark batch of '{clean(topology)}' has failed, or no rows of it are kept")
+    else:
+        print_table(_COLUMNS, [[clean(str(one[name])) for name in _COLUMNS] for one in shown])
+
+
+def failed(records: RunRecords) -> list[dict[str, Any]]:
+    """The failed batches whose rows are kept, oldest first by sink; `folder` and `stem` name their records."""
+    found = []
+    for safe in records.components():
+        folder = records.folder(safe)
+        for stem in folder.stems("failed"):
+            manifest, outcome = folder.manifest("failed", stem), folder.outcome(stem)
+            if manifest is not None:
+                error = outcome.error if outcome is not None else ""
+                found.append({"sink": manifest.component, "batch": manifest.id, "rows": manifest.rows,
+                              "attempts": manifest.started, "error": error, "folder": safe, "stem": stem})  # fmt: skip
+    return found

@@ -1,0 +1,35 @@
+"""Whether an attempt failed because of the disk or the store, and not because of the user's function. Pure."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from heronpy.storage.objects.port import ObjectsError
+
+_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
+#: How an error of the JVM, or of one of Spark's Python workers, says the same.
+_TEXTS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "Stale file handle")
+
+
+def outage_of(error: BaseException) -> str | None:
+    """What is waited for, in one line; None when the attempt counts as one that failed."""
+    for one in _chain(error):
+        if isinstance(one, ObjectsError):
+            return str(one)
+        if isinstance(one, OSError) and one.errno in _ERRNOS:
+            return f"{one.filename}: {one.strerror}" if one.filename else str(one.strerror)
+        text = str(one)
+        for cause in _TEXTS:
+            if cause in text:
+                return f"Spark cannot write: {cause}"
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or following.__context__
