@@ -215,6 +215,7 @@ class Shell:
             log=loaded.checkpoints,
             totals=loaded.totals,
             happened=loaded.happened,
+            submitted=loaded.submitted,
             wall_offset_s=wall_offset_s,
             process=self._process,
         )
