@@ -135,20 +135,28 @@ class Replicator:
         number = record.checkpoint
         try:
             source, metadata = open_location(record.location)
-            sets = compare(metadata, self._known(there))
-            if not self._copy_files(number, sets, source):
-                return False
-            self._target.write_metadata(metadata)
+            sets = self.copy(metadata, source, there)
         except (HeronError, OSError) as error:
             self._failed(number, error)
             return False
-        self._remember(metadata)
-        self.newest = max(self.newest, number)
-        self.counts.copied += 1
         log.info("checkpoint %d copied: %d files, %d there already", number, len(sets.copy), len(sets.skip))
         return True
 
-    def _copy_files(self, number: int, sets: Sets, source: AnyCheckpointStore) -> bool:
+    def copy(self, metadata: Metadata, source: AnyCheckpointStore, there: Iterable[int]) -> Sets:
+        """Copy one checkpoint; `there` are those that the target has. Nothing is removed, and half a copy is invisible.
+
+        HeronError or OSError says why it is not copied.
+        """
+        number = metadata.checkpoint
+        sets = compare(metadata, self._known(there))
+        self._copy_files(number, sets, source)
+        self._target.write_metadata(metadata)
+        self._remember(metadata)
+        self.newest = max(self.newest, number)
+        self.counts.copied += 1
+        return sets
+
+    def _copy_files(self, number: int, sets: Sets, source: AnyCheckpointStore) -> None:
         self._target.pin(number, [ref for ref in sets.skip if ref.path.startswith("shared/")])
         # Pinned files stay; but a removal of older checkpoints may have been faster than the pin.
         wanted = [*sets.copy, *self._target.missing(sets.skip)]
@@ -159,8 +167,7 @@ class Replicator:
         wait(rest)
         error = next((copy.exception() for copy in done if copy.exception() is not None), None)
         if error is not None:
-            self._failed(number, error)
-        return error is None
+            raise error
 
     def give_up(self) -> None:
         """From any thread or signal handler: start no further file."""

@@ -89,7 +89,7 @@ class ReplicaService:
     def __init__(
         self, launch: LaunchSpec, settings: CheckpointSettings, state: StateManager, reports: ReplicaReports
     ) -> None:
-        target = open_replica(launch, settings)
+        target = open_replica(launch.topology_id, settings)
         self._launch = launch
         self._state = state
         self._reports = reports

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from heronpy.clusters.session import Session
+from heronpy.clusters.session import Session, named, waiting_of
 from heronpy.common.errors import DeadlineError, InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import settings_for
@@ -57,7 +57,23 @@ def look(session: Session, topology: str, window_s: float, within_s: float = LOO
     session.find(topology)
     with session.tmaster(topology) as client:
         signals, findings = _look(session, topology, window_s, _Asking(client, time.monotonic() + within_s))
-    return signals, without_scheduler(findings) if session.lacks_scheduler(topology) else findings
+    if session.lacks_scheduler(topology):
+        return signals, without_scheduler(findings)
+    if session.engine_of(topology):
+        findings = with_waiting(findings, waiting_of(session.containers(topology)))
+    return signals, findings
+
+
+def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecord]) -> list[Finding]:
+    """The findings of a topology on an engine, and the containers that wait, so that their tasks are down (pure)."""
+    if not waiting:
+        return findings
+    names = {name for one in waiting for name in (one.name, named(one))}
+    found = [Finding(Verdict.DOWN, quote=one.words, names=(named(one), one.phase)) for one in waiting]
+    failed = [one for one in findings if one.verdict is Verdict.FAILED]
+    # One that waits has ended, and does not end again and again.
+    others = [one for one in findings if one.verdict not in (Verdict.FAILED, Verdict.HEALTHY) and one.task not in names]
+    return [*failed, *found, *others]
 
 
 def without_scheduler(findings: list[Finding]) -> list[Finding]:

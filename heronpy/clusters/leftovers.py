@@ -5,21 +5,26 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from threading import Timer
 
 from heronpy.ckpt.catalogue import Found, in_folder, missing_files, roots_of
+from heronpy.ckpt.replication import Replicator
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.proto import plan_pb2
+from heronpy.proto.checkpoint_pb2 import SAVEPOINT
 from heronpy.storage.locations import open_store
 from heronpy.storage.objects.url import Place, Url
-from heronpy.storage.stores import SPOOL
+from heronpy.storage.stores import SPOOL, open_replica
 
 #: Folders that are removed with the last checkpoint, when they are empty.
 _PARTS = (".trash", "shared", "taskowned")
 #: Greater than any checkpoint id.
 _EVERY = 1 << 63
+#: How long what a replica lacks of an ended run is copied.
+REPLICA_S = 60.0
 
 
 def clear_leftovers(folder: Place) -> None:
@@ -59,6 +64,50 @@ def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
             whole += _swept(root / record.topology_id)
     newest = max(whole, key=lambda found: found.checkpoint, default=None)
     return newest.location if newest is not None else ""
+
+
+def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
+    """Copy the newest checkpoint and savepoints of an ended run to its replica, as far as it lacks them.
+
+    Returns what is lacking all the same, as a sentence; "" when nothing is, or there is no replica.
+    """
+    try:
+        settings = settings_for(session.settings_of(record), CheckpointSettings)
+    except HeronError:
+        return ""  # no launch file: nothing was written, either
+    if not settings.replica:
+        return ""
+    try:
+        target = open_replica(record.topology_id, settings)
+        folders = [root / record.topology_id for root in roots_of([settings])]
+        there = {*target.checkpoints()}
+        found = [one for folder in folders if open_store(folder).exists() for one in in_folder(folder)]
+    except (HeronError, OSError) as error:
+        return f"nobody knows what the replica {settings.replica} lacks: {error}"
+    sound = [(one, one.metadata) for one in found if one.metadata is not None and not one.abandoned]
+    newest = max((one.checkpoint for one, _ in sound), default=0)
+    wanted = [(one, content) for one, content in sound if one.checkpoint == newest or content.kind == SAVEPOINT]
+    missing = [(one, content) for one, content in wanted if one.checkpoint not in there]
+    if not missing:
+        elsewhere = not found and session.elsewhere(record)
+        return f"what the replica {settings.replica} lacks cannot be seen from this host" if elsewhere else ""
+    replicator = Replicator(target, settings.replica_threads)
+    late = Timer(REPLICA_S, replicator.give_up)
+    late.start()
+    failed: list[str] = []
+    try:
+        for one, content in sorted(missing, key=lambda pair: -pair[0].checkpoint):
+            try:
+                replicator.copy(content, open_store(one.folder), there)
+            except (HeronError, OSError) as error:
+                failed.append(f"{one.name} ({error})")
+    finally:
+        late.cancel()
+        replicator.close()
+    if not failed:
+        return ""
+    has = f"the newest there is checkpoint {max(there)}" if there else "it has none"
+    return f"the replica {settings.replica} lacks {'; '.join(failed)}; {has}"
 
 
 def _swept(folder: Place) -> list[Found]:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.records import Records
 from heronpy.common.errors import DeadlineError, HeronError, LostReplyError, RpcError
-from heronpy.common.ids import short_hash
+from heronpy.common.ids import container_of, short_hash
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.net.access_place import origin_of
@@ -47,6 +47,17 @@ def failed_of(found: control_pb2.ContainersReply | None) -> control_pb2.ProcessR
     """A container that the scheduler has given up; None when there is none."""
     containers = found.containers if found is not None else ()
     return next((one for one in containers if one.state == control_pb2.PROC_FAILED), None)
+
+
+def waiting_of(found: control_pb2.ContainersReply | None) -> list[control_pb2.ProcessRecord]:
+    """The containers that do not act yet, in order: they wait for a host, to start, or for their predecessor's end."""
+    known = found.containers if found is not None else ()
+    return [one for one in known if one.phase in ("QUEUED", "STARTING", "STANDBY")]
+
+
+def named(container: control_pb2.ProcessRecord) -> str:
+    """`container 2`."""
+    return f"container {container_of(container.name)}"
 
 
 class Waiting(Enum):
@@ -254,6 +265,10 @@ class Session(Records):
         failed = failed_of(found)
         if failed is not None:
             return f"the topology master of '{name}' is not running: {failed.exit_detail}"
+        waits = waiting_of(found)
+        if waits:
+            why = f": {waits[0].words}" if waits[0].words else ""
+            return f"the topology master of '{name}' is not running; {named(waits[0])} is {waits[0].phase}{why}"
         return (
             f"the topology master of '{name}' is not running; it is being restarted,"
             f" or see 'heron logs {self.target} {name} tmaster' for why it cannot start"

@@ -104,8 +104,9 @@ def take_down(
         outcome.remains += _end_on_engine(session, record, outcome, timeout_s, force, waits)
     if not outcome.remains:
         try:
-            from heronpy.clusters.leftovers import clear_checkpoints  # not needed by a submit
+            from heronpy.clusters.leftovers import clear_checkpoints, complete_replica  # not needed by a submit
 
+            outcome.replica_lacks = complete_replica(session, record)
             outcome.checkpoint = clear_checkpoints(session, record)
         except HeronError as error:
             outcome.unswept = str(error)

@@ -35,6 +35,8 @@ class Outcome:
     """The command by which they are looked for."""
     why_waits: str = ""
     """What the engine says, if it does not answer."""
+    replica_lacks: str = ""
+    """What the replica of the checkpoints lacks, in a sentence; "" if it is complete, or there is none."""
     unswept: str = ""
     """Why the rest of unfinished checkpoints stays in the object store; "" if it does not."""
 

@@ -11,7 +11,7 @@ attempt can cure, or an `EngineAwayError`, after which the call may or may not h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -81,6 +81,8 @@ class Request:
     apart_from: tuple[int, ...] = ()
     #: Hosts of `avoid` that it should avoid for no other reason than these containers: rather there than on the rest.
     beside: tuple[str, ...] = ()
+    #: It is not worth waiting for a host so that the containers of the topology are spread.
+    anywhere: bool = False
     #: What it shows at the door to be admitted: never an argument, variable, comment or line of a log.
     ticket: str = field(default="", repr=False)
 
@@ -104,6 +106,10 @@ class Seen:
     cancelled: bool = False
     #: The engine says that it will never start as it was submitted.
     hopeless: bool = False
+    #: The engine says that no host that its request allows has room now.
+    waits: bool = False
+    #: The engine has chosen a host for it, so that containers are spread, and will start it on no other.
+    pinned: bool = False
     #: The engine's own words on its phase or end, for people.
     words: str = ""
     #: Hosts that its request excludes.
@@ -215,6 +221,9 @@ class Engine(Protocol):
 
     def reach(self) -> tuple[str, ...]:
         """Addresses by which hosts of the cluster may reach this one, best first."""
+
+    def ready(self, hosts: Collection[str]) -> set[str]:
+        """Those of these hosts that take containers now, as the engine says."""
 
     def explain(self, engine_id: str) -> Explained:
         """Why an object waits, and until when."""

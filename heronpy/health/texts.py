@@ -68,6 +68,8 @@ def _changing(f: Finding, topology: str) -> str:
 def _down(f: Finding, topology: str) -> str:
     if f == SCHEDULER_DOWN:
         return f"the scheduler of {topology} does not run, so nobody replaces a container that ends"
+    if "down" not in f.figures:
+        return f"{f.names[0]} is {f.names[1]}{_quoted(f)}"
     down, tasks = int(f.figures["down"]), int(f.figures["tasks"])
     which = f"{down} of {tasks} tasks" if tasks > 1 else "the only task"
     return f"{which} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){_quoted(f)}"
@@ -357,6 +359,8 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.DOWN: lambda f, where: (
         f"heron scheduler start {where}"
         if f == SCHEDULER_DOWN
+        else f"heron status {where}"
+        if "down" not in f.figures
         else f"heron status {where}; heron exceptions {where}; heron logs {where} {f.names[0]}"
     ),
     Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task} shows the line that it is in",

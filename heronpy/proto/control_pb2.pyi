@@ -97,6 +97,18 @@ VERDICT_STOPPED: HealthVerdict
 VERDICT_UNDER_PROVISIONED: HealthVerdict
 VERDICT_UNTRIAGED: HealthVerdict
 
+class AvoidedHost(_message.Message):
+    __slots__ = ["draining", "host", "left_s", "why"]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    draining: bool
+    host: str
+    left_s: float
+    why: str
+    def __init__(self, host: _Optional[str] = ..., why: _Optional[str] = ..., left_s: _Optional[float] = ..., draining: bool = ...) -> None: ...
+
 class Backpressure(_message.Message):
     __slots__ = ["culprits", "episode", "epoch", "lease_s", "on", "stmgr_id"]
     CULPRITS_FIELD_NUMBER: _ClassVar[int]
@@ -262,16 +274,18 @@ class ComponentLoad(_message.Message):
     def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ..., frames: _Optional[float] = ..., tuples_per_frame: _Optional[float] = ..., execute_at_least: bool = ..., end_to_end_at_least: bool = ..., complete_at_least: bool = ..., still_s: _Optional[float] = ...) -> None: ...
 
 class ContainersReply(_message.Message):
-    __slots__ = ["containers", "engine_away", "killing", "refused"]
+    __slots__ = ["avoided", "containers", "engine_away", "killing", "refused"]
+    AVOIDED_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_AWAY_FIELD_NUMBER: _ClassVar[int]
     KILLING_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    avoided: _containers.RepeatedCompositeFieldContainer[AvoidedHost]
     containers: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
     engine_away: str
     killing: bool
     refused: DoorRefusals
-    def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., engine_away: _Optional[str] = ..., killing: bool = ..., refused: _Optional[_Union[DoorRefusals, _Mapping]] = ...) -> None: ...
+    def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., engine_away: _Optional[str] = ..., killing: bool = ..., refused: _Optional[_Union[DoorRefusals, _Mapping]] = ..., avoided: _Optional[_Iterable[_Union[AvoidedHost, _Mapping]]] = ...) -> None: ...
 
 class Culprit(_message.Message):
     __slots__ = ["component", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
@@ -334,14 +348,16 @@ class DoorRefusals(_message.Message):
     def __init__(self, strangers: _Optional[int] = ..., garbage: _Optional[int] = ..., unknown: _Optional[int] = ..., impostors: _Optional[int] = ..., replaced: _Optional[int] = ..., releases: _Optional[int] = ..., oversized: _Optional[int] = ..., busy: _Optional[int] = ..., not_theirs: _Optional[int] = ...) -> None: ...
 
 class DrainHost(_message.Message):
-    __slots__ = ["by", "host", "wait_s"]
+    __slots__ = ["by", "host", "lift", "wait_s"]
     BY_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
+    LIFT_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
     by: str
     host: str
+    lift: bool
     wait_s: float
-    def __init__(self, host: _Optional[str] = ..., wait_s: _Optional[float] = ..., by: _Optional[str] = ...) -> None: ...
+    def __init__(self, host: _Optional[str] = ..., wait_s: _Optional[float] = ..., by: _Optional[str] = ..., lift: bool = ...) -> None: ...
 
 class DumpStacks(_message.Message):
     __slots__ = ["name"]
@@ -590,7 +606,7 @@ class Envelope(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., slow_reply: _Optional[_Union[SlowReply, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., traces_reply: _Optional[_Union[TracesReply, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
-    __slots__ = ["events", "executors", "last", "topology_id"]
+    __slots__ = ["events", "executors", "last", "start", "topology_id"]
     class ExecutorsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -601,22 +617,26 @@ class EventLedger(_message.Message):
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     EXECUTORS_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[TopologyEvent]
     executors: _containers.ScalarMap[int, int]
     last: int
+    start: StartTimes
     topology_id: str
-    def __init__(self, topology_id: _Optional[str] = ..., last: _Optional[int] = ..., events: _Optional[_Iterable[_Union[TopologyEvent, _Mapping]]] = ..., executors: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    def __init__(self, topology_id: _Optional[str] = ..., last: _Optional[int] = ..., events: _Optional[_Iterable[_Union[TopologyEvent, _Mapping]]] = ..., executors: _Optional[_Mapping[int, int]] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ...) -> None: ...
 
 class EventsReply(_message.Message):
-    __slots__ = ["events", "forgotten", "last"]
+    __slots__ = ["events", "forgotten", "last", "start"]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[TopologyEvent]
     forgotten: int
     last: int
-    def __init__(self, events: _Optional[_Iterable[_Union[TopologyEvent, _Mapping]]] = ..., last: _Optional[int] = ..., forgotten: _Optional[int] = ...) -> None: ...
+    start: StartTimes
+    def __init__(self, events: _Optional[_Iterable[_Union[TopologyEvent, _Mapping]]] = ..., last: _Optional[int] = ..., forgotten: _Optional[int] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ...) -> None: ...
 
 class ExceptionReport(_message.Message):
     __slots__ = ["component", "container", "count", "first_at", "instance_id", "last_at", "message", "out_of_memory", "process", "startup", "task_id", "traceback", "type"]
@@ -1553,6 +1573,22 @@ class Span(_message.Message):
     trace: int
     tuples: int
     def __init__(self, trace: _Optional[int] = ..., number: _Optional[int] = ..., parent: _Optional[int] = ..., end: _Optional[_Union[SpanEnd, str]] = ..., emitted: _Optional[int] = ..., sealed: _Optional[int] = ..., left: _Optional[int] = ..., hops: _Optional[_Iterable[int]] = ..., began: _Optional[int] = ..., ended: _Optional[int] = ..., source_clock: _Optional[int] = ..., clock: _Optional[int] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., tuples: _Optional[int] = ..., at: _Optional[float] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., clock_shift: _Optional[int] = ..., clock_error: _Optional[int] = ...) -> None: ...
+
+class StartTimes(_message.Message):
+    __slots__ = ["begun_at", "launched_at", "packaged_at", "planned_at", "registered_at", "running_at"]
+    BEGUN_AT_FIELD_NUMBER: _ClassVar[int]
+    LAUNCHED_AT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGED_AT_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_AT_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_AT_FIELD_NUMBER: _ClassVar[int]
+    begun_at: float
+    launched_at: float
+    packaged_at: float
+    planned_at: float
+    registered_at: float
+    running_at: float
+    def __init__(self, begun_at: _Optional[float] = ..., packaged_at: _Optional[float] = ..., launched_at: _Optional[float] = ..., registered_at: _Optional[float] = ..., planned_at: _Optional[float] = ..., running_at: _Optional[float] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "plan", "plan_version", "retired", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]

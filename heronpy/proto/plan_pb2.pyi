@@ -31,7 +31,8 @@ class ContainerPlan(_message.Message):
     def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePlan, _Mapping]]] = ..., required: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
 
 class ExecutionState(_message.Message):
-    __slots__ = ["cluster", "environ", "host", "launch_file", "release", "role", "submission_user", "submitted_at", "topology", "topology_id", "working_dir"]
+    __slots__ = ["begun_at", "cluster", "environ", "host", "launch_file", "release", "role", "submission_user", "submitted_at", "topology", "topology_id", "working_dir"]
+    BEGUN_AT_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ENVIRON_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +44,7 @@ class ExecutionState(_message.Message):
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     WORKING_DIR_FIELD_NUMBER: _ClassVar[int]
+    begun_at: float
     cluster: str
     environ: str
     host: str
@@ -54,7 +56,7 @@ class ExecutionState(_message.Message):
     topology: str
     topology_id: str
     working_dir: str
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submitted_at: _Optional[float] = ..., release: _Optional[str] = ..., working_dir: _Optional[str] = ..., launch_file: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submitted_at: _Optional[float] = ..., release: _Optional[str] = ..., working_dir: _Optional[str] = ..., launch_file: _Optional[str] = ..., host: _Optional[str] = ..., begun_at: _Optional[float] = ...) -> None: ...
 
 class InstancePlan(_message.Message):
     __slots__ = ["component", "component_index", "resource", "task_id"]

@@ -51,6 +51,15 @@ class AvoidedHosts:
         elif found is not None:
             self._found[host, True] = replace(found, until=now + self.avoid_s, draining=False)
 
+    def lift(self, host: str) -> bool:
+        """Whether it was avoided, and is not any more. One whose drain goes on stays avoided."""
+        if host in self.draining():
+            return False
+        found = [key for key in self._found if key[0] == host]
+        for key in found:
+            del self._found[key]
+        return bool(found)
+
     def draining(self) -> dict[str, str]:
         """Hosts whose drain is not over, and who asked for it."""
         return {one.host: one.by for one in self._found.values() if one.draining}

@@ -141,8 +141,19 @@ class EngineDesk:
         except EngineError as error:
             self._on_event(EngineAway(str(error)))
             return
-        self._on_event(Listed(tuple(seen), asked_at))
+        self._on_event(Listed(tuple(seen), asked_at, await self._ready(seen)))
         await self._explain(seen)
+
+    async def _ready(self, seen: Iterable[Seen]) -> frozenset[str]:
+        """Which of the hosts that containers in the queue avoid take containers; it is asked only while one waits."""
+        avoided = {host for one in seen if one.waits for host in one.avoid}
+        if not avoided:
+            return frozenset()
+        try:
+            return frozenset(await self._calls.call(lambda: self._engine.ready(avoided)))
+        except EngineError as error:
+            log.debug("nobody knows which of the avoided hosts are ready: %s", error)
+            return frozenset()
 
     async def _explain(self, seen: Iterable[Seen]) -> None:
         """Ask for the reason of the one whose reason is the oldest."""

@@ -52,13 +52,14 @@ from heronpy.scheduler.keeper_setup import (
 )
 from heronpy.scheduler.leases import Permit
 from heronpy.scheduler.ledger import LedgerStore
-from heronpy.scheduler.moving import Moves
+from heronpy.scheduler.moving import Moves, who
 from heronpy.scheduler.outbox import Outbox
 from heronpy.scheduler.placement import TICK_S, Placement
 from heronpy.scheduler.placement_events import (
     AllGone,
     Effect,
     Event,
+    HostLifted,
     KillAsked,
     Phase,
     PlanChanged,
@@ -343,6 +344,8 @@ class EngineScheduler:
             raise RpcError(f"topology {self._launch.topology!r} was killed, and its containers are being ended")
         if field == "restart_container":
             return self._answer_restart(body.container, body.force, body.wait_s, body.by)
+        if field == "drain_host" and body.lift:
+            return self._answer_lift(body.host, body.by)
         if field == "drain_host":
             return self._answer_drain(body.host, body.wait_s, body.by)
         raise RpcError(f"the scheduler does not know the request {field!r}")
@@ -363,8 +366,14 @@ class EngineScheduler:
             for view in placement.views()
         ]
         return control_pb2.ContainersReply(
-            containers=records, engine_away=away, killing=placement.is_killed, refused=self._refusals()
-        )
+            containers=records, engine_away=away, killing=placement.is_killed, refused=self._refusals(),
+            avoided=[
+                control_pb2.AvoidedHost(
+                    host=one.host, why=one.why, left_s=max(0.0, one.until - self._now()), draining=one.draining
+                )
+                for one in placement.avoided(self._now())
+            ],
+        )  # fmt: skip
 
     def _refusals(self) -> control_pb2.DoorRefusals:
         door, admission = self.door, self.admission
@@ -433,6 +442,14 @@ class EngineScheduler:
             )
         names = await self._moves.restart(known if container < 0 else [container], force, wait_s, by)
         return control_pb2.Ok(text=f"restarted {', '.join(names)}")
+
+    def _answer_lift(self, host: str, by: str) -> control_pb2.Ok:
+        placement = self._acting()
+        if host in placement.draining:
+            raise RpcError(f"host {host} is being drained; its avoidance can be lifted once that is over")
+        if not self._handle(HostLifted(host, who(by))):
+            return control_pb2.Ok(text=f"host {host} was not avoided")
+        return control_pb2.Ok(text=f"host {host} may get containers again")
 
     async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:

@@ -77,7 +77,7 @@ class Moves:
     async def restart(self, containers: Sequence[int], force: bool, wait_s: float, by: str = "") -> list[str]:
         """Replace containers, and wait until their successors act."""
         before = {number: view.epoch for number, view in self._by_container().items()}
-        self._handle(RestartAsked(tuple(containers), f"{_who(by)} asked for it", force))
+        self._handle(RestartAsked(tuple(containers), f"{who(by)} asked for it", force))
         limit_s = wait_s or self._limit_s
         until = time.monotonic() + limit_s
 
@@ -102,7 +102,7 @@ class Moves:
         running = self._drains.get(host)
         if running is None or running.done():
             self._until[host] = until
-            running = self._begin(host, self._drain(host, _who(by)))
+            running = self._begin(host, self._drain(host, who(by)))
         self._until[host] = max(self._until[host], until)
         return await asyncio.shield(running)
 
@@ -197,5 +197,6 @@ def _names(containers: Sequence[int]) -> str:
     return ", ".join(f"container {number}" for number in containers)
 
 
-def _who(by: str) -> str:
+def who(by: str) -> str:
+    """Who asks, as events and logs show it."""
     return "".join(one if one.isprintable() else "?" for one in by[:BY_MAX_CHARS]) or "a user"

@@ -38,6 +38,7 @@ from heronpy.scheduler.placement_events import (
     GiveUp,
     Grant,
     Heard,
+    HostLifted,
     KillAsked,
     Leaving,
     Ledger,
@@ -111,6 +112,8 @@ class Placement:
         self._avoided = AvoidedHosts(limits.avoid_s, hosts)
         self._planned = self._listed = self._changed = False
         self._asked_at = float("-inf")
+        #: Hosts that take containers, by the last list, of those that queued submissions avoid.
+        self._ready: frozenset[str] = frozenset()
         #: Since when the engine does not answer.
         self.away_since: float | None = None
         self.away_why = ""
@@ -165,6 +168,10 @@ class Placement:
     def draining(self) -> dict[str, str]:
         """Hosts whose drain is not over, and who asked for it."""
         return self._avoided.draining()
+
+    def avoided(self, now: float) -> tuple[Avoided, ...]:
+        """Hosts that get no containers, and why."""
+        return self._avoided.known(now)
 
     @property
     def is_killed(self) -> bool:
@@ -239,6 +246,11 @@ class Placement:
                         f"the drain of host {host} {'has failed; it may get containers again' if failed else 'is over'}"
                     )
                 ]
+            case HostLifted(host, by):
+                if not self._avoided.lift(host):
+                    return []
+                self._changed = True
+                return [Note(f"host {host} may get containers again: {by} says so")]
             case MoveAsked(container, host, by):
                 found = self._containers.get(container)
                 if found is None or found.spec is None:
@@ -299,6 +311,7 @@ class Placement:
         if self.away_since is not None:
             effects.append(Note(f"the engine answers again after {now - self.away_since:.0f} s"))
         self._asked_at, self._listed, self.away_since, self.away_why = event.asked_at, True, None, ""
+        self._ready = event.ready
         shown = {(seen.container, seen.submission) for seen in event.seen}
         for container in self._containers.values():
             for number, one in container.submissions.items():
@@ -506,7 +519,11 @@ class Placement:
         apart = self._hosts_of(container.spec.apart_from) if container.spec is not None else set()
         if one.phase is Phase.QUEUED and apart & set(one.avoid) and now - one.since >= self._limits.apart_queue_s:
             container.beside = True
-        if one.phase is Phase.QUEUED and set(one.avoid) - set(self._avoid_for(container, now)):
+        if one.phase is Phase.QUEUED and one.waits:
+            container.anywhere = container.anywhere or one.pinned
+            container.spared |= {*one.avoid} & self._ready
+        freer = set(one.avoid) - set(self._avoid_for(container, now)) or (one.pinned and container.anywhere)
+        if one.phase is Phase.QUEUED and freer:
             one.cancelled_at = now
             return [Note(f"container {container.number} may use more hosts again; it is submitted again")]
         return []
@@ -547,6 +564,7 @@ class Placement:
         wish = Request(
             self._topology_id, spec.container, number, spec.cpu, spec.ram_bytes, spec.disk_bytes, avoid, barred,
             spec.apart_from, tuple(sorted(self._hosts_of(spec.apart_from) - self._avoided.at(now) - {*barred})),
+            container.anywhere,
         )  # fmt: skip
         return [Submit(wish)]
 
@@ -563,7 +581,7 @@ class Placement:
             return []
         container.count_loss()
         self._write(container, holder=one.number, epoch=entry.epoch + 1, moves_from="", past=container.past())
-        container.beside = False
+        container.choose_again()
         self._grants.hold(container.number, now)
         return [Activate(container.number, one.number, container.entry.epoch)]
 
@@ -602,7 +620,9 @@ class Placement:
     def _avoid_for(self, container: Container, now: float) -> tuple[str, ...]:
         apart = container.spec.apart_from if container.spec is not None and not container.beside else ()
         barred = {container.moves_from} - {""}
-        return tuple(sorted(self._avoided.at(now) | self._hosts_of(apart) | barred))
+        # Rather one that is ready than none, unless it is being drained.
+        avoided = self._avoided.at(now) - (container.spared - self.draining.keys())
+        return tuple(sorted(avoided | self._hosts_of(apart) | barred))
 
     def _hosts_of(self, containers: Iterable[int]) -> set[str]:
         found = [self._containers[number] for number in containers if number in self._containers]

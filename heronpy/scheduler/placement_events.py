@@ -103,6 +103,8 @@ class Listed:
 
     seen: tuple[Seen, ...]
     asked_at: float
+    #: Hosts that take containers, of those that queued submissions avoid.
+    ready: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,14 @@ class DrainEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLifted:
+    """A user says that a host may have containers again."""
+
+    host: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class MoveAsked:
     """Move a container away from this host: one that acts there goes on until its successor stands by elsewhere."""
 
@@ -204,8 +214,8 @@ class Tick:
 
 
 Event = (
-    PlanChanged | Listed | Heard | Leaving | Refused | DrainAsked | DrainEnded | MoveAsked | MoveEnded | RestartAsked
-    | KillAsked | EngineAway | Tick
+    PlanChanged | Listed | Heard | Leaving | Refused | DrainAsked | DrainEnded | HostLifted | MoveAsked | MoveEnded
+    | RestartAsked | KillAsked | EngineAway | Tick
 )  # fmt: skip
 
 

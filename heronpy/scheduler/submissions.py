@@ -56,6 +56,9 @@ class Submission:
     host: str = ""
     avoid: tuple[str, ...] = ()
     barred: tuple[str, ...] = ()
+    #: It waits for room; and for that of one host.
+    waits: bool = False
+    pinned: bool = False
     words: str = ""
 
     @property
@@ -82,6 +85,7 @@ class Submission:
         """A list shows it, and it has not ended for sure."""
         self.missed = self.missed_any = 0
         self.engine_id, self.words, self.avoid = seen.engine_id, seen.words, seen.avoid
+        self.waits, self.pinned = seen.waits, seen.pinned
         self.host = seen.host or self.host
         self.given_up = seen.ended is Ended.UNCONFIRMED
         if not self.given_up:
@@ -120,6 +124,9 @@ class Container:
     apart_since: float | None = None
     #: It has waited long enough for a host apart from theirs: one of them is better than none.
     beside: bool = False
+    #: Nothing else has room: hosts that it may use although they are avoided, and any host rather than a chosen one.
+    spared: set[str] = field(default_factory=set)
+    anywhere: bool = False
     #: Why its last move was given up.
     unmoved: str = ""
     #: Why it has FAILED; empty: it has not.
@@ -221,6 +228,8 @@ class Container:
         entry, words = self.entry, self.failed or (shown.words if shown else "") or self.exit_detail
         phase = Phase.FAILED if self.failed else shown.phase if shown else Phase.QUEUED
         holder = self.holder
+        if phase is Phase.STANDBY:
+            words = ""  # to its engine it runs
         if phase is Phase.STANDBY and fencing is Fencing.CONFIRMATION and holder not in (None, shown):
             words = f"it waits until the end of submission {entry.holder} is confirmed, or restart it with --force"
         return ContainerView(
@@ -253,6 +262,11 @@ class Container:
             one.moving = False
             if one.barred and one.phase is Phase.QUEUED:
                 one.cancelled_at = now
+
+    def choose_again(self) -> None:
+        """It acts: its next submission begins with all wishes for its host."""
+        self.beside = self.anywhere = False
+        self.spared.clear()
 
     def forget(self, number: int) -> None:
         """A submission has ended."""

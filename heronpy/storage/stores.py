@@ -159,12 +159,12 @@ def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | N
     return StoreLimits(_home() / "store-limits" / short_hash(str(place)), writers, bytes_per_s)
 
 
-def open_replica(launch: LaunchSpec, settings: CheckpointSettings) -> AnyCheckpointStore:
+def open_replica(topology_id: str, settings: CheckpointSettings) -> AnyCheckpointStore:
     """The store that complete checkpoints of a topology are copied to, with its own limits; ConfigError without one."""
     place = replica_of(settings)
     if place is None:
         raise ConfigError("heron.checkpoint.replica is not set; give the folder or URL of the second store")
-    folder, limits = place / launch.topology_id, limits_of(place, 0, float(settings.replica_rate_bytes))
+    folder, limits = place / topology_id, limits_of(place, 0, float(settings.replica_rate_bytes))
     if isinstance(folder, Url):
         return ObjectCheckpointStore(folder, open_objects(folder, settings.timeout_s), limits)
     return CheckpointStore(folder, settings.fsync, limits)

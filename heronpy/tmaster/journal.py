@@ -55,6 +55,8 @@ class Journal:
         self.now = 0.0
         #: By container: the epoch of its executor that was heard last, perhaps by a predecessor.
         self.executors: dict[int, int] = {}
+        #: How the topology was started.
+        self.start = control_pb2.StartTimes()
 
     def __len__(self) -> int:
         return len(self._events)
@@ -136,13 +138,15 @@ class Journal:
         """The events with a higher number, oldest first; only the newest `limit`, or all if it is 0."""
         found = [event for event in self._events.values() if event.number > number]
         return control_pb2.EventsReply(
-            events=found[-limit:] if limit else found, last=self.last, forgotten=self.forgotten
+            events=found[-limit:] if limit else found, last=self.last, forgotten=self.forgotten, start=self.start
         )
 
     def ledger(self, topology_id: str) -> control_pb2.EventLedger:
         """The newest events, for a successor."""
         newest = list(self._events.values())[-HANDED_OVER_MAX:]
-        return control_pb2.EventLedger(topology_id=topology_id, last=self.last, events=newest, executors=self.executors)
+        return control_pb2.EventLedger(
+            topology_id=topology_id, last=self.last, events=newest, executors=self.executors, start=self.start
+        )
 
     def take_over(self, kept: control_pb2.EventLedger | None, topology_id: str) -> None:
         """Continue a predecessor's journal; does nothing if there is none, or if it is of another topology."""
@@ -151,6 +155,7 @@ class Journal:
         # A reader may know later events of the predecessor, so their numbers are skipped.
         self.last = max(self.last, kept.last) + self._limit
         self.executors = dict(kept.executors)
+        self.start.CopyFrom(kept.start)
         for event in sorted(kept.events, key=lambda one: one.number)[-self._limit :]:
             if 0 < event.number <= kept.last and isfinite(event.at):
                 self._events[event.number] = event

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from heronpy.common import starting
 from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.common.states import UP_STATES
@@ -54,12 +55,14 @@ class TopologyMaster:
         log: checkpoint_pb2.CheckpointLog | None = None,
         totals: control_pb2.TotalsLedger | None = None,
         happened: control_pb2.EventLedger | None = None,
+        submitted: plan_pb2.ExecutionState | None = None,
         wall_offset_s: float = 0.0,
         process: str = "tmaster",
     ) -> None:
         self.settings = settings
         self.epoch = epoch
         self._intent = intent
+        self._submitted = submitted
         self._resumes = False
         if intent is not None and intent.new_topology.id == topology.id:
             point = resume_point(intent, packing, previous)
@@ -129,6 +132,11 @@ class TopologyMaster:
             desk.journal.add(
                 control_pb2.EVENT_MASTER, f"topology master {self.epoch} took over", subject="tmaster", warning=True
             )
+        elif self._submitted is not None and not desk.journal.start.launched_at:
+            submitted_at = self._submitted.submitted_at
+            desk.journal.start.begun_at = self._submitted.begun_at or submitted_at
+            desk.journal.start.packaged_at = submitted_at
+            desk.journal.start.launched_at = now + self._wall_offset_s
         spouts = {spout.comp.name for spout in book.topology.spouts}
         desk.registry.place(book.packing, spouts)
         desk.registry.expect(book.plan_tasks(), book.version)
@@ -227,6 +235,8 @@ class TopologyMaster:
         waits = isinstance(self.operation, Restart) and self.operation.is_emptying
         if not isinstance(self.operation, Update) and not waits and not restoring:
             self.finisher.advance(now)
+        if desk.journal.start.launched_at and not desk.journal.start.running_at:
+            self._time_start(now)
         life = self.lifecycle
         if life != self.life:
             self.life = life
@@ -241,6 +251,18 @@ class TopologyMaster:
         if self._watched != book.version:
             self._watched = book.version
             self.watcher.place(desk.registry.containers)
+
+    def _time_start(self, now: float) -> None:
+        """Note when the phases of the first start end."""
+        desk, start, wall = self.desk, self.desk.journal.start, now + self._wall_offset_s
+        if not start.registered_at and not desk.book.missing(desk.registry.stmgrs):
+            start.registered_at = wall
+        if start.registered_at and not start.planned_at and desk.book.plan is not None:
+            start.planned_at = wall
+        if start.planned_at and desk.has_run:
+            start.running_at = wall
+            text = f"{desk.book.topology.name} was started in {starting.text(start)}"
+            desk.journal.add(control_pb2.EVENT_LIFE, text, reason="start")
 
     def _note_rest(self, operation: Operation, now: float) -> None:
         """Record a deactivation that every spout has applied."""

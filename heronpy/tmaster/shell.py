@@ -217,6 +217,7 @@ class Shell:
             log=loaded.checkpoints,
             totals=loaded.totals,
             happened=loaded.happened,
+            submitted=loaded.submitted,
             wall_offset_s=wall_offset_s,
             process=self._process,
         )

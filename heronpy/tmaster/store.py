@@ -53,6 +53,8 @@ class Loaded:
     happened: control_pb2.EventLedger | None = None
     minutes: control_pb2.MinutesLedger | None = None
     counts: control_pb2.MetricsLedger | None = None
+    #: Only for when it was submitted.
+    submitted: plan_pb2.ExecutionState | None = None
 
 
 class Store:
@@ -207,7 +209,16 @@ class Store:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
             previous = None  # left by an earlier topology of this name
-        return Loaded(topology, packing, previous, intent, checkpoints, totals, happened, minutes, counts)
+        submitted = self._submitted(topology.id)
+        return Loaded(topology, packing, previous, intent, checkpoints, totals, happened, minutes, counts, submitted)
+
+    def _submitted(self, topology_id: str) -> plan_pb2.ExecutionState | None:
+        path = paths.execution_state(self._topology)
+        with contextlib.suppress(StateError):
+            found = self._state.get(path)
+            record = _parse(plan_pb2.ExecutionState, found[0], path) if found is not None else None
+            return record if record is not None and record.topology_id == topology_id else None
+        return None
 
     def _read(self, node: Node, kind: type[M]) -> M | None:
         found = self._state.get(self._paths[node])

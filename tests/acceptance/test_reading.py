@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,15 @@ main()
 
 def test_a_bug_is_one_group_with_the_users_own_path(heron: Heron, tmp_path: Path) -> None:
     program = write_program(tmp_path, BODY)
+    began = time.time()
     heron.submit(program)
+    # The phases of the start are those of the whole time from the submit to the first moment in which it ran.
+    start = json.loads(heron("events", "picky", "--start", "--json").ok().out)
+    life = json.loads(heron("events", "picky", "--kind", "life", "--json").ok().out)["events"]
+    ran_at = next(event["first_at"] for event in life if event["reason"] == "running")
+    assert list(start["phases"]) == ["package", "launch", "register", "plan", "initialise"], start
+    assert sum(start["phases"].values()) == pytest.approx(ran_at - start["begun_at"], rel=0.02), (start, life)
+    assert began <= start["begun_at"] < ran_at
     # Without the cluster: there is only one.
     heron.when("picky", lambda status: status["exceptions"] >= 5, "five exceptions")
     shown = heron("exceptions", "picky").ok().out

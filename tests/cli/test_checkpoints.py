@@ -228,6 +228,31 @@ def test_verify_reads_stores_and_copies(heron: Heron, home: Path, tmp_path: Path
     assert heron("checkpoints", "verify", "local", str(folder), "x").code == 2
 
 
+# ---- copy -------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_whole_in_another_store_and_what_is_there_is_not_copied_again(
+    heron: Heron, home: Path, tmp_path: Path
+) -> None:
+    folder, store = earlier(home, 1, 2), tmp_path / "store"
+    store.mkdir(mode=0o700)
+    copied = heron("checkpoints", "copy", "local", "wordy", "2", str(store))
+    assert copied.code == 0 and f"{store}/{folder.name}/chk-2" in copied.out, copied
+    assert heron("checkpoints", "verify", "local", str(store)).code == 0
+    again = json.loads(heron("checkpoints", "copy", "local", "wordy", str(folder / "chk-1"), str(store), "--json").out)
+    assert again["checkpoint"] == 1 and again["files_there"] > 0, again
+    assert CheckpointStore(store / folder.name).checkpoints() == [1, 2], "nothing is removed"
+    refused = heron("checkpoints", "copy", "local", "wordy", "1", str(root(home)))
+    assert refused.code == 2 and "lies in" in refused.err, refused
+    spoiled = next(path for path in (folder / "shared").rglob("*") if path.is_file())
+    spoiled.write_bytes(b"x" * spoiled.stat().st_size)
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    refused = heron("checkpoints", "copy", "local", "wordy", "1", str(other))
+    assert refused.code == 1 and "Traceback" not in refused.err, refused
+    assert CheckpointStore(other / folder.name).checkpoints() == [], "half a copy is not a checkpoint"
+
+
 # ---- savepoint, trigger, restore --------------------------------------------------------------
 
 
@@ -418,3 +443,34 @@ def test_kill_names_the_newest_checkpoint_and_keeps_all(heron: Heron, running: F
     assert running.state.get(paths.checkpoints("wordy")) is None
     assert CheckpointStore(folder).checkpoints() == [2, 3, 4] and not (folder / "chk-5").exists()
     assert [row["current"] for row in listed(heron)] == [False, False, False]
+
+
+def with_replica(running: FakeTopology, home: Path, replica: Path) -> Path:
+    """The settings of the topology name the replica, which has the savepoint alone; the replica's folder."""
+    running.launch.submitted.settings["checkpoint"] |= {"root": str(root(home)), "replica": str(replica)}
+    running.launch.save(Path(running.record.launch_file))
+    write_checkpoint(replica / "wordy-1", 2, savepoint=True, taken_at=2e9 + 2)
+    return replica / "wordy-1"
+
+
+def test_kill_completes_the_replica(heron: Heron, running: FakeTopology, home: Path, tmp_path: Path) -> None:
+    folder = with_replica(running, home, tmp_path / "replica")
+    result = heron("kill", "local", "wordy", "--timeout", "1")
+    assert result.code == 0 and "replica" not in result.err, result
+    assert CheckpointStore(folder).checkpoints() == [2, 4]
+    assert heron("checkpoints", "verify", "local", str(folder)).code == 0
+
+
+def test_kill_says_what_the_replica_lacks(heron: Heron, running: FakeTopology, home: Path, tmp_path: Path) -> None:
+    folder = with_replica(running, home, tmp_path / "replica")
+    for path in (root(home) / "wordy-1" / "shared").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"x" * path.stat().st_size)
+    shutil.rmtree(folder / "shared", ignore_errors=True)
+    result = heron("kill", "local", "wordy", "--timeout", "1", "--json")
+    assert result.code == 0, result
+    for said in (result.err, json.loads(result.out)["replica_lacks"]):
+        assert f"the replica {tmp_path / 'replica'} lacks" in said and "the newest there is checkpoint 2" in said, (
+            result
+        )
+    assert CheckpointStore(folder).checkpoints() == [2]

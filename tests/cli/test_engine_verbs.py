@@ -54,6 +54,8 @@ def test_a_queued_container_is_shown_with_its_reason_and_start() -> None:
     assert containers.text(soon, now) == "container 2 QUEUED job 812_2: Resources, starts about 14:05"
     later = record(2, "QUEUED", words="Resources", starts_at=now + 2 * 86_400)
     assert containers.text(later, now).endswith("starts about 2026-11-25 13:00")
+    guess = record(2, "QUEUED", words="Resources", starts_at=now + 365 * 86_400)
+    assert containers.text(guess, now).endswith(": Resources, no start is expected within a week")
     past = record(2, "QUEUED", words="Resources", starts_at=now - 60)
     assert containers.text(past, now) == "container 2 QUEUED job 812_2: Resources"
     assert containers.text(record(1, "STARTING", host="n1"), now) == "container 1 STARTING job 812_1 on n1"
@@ -189,6 +191,51 @@ def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) 
         placed.answers["drain_host"] = error
         refused = heron("drain", "local", "wordy", "--host", "n1")
         assert (refused.code, "no room" in refused.err) == (code, True), refused
+
+
+def test_hosts_that_are_avoided_are_shown_and_lifted(placed: FakeTopology, heron: Heron) -> None:
+    assert heron("cluster", "hosts", "local").out == "No host is avoided\n"
+    avoided = [
+        control_pb2.AvoidedHost(host="n1", why="a container on it is lost", left_s=90),
+        control_pb2.AvoidedHost(host="n2", why="ann drains it", left_s=600, draining=True),
+    ]
+    placed.answers["get_containers"] = control_pb2.ContainersReply(containers=[record(0, "RUNNING")], avoided=avoided)
+    shown = heron("cluster", "hosts", "local").out
+    for words in (("n1", "wordy", "1m30s", "a container on it is lost"), ("n2", "wordy", "until its drain is over")):
+        assert any(all(word in line for word in words) for line in shown.splitlines()), shown
+    [first, _] = json.loads(heron("cluster", "hosts", "local", "--json").out)
+    assert first == {
+        "topology": "wordy", "host": "n1", "why": "a container on it is lost", "draining": False, "left_s": 90,
+    }  # fmt: skip
+    placed.answers["drain_host"] = control_pb2.Ok(text="host n1 may get containers again")
+    lifted = heron("cluster", "hosts", "local", "--lift", "n1")
+    assert (lifted.code, "Host n1 may get containers of 'wordy' again" in lifted.out) == (exits.OK, True), lifted
+    assert placed.asked[-1] == ("drain_host", control_pb2.DrainHost(host="n1", lift=True, by=caller()))
+    refused = heron("cluster", "hosts", "local", "--lift", "n7")
+    assert (refused.code, "no topology in local avoids host 'n7'" in refused.err) == (exits.NOT_FOUND, True), refused
+    placed.answers["drain_host"] = RpcError("host n2 is being drained")
+    refused = heron("cluster", "hosts", "local", "--lift", "n2")
+    assert (refused.code, "'wordy': host n2 is being drained" in refused.err) == (exits.FAILED, True), refused
+    placed.state.delete(paths.scheduler("wordy"))
+    assert GONE in heron("cluster", "hosts", "local").err
+
+
+def test_why_a_container_waits_is_what_status_and_doctor_say(placed: FakeTopology, heron: Heron) -> None:
+    ends = control_pb2.TopologyEvent(
+        number=1, kind=control_pb2.EVENT_RESTART, subject="container 1", at=time.time(), times=3, warning=True
+    )
+    placed.answers["get_events"] = control_pb2.EventsReply(events=[ends])
+    placed.answers["get_metrics"] = control_pb2.MetricsReply()
+    placed.answers["get_load"] = control_pb2.LoadReply(since=time.time() - 600)
+    told = heron("doctor", "local", "wordy").out
+    assert "container 1 is QUEUED: Priority" in told and "next       heron status local wordy" in told
+    assert "restarted 3 times" not in told, "it waits, and does not end again and again"
+    placed.state.delete(paths.tmaster("wordy"))
+    waits = record(0, "QUEUED", words="Resources")
+    placed.answers["get_containers"] = control_pb2.ContainersReply(containers=[waits])
+    for verb in ("status", "doctor"):
+        refused = heron(verb, "local", "wordy")
+        assert "the topology master of 'wordy' is not running; container 0 is QUEUED: Resources" in refused.err
 
 
 def test_a_container_whose_end_nobody_confirms_is_replaced_by_force(placed: FakeTopology, heron: Heron) -> None:

@@ -241,6 +241,23 @@ def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopo
     assert heron("events", "local", "wordy", "--kind", "nonsense").code == 2
 
 
+def test_the_phases_of_a_start_are_shown(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["get_events"] = reply = control_pb2.EventsReply()
+    refused = heron("events", "local", "wordy", "--start")
+    assert refused.code == 1 and "how topology 'wordy' was started is not known" in refused.err
+    reply.start.begun_at, reply.start.packaged_at, reply.start.launched_at = 1e9, 1e9 + 1.5, 1e9 + 2
+    shown = heron("events", "local", "wordy", "--start").out
+    assert ": 2s so far" in shown and "package" in shown and "register" not in shown
+    reply.start.registered_at, reply.start.planned_at, reply.start.running_at = 1e9 + 3, 1e9 + 3.25, 1e9 + 5
+    told = json.loads(heron("events", "local", "wordy", "--start", "--json").out)
+    assert (told["took_s"], told["running"], told["begun_at"]) == (5.0, True, 1e9)
+    phases = {"package": 1.5, "launch": 0.5, "register": 1.0, "plan": 0.25, "initialise": 1.75}
+    assert told["phases"] == phases and sum(phases.values()) == told["took_s"]
+    shown = heron("events", "local", "wordy", "--start").out
+    assert ": 5s\n" in shown and "the tasks start and initialise" in shown
+    assert heron("events", "local", "wordy", "--start", "--follow").code == 2
+
+
 def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: FakeTopology) -> None:
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
     wordy.answers["get_events"] = reply = control_pb2.EventsReply()

@@ -73,15 +73,14 @@ def seen_by(engine: SlurmEngine) -> dict[tuple[int, int], Seen]:
     return {(seen.container, seen.submission): seen for seen in engine.list()}
 
 
-def test_containers_of_one_size_are_one_array_and_run(cluster: SlurmCluster) -> None:
+def test_containers_of_one_size_run_on_different_nodes_and_end(cluster: SlurmCluster) -> None:
     engine = engine_of(cluster)
     ids = engine.submit([ask(0, cpu=0.5), ask(1), ask(3)])
-    assert len({engine_id.partition("_")[0] for engine_id in ids.values()}) == 2
-    assert ids[1, 1].partition("_")[0] == ids[3, 1].partition("_")[0]
     when(engine, lambda seen: all(one.phase is EnginePhase.RUNNING for one in seen.values()), "three running")
     seen = seen_by(engine)
     assert set(seen) == {(0, 1), (1, 1), (3, 1)}
-    assert all(one.host in cluster.nodes and one.ended is Ended.NO for one in seen.values())
+    assert {one.host for one in seen.values()} == {*cluster.nodes}, "each node has one, as long as there are enough"
+    assert all(one.pinned and one.ended is Ended.NO for one in seen.values())
     assert engine.topologies() == {TOPOLOGY: 3}
     assert engine_of(cluster, "another").list() == []
     wait_for(lambda: "clean []" in engine.last_words(ids[3, 1]), 10, "the container's first words")
@@ -205,9 +204,27 @@ def test_the_end_of_its_time_is_told_before_and_is_no_fault(cluster: SlurmCluste
     assert seen.reason is ExitReason.PREEMPTED and seen.words.startswith("TIMEOUT") and not seen.cancelled
 
 
+def test_what_finds_no_room_says_so_and_which_hosts_are_ready(cluster: SlurmCluster) -> None:
+    engine, [first, *others] = engine_of(cluster, "full"), cluster.nodes
+    size = {"topology": "full", "ram_bytes": 900 << 20}
+    ids = engine.submit([ask(1, avoid=(first,), **size), ask(2, avoid=(first,), **size)])
+    when(engine, lambda seen: {one.host for one in seen.values()} == {*others}, "a container on each other node")
+    ids |= engine.submit([ask(3, avoid=(first,), **size)])
+    when(engine, lambda seen: seen[3, 1].waits, "a third one waiting")
+    assert engine.ready([first, "nowhere"]) == {first}
+    ids |= engine.submit([ask(3, 2, anywhere=True, **size)])
+    when(engine, lambda seen: seen[3, 2].host == first, "it has the host that was avoided")
+    assert not seen_by(engine)[3, 2].pinned
+    engine.cancel(list(ids.values()), 1.0)
+    when(engine, lambda seen: all(one.ended is Ended.CONFIRMED for one in seen.values()), "all ended")
+
+
 @heavy
-def test_a_lost_node_confirms_nothing(cluster: SlurmCluster) -> None:
+def test_a_lost_node_confirms_nothing_until_it_is_booted(
+    cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its slurmd is gone, its containers run on; one of them was cancelled after that."""
+    monkeypatch.setattr("heronpy.engines.slurm.texts.CLOCKS_S", 1.0)
     engine = engine_of(cluster, "lost")
     node = cluster.nodes[2]
     ids = engine.submit([ask(number, topology="lost", avoid=tuple(cluster.nodes[:2])) for number in (1, 2)])
@@ -221,6 +238,11 @@ def test_a_lost_node_confirms_nothing(cluster: SlurmCluster) -> None:
     assert all(one.ended is Ended.UNCONFIRMED and one.reason is None and not one.cancelled for one in seen.values())
     assert {one.words.partition(":")[0] for one in seen.values()} == {"NODE_FAIL", "CANCELLED"}
     assert len(running(cluster)) == 2, "which is why"
+    cluster.reboot_node(node)
+    when(engine, lambda seen: all(one.ended is Ended.CONFIRMED for one in seen.values()), "the boot confirming it")
+    assert not running(cluster)
+    assert all(f"{node} was booted again" in one.words for one in seen_by(engine).values())
+    cluster.lose_node(node)
 
 
 def running(cluster: SlurmCluster) -> list[psutil.Process]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +26,8 @@ from heronpy.engines.contract import (
     Seen,
 )
 from heronpy.engines.slurm.batch import (
+    SPREAD_MAX,
+    Room,
     SlurmOptions,
     batch_script,
     batches,
@@ -30,6 +35,7 @@ from heronpy.engines.slurm.batch import (
     look_command,
     parse_name,
     sbatch_arguments,
+    spread,
 )
 from heronpy.engines.slurm.commands import Commands, environment
 from heronpy.engines.slurm.engine import SlurmEngine, check_output
@@ -37,28 +43,32 @@ from heronpy.engines.slurm.texts import (
     closed_nodes,
     count_topologies,
     newest,
+    parse_boots,
     parse_config,
     parse_jobs,
     parse_nodes,
     parse_partitions,
     parse_release,
+    parse_rooms,
     parse_start,
     parse_submitted,
+    ready_nodes,
     seen_of,
     unchecked_names,
+    was_rebooted,
 )
 from heronpy.procs.exit_reason import ExitReason
 
 JOBS = """\
-812_2|PENDING||0|Resources|heron.word_count-9f.1|avoids:n1,n2|
-812_0|RUNNING|n3|0|None|heron.word_count-9f.1|(null)|
-812_4|CONFIGURING|n4|0|None|heron.word_count-9f.1|(null)|
-812_5|COMPLETING|n4|0|None|heron.word_count-9f.1|(null)|
-813_1|FAILED|n1|1024|NonZeroExitCode|heron.word_count-9f.2|(null)|
+812_2|PENDING||0|Resources|heron.word_count-9f.1|avoids:n1,n2|0|
+812_0|RUNNING|n3|0|None|heron.word_count-9f.1|(null)|0|
+812_4|CONFIGURING|n4|0|None|heron.word_count-9f.1|(null)|0|
+812_5|COMPLETING|n4|0|None|heron.word_count-9f.1|(null)|0|
+813_1|FAILED|n1|1024|NonZeroExitCode|heron.word_count-9f.2|(null)|0|
 814|FAILED|n1|1792|NonZeroExitCode|somebody|else's comment|with a bar|
-815|RUNNING|n1|0|None|heron.no-array.1|(null)|
-816_1|FAILED||0|BadConstraints|heron.word_count-9f.3|(null)|
-817_1|RUNNING|n5|0|None|heron.a.b.12|(null)|
+815|RUNNING|n1|0|None|heron.no-array.1|(null)|0|
+816_1|FAILED||0|BadConstraints|heron.word_count-9f.3|(null)|0|
+817_1|RUNNING|n5|0|None|heron.a.b.12|(null)|0|
 """
 
 
@@ -85,8 +95,8 @@ def test_a_recorded_list() -> None:
 def test_an_array_that_was_cancelled_before_any_of_it_ran_has_lost_its_indices() -> None:
     """As Slurm 22.05 lists it; what is listed of one container by itself goes before it."""
     jobs = parse_jobs(
-        "113|CANCELLED||0|None|heron.t.2|containers:0,3,4 avoids:n1|\n113_3|FAILED|n2|9|None|heron.t.2|(null)|\n"
-        "114|PENDING||0|None|heron.t.3|containers:0|\n115|CANCELLED||0|None|heron.t.4|(null)|\n"
+        "113|CANCELLED||0|None|heron.t.2|containers:0,3,4 avoids:n1|0|\n113_3|FAILED|n2|9|None|heron.t.2|(null)|0|\n"
+        "114|PENDING||0|None|heron.t.3|containers:0|0|\n115|CANCELLED||0|None|heron.t.4|(null)|0|\n"
     )
     assert [(job.engine_id, job.container, job.submission, job.state) for job in jobs] == [
         ("113_3", 3, 2, "FAILED"), ("113_0", 0, 2, "CANCELLED"), ("113_4", 4, 2, "CANCELLED"),
@@ -113,7 +123,7 @@ def test_an_array_that_was_cancelled_before_any_of_it_ran_has_lost_its_indices()
     ],
 )
 def test_confirmed_ends(state: str, status: int, reason: ExitReason, code: int | None) -> None:
-    seen = seen_in(f"1_1|{state}|n1|{status}|None|heron.t.1|(null)|")
+    seen = seen_in(f"1_1|{state}|n1|{status}|None|heron.t.1|(null)|0|")
     assert (seen.ended, seen.reason, seen.exit_code) == (Ended.CONFIRMED, reason, code)
     assert seen.cancelled == (state == "CANCELLED")
 
@@ -137,12 +147,12 @@ def test_names_that_slurm_does_not_look_up_are_told(kept: str, enforced: str, wo
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "CANCELLED", "PREEMPTED", "TIMEOUT"])
 def test_on_a_lost_node_nothing_is_confirmed(state: str) -> None:
-    seen = seen_in(f"1_1|{state}|n1|15|NodeDown|heron.t.1|(null)|", "n1")
+    seen = seen_in(f"1_1|{state}|n1|15|NodeDown|heron.t.1|(null)|0|", "n1")
     assert (seen.ended, seen.reason, seen.cancelled) == (Ended.UNCONFIRMED, None, False)
 
 
 def test_what_ended_by_itself_on_a_node_that_is_lost_later_is_confirmed() -> None:
-    assert seen_in("1_1|FAILED|n1|1024|NonZeroExitCode|heron.t.1|(null)|", "n1").ended is Ended.CONFIRMED
+    assert seen_in("1_1|FAILED|n1|1024|NonZeroExitCode|heron.t.1|(null)|0|", "n1").ended is Ended.CONFIRMED
 
 
 PLACES = "batch*|n1|drained\nbatch*|n2|down*\nbig|n3|{}\n"
@@ -203,23 +213,23 @@ def test_a_check_tells_drained_nodes_from_wrong_settings(
 
 @pytest.mark.parametrize("state", ["SUSPENDED", "STAGE_OUT", "A_STATE_OF_TOMORROW"])
 def test_a_state_that_is_not_known_is_no_end(state: str) -> None:
-    assert seen_in(f"1_1|{state}|n1|0|None|heron.t.1|(null)|").ended is Ended.NO
+    assert seen_in(f"1_1|{state}|n1|0|None|heron.t.1|(null)|0|").ended is Ended.NO
 
 
 @pytest.mark.parametrize("reason", ["PartitionTimeLimit", "QOSMaxWallDurationPerJobLimit", "AssocMaxCpuPerJobLimit"])
 def test_some_reasons_are_hopeless(reason: str) -> None:
-    assert seen_in(f"1_1|PENDING||0|{reason}|heron.t.1|(null)|").hopeless
+    assert seen_in(f"1_1|PENDING||0|{reason}|heron.t.1|(null)|0|").hopeless
 
 
 @pytest.mark.parametrize(
     "reason", ["Resources", "Priority", "JobHeldUser", "ReqNodeNotAvail", "PartitionDown", "BeginTime"]
 )
 def test_others_pass(reason: str) -> None:
-    assert not seen_in(f"1_1|PENDING||0|{reason}|heron.t.1|(null)|").hopeless
+    assert not seen_in(f"1_1|PENDING||0|{reason}|heron.t.1|(null)|0|").hopeless
 
 
 def test_of_two_jobs_of_a_submission_the_living_one_counts() -> None:
-    text = "1_1|FAILED|n1|256|None|heron.t.1|(null)|\n2_1|RUNNING|n2|0|None|heron.t.1|(null)|"
+    text = "1_1|FAILED|n1|256|None|heron.t.1|(null)|0|\n2_1|RUNNING|n2|0|None|heron.t.1|(null)|0|"
     assert [job.engine_id for job in newest(parse_jobs(text))] == ["2_1"]
 
 
@@ -256,7 +266,7 @@ def test_other_texts() -> None:
     assert parse_start("Priority|N/A|").starts_at is None
     for nothing in ("None", "(null)", "N/A", ""):
         assert parse_start(f"{nothing}|1795424293|") == Explained("", 1795424293.0), "that is no reason"
-        [job] = parse_jobs(f"7_1|PENDING||0|{nothing}|heron.word_count-9f.1|(null)|\n")
+        [job] = parse_jobs(f"7_1|PENDING||0|{nothing}|heron.word_count-9f.1|(null)|0|\n")
         assert seen_of(job, set()).words == "PENDING"
     assert "does not list" in parse_start("").words
     assert parse_config("KillWait                = 30 sec\nx\n") == {"KillWait": "30 sec"}
@@ -397,7 +407,7 @@ def test_refusals_for_now_and_for_good(said: str, kind: type[Exception], tmp_pat
 
 
 def test_a_list_that_is_cut_off_is_no_list(tmp_path: Path) -> None:
-    variables = fake(tmp_path, "squeue", "echo '1_1|RUNNING|n1|0|None|heron.t.1|(null)|'; echo '1_2|RUN'")
+    variables = fake(tmp_path, "squeue", "echo '1_1|RUNNING|n1|0|None|heron.t.1|(null)|0|'; echo '1_2|RUN'")
     with pytest.raises(EngineAwayError, match="not in the format"):
         SlurmEngine("t", SlurmOptions(), ["true"], variables).list()
 
@@ -415,3 +425,100 @@ def test_a_folder_for_output_that_jobs_could_not_write_to_is_told_at_the_check(t
         "nowhere": False,
     }
     assert "is no folder here" in found["nowhere"].detail and "leave slurm.output_dir empty" in found["nowhere"].fix
+
+
+def test_what_waits_for_room_and_what_was_chosen_for_it() -> None:
+    line = "1_1|PENDING||0|{}|heron.t.1|containers:1 chosen:n1|1795924890|"
+    for reason in ("Resources", "Priority", "ReqNodeNotAvail, UnavailableNodes:n1"):
+        seen = seen_in(line.format(reason))
+        assert seen.waits and seen.pinned
+    assert not seen_in(line.format("None")).waits and not seen_in(line.format("JobHeldUser")).waits
+    assert not seen_in("1_1|RUNNING|n1|0|Resources|heron.t.1|containers:1|1|").waits
+
+
+def test_a_boot_after_the_start_of_a_job_confirms_its_end() -> None:
+    boots = parse_boots(
+        "NodeName=n1 Arch=x86_64 State=MIXED OS=Linux @0 BootTime=2000 SlurmdStartTime=2001\n"
+        "NodeName=n2 State=DOWN* BootTime=2000\nNodeName=n3 State=IDLE BootTime=Unknown\nNode n4 not found\n"
+    )
+    assert boots == {"n1": 2000.0}
+    for state in ("NODE_FAIL", "CANCELLED"):
+        [job] = parse_jobs(f"1_1|{state}|n1|0|NodeDown|heron.t.1|(null)|1000|")
+        assert seen_of(job, ("n1",)).ended is Ended.UNCONFIRMED and was_rebooted(job, boots)
+        seen = seen_of(job, ("n1",), rebooted=True)
+        assert seen.ended is Ended.CONFIRMED and seen.words == f"{state}: NodeDown, and n1 was booted again"
+    assert seen_of(replace(job, state="NODE_FAIL"), (), rebooted=True).reason is ExitReason.LOST_HOST
+    assert not was_rebooted(replace(job, started_at=1990.0), boots), "clocks differ"
+    assert not was_rebooted(replace(job, started_at=0.0), boots)
+    assert not was_rebooted(replace(job, host="n2"), boots)
+
+
+def test_nodes_that_are_ready_and_what_they_have_free() -> None:
+    assert ready_nodes("n1|idle\nn2|mixed\nn3|down*\nn4|drained\nn5|idle\n", ("n1", "n2", "n3", "n4")) == {"n1", "n2"}
+    text = "".join(
+        f"{partition}|{node}|{state}|{weight}|{cpus}|1000|{used}|\n"
+        for partition, node, state, weight, cpus, used in (
+            ("batch*", "n1", "mixed", 1, "1/3/0/4", 400), ("batch*", "n2", "idle~", 1, "0/4/0/4", 0),
+            ("tiny", "n1", "mixed", 1, "1/3/0/4", 400), ("tiny", "n3", "idle", 5, "0/2/0/2", 0),
+            ("batch*", "n4", "allocated", 1, "4/0/0/4", 0),
+        )
+    )  # fmt: skip
+    assert parse_rooms(text, "") == parse_rooms(text, "batch") == {"n1": Room(1, 3, 600)}
+    assert set(parse_rooms(text, "tiny,batch")) == {"n1", "n3"}
+    assert parse_rooms("of another release\n", "") == {}
+
+
+def of_size(numbers: Sequence[int], cpu: float = 1.0, mib: int = 100, **rest: Any) -> list[Request]:
+    return [Request("t", number, 1, cpu, mib << 20, **rest) for number in numbers]
+
+
+@given(
+    st.integers(1, 12), st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 6), st.integers(0, 900)))
+)
+def test_containers_are_spread_as_evenly_as_room_allows(count: int, sizes: dict[str, tuple[int, int]]) -> None:
+    rooms = {name: Room(1, cpus, memory) for name, (cpus, memory) in sizes.items()}
+    held: Counter[str] = Counter()
+    found = spread(of_size(range(count)), rooms, held)
+    assert sorted(one.container for part in found.values() for one in part) == list(range(count))
+    fits = {name: min(room.cpus, room.memory_mib // 100) for name, room in rooms.items()}
+    placed = {name: len(part) for name, part in found.items() if name}
+    assert held == Counter(placed) and all(number <= fits[name] for name, number in placed.items())
+    assert sum(placed.values()) == min(count, sum(fits.values()))
+    for name, number in placed.items():
+        for other, fit in fits.items():
+            assert placed.get(other, 0) >= number - 1 or placed.get(other, 0) == fit, (name, other, placed)
+
+
+def test_containers_go_where_few_are_and_not_where_slurm_would_go_last() -> None:
+    rooms = {"a": Room(1, 9, 9000), "b": Room(1, 9, 9000), "gpu": Room(9, 9, 9000)}
+    found = spread(of_size((1, 2, 3)), rooms, Counter({"a": 2}))
+    assert {name: len(part) for name, part in found.items()} == {"b": 2, "a": 1}
+    assert set(spread(of_size((1,), avoid=("a", "b")), rooms, Counter())) == {"gpu"}
+    assert set(spread(of_size((1,), cpu=20.0), rooms, Counter())) == {""}
+    many = {f"n{number}": Room(1, 1, 1000) for number in range(SPREAD_MAX + 5)}
+    found = spread(of_size(range(SPREAD_MAX + 5)), many, Counter())
+    assert len(found) == SPREAD_MAX + 1 and len(found[""]) == 5
+
+
+@pytest.mark.parametrize("refused", ["", "chosen", "all"])
+def test_one_array_per_chosen_node_and_none_is_left_if_one_is_refused(tmp_path: Path, refused: str) -> None:
+    rooms = "".join(f"batch*|n{number}|idle|1|0/4/0/4|1000|0|\n" for number in (1, 2))
+    variables = fake(tmp_path, "sinfo", f"echo '{rooms}'")
+    no = {"": "", "chosen": "*--nodelist=n2*) exit 1 ;;", "all": "*--array=1*) exit 1 ;;"}[refused]
+    script = f'echo "$*" >> {tmp_path}/asked\ncase "$*" in\n{no}\n*) wc -l < {tmp_path}/asked ;;\nesac'
+    fake(tmp_path, "sbatch", script)
+    fake(tmp_path, "scancel", f'echo "$*" >> {tmp_path}/cancelled')
+    engine = SlurmEngine("t", SlurmOptions(), ["true"], variables)
+    if refused == "all":
+        with pytest.raises(EngineFatalError):
+            engine.submit(of_size((0, 1)))
+        assert (tmp_path / "cancelled").read_text() == "1_0\n"
+        return
+    ids = engine.submit(of_size((0, 1)))
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert "--nodelist=n1" in asked[0] and "chosen:n1" in asked[0] and "--nodelist=n2" in asked[1]
+    assert ids == {(0, 1): "1_0", (1, 1): "3_1" if refused else "2_1"}
+    if refused:
+        assert "--nodelist" not in asked[2], "the operator's options rule the node out"
+    engine.submit(of_size((2,), anywhere=True))
+    assert "--nodelist" not in (tmp_path / "asked").read_text().splitlines()[-1]

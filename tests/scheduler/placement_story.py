@@ -48,6 +48,8 @@ class Story:
         self.now = 1000.0
         self.machine = Placement("t", limits, TIMES, fencing, self.now, **rest)
         self.jobs: dict[tuple[int, int], Seen] = {}
+        #: Hosts that the engine says take containers.
+        self.ready: frozenset[str] = frozenset()
         self.specs = specs or (ONE,)
         self.effects = self.do(PlanChanged(self.specs))
 
@@ -68,7 +70,7 @@ class Story:
 
     def list(self, after: float = 1.0, asked_s: float = 0.1) -> list[Effect]:
         self.now += after
-        return self.do(Listed(tuple(self.jobs.values()), self.now - asked_s))
+        return self.do(Listed(tuple(self.jobs.values()), self.now - asked_s, self.ready))
 
     def wait(self, seconds: float, *beats: Heard, lists: bool = True) -> list[Effect]:
         """Time passes, with ticks, lists, and renewals of some containers."""

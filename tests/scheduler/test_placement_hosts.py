@@ -20,6 +20,7 @@ from heronpy.scheduler.placement_events import (
     GiveUp,
     Grant,
     Heard,
+    HostLifted,
     Leaving,
     MoveAsked,
     MoveEnded,
@@ -134,6 +135,68 @@ def test_hosts_are_avoided_for_a_time_and_queued_submissions_freed_of_it() -> No
     effects = story.wait(LIMITS.avoid_s + 2)
     assert [one.request.avoid for one in of(effects, Submit)] == [()]
     assert of(effects, Cancel)[0].submission == 1
+
+
+def test_an_avoided_host_that_is_ready_is_used_at_once_when_nothing_else_has_room() -> None:
+    story = Story().run()
+    story.jobs.clear()
+    [submit] = of(story.wait(200), Submit)
+    assert submit.request.avoid == ("a",), "it is lost there"
+    waiting = replace(story.jobs[1, 2], words="PENDING: Resources", waits=True)
+    story.jobs[1, 2] = waiting
+    assert not of(story.wait(5), Submit), "the host is not ready"
+    story.ready = frozenset({"a"})
+    story.jobs[1, 2] = replace(waiting, waits=False)
+    assert not of(story.wait(5), Submit), "it does not wait for room"
+    story.jobs[1, 2] = waiting
+    effects = story.list()
+    assert [(one.request.submission, one.request.avoid) for one in of(effects, Submit)] == [(3, ())]
+    assert [one.submission for one in of(effects, Cancel)] == [2]
+    story.ready = frozenset()
+    assert not of(story.wait(5), Submit), "it is submitted again once"
+    story.start(1, 3, "a")
+    [submit] = of(story.end(1, 3, reason=ExitReason.PREEMPTED) + story.wait(2), Submit)
+    assert submit.request.avoid == ("a",), "others are tried first the next time"
+
+
+def test_a_drain_uses_the_host_that_was_drained_before_and_never_its_own() -> None:
+    story = Story().run()
+    story.do(DrainAsked("b", "ann"))
+    story.do(DrainEnded("b", failed=False))
+    story.do(DrainAsked("a", "ann"))
+    [submit] = of(story.do(MoveAsked(1, "a")), Submit)
+    assert submit.request.avoid == ("a", "b")
+    story.jobs[1, 2] = replace(story.jobs[1, 2], waits=True)
+    story.ready = frozenset({"a", "b"})
+    story.do(Heard(1, 1, 1))
+    [submit] = of(story.list(), Submit)
+    assert (submit.request.avoid, submit.request.barred) == (("a",), ("a",))
+
+
+def test_an_avoidance_is_lifted_but_not_a_drain_that_goes_on() -> None:
+    story = Story()
+    story.do(DrainAsked("n7", "ann"))
+    story.list()
+    assert story.do(HostLifted("n7", "bob")) == [] and story.do(HostLifted("n8", "bob")) == []
+    story.do(DrainEnded("n7", failed=False))
+    assert [(one.host, one.why) for one in story.machine.avoided(story.now)] == [("n7", "ann drains it")]
+    effects = story.do(HostLifted("n7", "bob"))
+    assert of(effects, Persist)[0].hosts == () and story.machine.avoided(story.now) == ()
+    assert [one.request.avoid for one in of(effects, Submit)] == [()], "what waits may use it"
+
+
+def test_a_container_for_which_a_host_was_chosen_takes_any_when_that_has_no_room() -> None:
+    story = Story()
+    [submit] = of(story.list(), Submit)
+    assert not submit.request.anywhere
+    story.jobs[1, 1] = replace(story.jobs[1, 1], pinned=True)
+    assert not of(story.wait(3), Submit), "it may start any moment"
+    story.jobs[1, 1] = replace(story.jobs[1, 1], waits=True)
+    [submit] = of(story.list(), Submit)
+    assert submit.request.anywhere and submit.request.submission == 2
+    story.start(1, 2)
+    [submit] = of(story.end(1, 2, reason=ExitReason.PREEMPTED) + story.wait(2), Submit)
+    assert not submit.request.anywhere
 
 
 def test_containers_stay_apart() -> None:

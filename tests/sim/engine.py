@@ -152,7 +152,7 @@ class Job:
         self.cancelled = False
         self.host: Host | None = None
         self.box: Box | None = None
-        self.asked_to_end = self.purged = False
+        self.asked_to_end = self.purged = self.waits = False
 
     def seen(self) -> Seen:
         request, host = self.request, self.host.name if self.host else ""
@@ -165,6 +165,7 @@ class Job:
             self.ended,
             self.reason,
             cancelled=self.cancelled,
+            waits=self.waits and self.phase is EnginePhase.QUEUED,
             avoid=request.avoid,
         )
 
@@ -188,6 +189,10 @@ class SimEngine:
         """Containers whose processes exist, known to the engine or not."""
         found = [job.box for job in self.jobs.values() if job.box is not None and job.box.alive]
         return [box for box in found if container in (None, box.job.request.container)]
+
+    def ready(self) -> frozenset[str]:
+        """Hosts that it sees."""
+        return frozenset(host.name for host in self.hosts.values() if host.seen)
 
     def alive(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.ended is Ended.NO]
@@ -233,6 +238,7 @@ class SimEngine:
             if one.host is not None:
                 used[one.host.name] += 1
         free = [h for h in self.hosts.values() if h.seen and used[h.name] < h.room and h.name not in job.request.avoid]
+        job.waits = not free
         if not free or self.away:
             self.world.later(1.0, self._start, job)
             return

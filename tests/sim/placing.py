@@ -46,7 +46,8 @@ from tests.sim.run import Result
 
 #: By how long a scheduler grants without its permit.
 TIMES = {permit_s: LeaseTimes(1.0, 6.0, 8.0, 1.0, permit_s) for permit_s in (9.0, 25.0)}
-LIMITS = PlacementLimits(RestartLimits(0.2, 3.0, 1000), leave_s=3.0, start_s=15.0, avoid_s=20.0)
+#: Hosts are avoided for longer than a run lasts: those that are back are used all the same.
+LIMITS = PlacementLimits(RestartLimits(0.2, 3.0, 1000), leave_s=3.0, start_s=15.0, avoid_s=3600.0)
 POLL_S, SESSION_S, WATCH_S = 1.5, 4.0, 0.5
 HEAL_S = 240.0
 
@@ -193,7 +194,8 @@ class Keeper:
         asked_at = self.world.now
 
         def answer(seen: Any, delay_s: float) -> None:
-            event: Event = EngineAway("no answer") if seen is None else Listed(seen, asked_at)
+            ready = self.cluster.engine.ready()
+            event: Event = EngineAway("no answer") if seen is None else Listed(seen, asked_at, ready)
             self.process.later(delay_s, self.handle, event)
 
         self.cluster.engine.list(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from heronpy.engines.contract import Ended, EngineAwayError, EnginePhase, Explained, Found, NodeSize, Request, Seen
@@ -46,6 +46,9 @@ class FakeEngine:
 
     def reach(self) -> tuple[str, ...]:
         return ("127.0.0.1",)
+
+    def ready(self, hosts: Collection[str]) -> set[str]:
+        return {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
         return Explained("Resources")

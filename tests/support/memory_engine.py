@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -118,6 +118,9 @@ class MemoryEngine:
 
     def reach(self) -> tuple[str, ...]:
         return ("127.0.0.1",)
+
+    def ready(self, hosts: Collection[str]) -> set[str]:
+        return {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
         self._called("explain")

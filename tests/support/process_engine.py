@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -157,6 +157,9 @@ class ProcessEngine:
 
     def reach(self) -> tuple[str, ...]:
         return (self._address,)
+
+    def ready(self, hosts: Collection[str]) -> set[str]:
+        return {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
         return Explained("")

@@ -148,6 +148,14 @@ class SlurmCluster:
         self._processes[name].kill()
         self._processes[name].wait()
 
+    def reboot_node(self, name: str) -> None:
+        """As if a node that is lost were booted: nothing of its jobs is left, and its slurmd says when it began."""
+        for file in Path(f"/sys/fs/cgroup/freezer/slurm_{name}").rglob("cgroup.procs"):
+            for pid in file.read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        self._spawn(name, "slurmd", "-D", "-b", "-N", name)
+
     def stop_controller(self) -> None:
         """As if the machine of slurmctld did not answer."""
         self._processes["slurmctld"].send_signal(signal.SIGSTOP)

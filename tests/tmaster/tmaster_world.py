@@ -222,7 +222,9 @@ class World:
         settings: TmasterSettings | None = None,
         asking: str = "",
         process: str = "tmaster",
+        submitted: plan_pb2.ExecutionState | None = None,
     ) -> None:
+        self.submitted = submitted
         #: The topology master's, which a standby of container 1 can be.
         self.process = process
         self.settings = settings or TmasterSettings()
@@ -258,6 +260,7 @@ class World:
             packing=self.store[Node.PACKING_PLAN],
             previous=self.store.get(Node.PHYSICAL_PLAN),
             intent=self.store.get(Node.UPDATE),
+            submitted=self.submitted,
             process=self.process,
         )
         self.perform(self.machine.begin(self.now))

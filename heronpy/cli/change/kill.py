@@ -16,6 +16,8 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
     record, outcome, newest = remove(session, topology, timeout_s, force=force, waits=warn)
     if outcome.unswept:
         warning(f"what unfinished checkpoints have written stays in the store: {outcome.unswept}")
+    if outcome.replica_lacks:
+        warning(outcome.replica_lacks)
     if outcome.may_run:
         look = f"; look for it with: {outcome.look}" if outcome.look else ""
         warning(f"nobody could confirm the end of {', '.join(outcome.may_run)}{look}")
@@ -32,6 +34,7 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
                 "unseen_host": outcome.unseen_host or None,
                 "log_dir": f"{record.working_dir}/log-files",
                 "checkpoint": newest or None,
+                "replica_lacks": outcome.replica_lacks or None,
             }
         )
         return

@@ -47,7 +47,9 @@ def stop(
         if not force or stop.topology_id == "":
             raise
         warning(f"{error}; killing it, as --force says")
-    execution, _, newest = remove(stop.session, topology, topology_id=stop.topology_id, waits=warn)
+    execution, outcome, newest = remove(stop.session, topology, topology_id=stop.topology_id, waits=warn)
+    if outcome.replica_lacks:
+        warning(outcome.replica_lacks)
     if as_json:
         print_json(
             {

@@ -6,8 +6,11 @@ of a running topology goes through its topology master, which alone knows what i
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
+from heronpy.ckpt.replication import Replicator
 from heronpy.cli import exits
 from heronpy.cli.checkpoints import removal
 from heronpy.cli.checkpoints.view import View
@@ -17,12 +20,15 @@ from heronpy.clusters.places import by_id
 from heronpy.clusters.rewinding import rewind
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.common.folders import check_root
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import HasSettings, settings_for
-from heronpy.common.units import counted
+from heronpy.common.units import counted, format_bytes
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
+from heronpy.storage.locations import location_of, open_store
 from heronpy.storage.objects.url import Place, place_of
+from heronpy.storage.stores import replica_of
 
 #: How much longer the topology master may take than the checkpoint itself.
 ANSWER_S = 10.0
@@ -116,6 +122,43 @@ def delete(
     for found in outcome.deleted:
         say(f"  - {clean(found.name)}")
     say(f"Deleted {counted(len(outcome.deleted), 'checkpoint')} of '{topology}'")
+
+
+def copy(
+    target: Target, topology: str, checkpoint: str, store: Place, threads: int, as_json: bool, common: Common
+) -> None:
+    """Copy one checkpoint to another store; a Failure when it is damaged, or the store is where it lies already."""
+    session = Session(target, common)
+    view = View(session, topology)
+    [found] = _select(view, checkpoint)
+    if found.metadata is None:
+        raise exits.Failure(f"{found.name} cannot be read: {found.damage[0]}")
+    folder = store / found.folder.name
+    if str(folder) == str(found.folder):
+        raise exits.Failure(f"{found.name} lies in {store} already; name another store", exits.USAGE)
+    if view.record is not None:
+        settings = settings_for(session.settings_of(view.record), CheckpointSettings)
+        if replica_of(settings) == store and found.folder.name == view.record.topology_id:
+            raise exits.Failure(
+                f"{store} is the replica of '{topology}', which is kept alike by itself; name another store",
+                exits.USAGE,
+            )
+    if isinstance(store, Path):
+        check_root(store, "The store")
+    copied = open_store(folder)
+    replicator = Replicator(copied, threads)
+    try:
+        sets = replicator.copy(found.metadata, open_store(found.folder), copied.checkpoints())
+        copied.mark_abandoned(found.checkpoint, found.abandoned)
+    finally:
+        replicator.close()
+    size, location = sum(ref.bytes for ref in sets.copy), location_of(folder, found.checkpoint)
+    if as_json:
+        figures = {"files": len(sets.copy), "bytes": size, "files_there": len(sets.skip)}
+        print_json({"topology": topology, "checkpoint": found.checkpoint, "location": location, **figures})
+        return
+    say(f"Copied {clean(found.name)}: {counted(len(sets.copy), 'file')}, {format_bytes(size)}")
+    say(f"  {location}")
 
 
 def verify(target: Target, source: str | Place, checkpoint: str | None, as_json: bool, common: Common) -> None:

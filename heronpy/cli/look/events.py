@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
-from heronpy.cli.output import clean, moment, picked, print_json, say
+from heronpy.cli import exits
+from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.common import starting
 from heronpy.common.errors import DeadlineError, RpcError
-from heronpy.common.units import counted
+from heronpy.common.units import counted, format_duration
 from heronpy.proto import control_pb2
 
 #: Poll interval of `--follow`, and how long the topology master may not answer meanwhile.
@@ -22,11 +24,26 @@ LOOK_S, SILENCE_MAX_S = 1.0, 30.0
 
 
 def show_events(
-    target: Target, topology: str, kinds: Sequence[str], limit: int, follow: bool, as_json: bool, common: Common
+    target: Target,
+    topology: str,
+    kinds: Sequence[str],
+    limit: int,
+    follow: bool,
+    start: bool,
+    as_json: bool,
+    common: Common,
 ) -> None:
-    """Print the newest events; with `follow` also new ones, until Ctrl-C or the end of the topology."""
+    """Print the newest events; with `follow` also new ones, until Ctrl-C or the end of the topology.
+
+    With `start` the phases of its start instead.
+    """
+    if start and (kinds or follow):
+        raise exits.Failure("--start shows no events; leave out --kind and --follow", exits.USAGE)
     session = Session(target, common)
     reply = session.ask(topology, control_pb2.GetEvents())
+    if start:
+        _show_start(topology, reply.start, as_json)
+        return
     shown = _chosen(reply, kinds)[-limit:]
     if as_json and not follow:
         print_json({"topology": topology, "forgotten": reply.forgotten, "events": [_as_json(one) for one in shown]})
@@ -42,6 +59,22 @@ def show_events(
         except KeyboardInterrupt:
             if not as_json:
                 say()
+
+
+def _show_start(topology: str, start: control_pb2.StartTimes, as_json: bool) -> None:
+    took = starting.phases(start)
+    if not took:
+        raise exits.Failure(f"how topology '{topology}' was started is not known to its topology master")
+    whole = sum(took.values())
+    if as_json:
+        seconds = {name: round(one, 3) for name, one in took.items()}
+        figures = {"begun_at": start.begun_at, "took_s": round(whole, 3), "running": bool(start.running_at)}
+        print_json({"topology": topology, **figures, "phases": seconds})
+        return
+    so_far = "" if start.running_at else " so far"
+    say(f"Start of topology '{topology}' at {moment(start.begun_at)}: {format_duration(round(whole, 2))}{so_far}")
+    rows = [(name, format_duration(round(one, 2)), starting.PHASES[name][1]) for name, one in took.items()]
+    print_table(("phase", "took", "what is done"), rows, right=("took",))
 
 
 def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool, last: int) -> None:

@@ -26,6 +26,7 @@ RUNNING = "RUNNING"
 QUEUED = "QUEUED"
 SHOWN = 5
 _DAY_S = 86_400.0
+_GUESS_S = 7 * _DAY_S
 
 
 def number_of(record: control_pb2.ProcessRecord) -> int:
@@ -92,6 +93,8 @@ def refusals_text(refused: control_pb2.DoorRefusals) -> str:
 def _starts(at: float, now: float) -> str:
     if at <= now:
         return ""  # not known, or Slurm's guess of earlier, which did not come true
+    if at - now > _GUESS_S:
+        return "no start is expected within a week"  # such as a year, where what runs before it has no time limit
     when = datetime.datetime.fromtimestamp(at).astimezone()
     far = abs(at - now) > _DAY_S
     return f"starts about {when.isoformat(sep=' ', timespec='minutes')[:16] if far else when.strftime('%H:%M')}"

@@ -199,6 +199,7 @@ def _scratch_folder() -> Iterator[Path]:
 
 def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[Planned, Started | None]:
     """Load, check and start; what was started is None for a dry run."""
+    begun_at = time.time()
     what = understand(options.program, options.words, scratch)
     # A plan for a program must be the only output on stdout.
     output = sys.stderr.fileno() if options.dry_run_format in ("json", "raw") else None
@@ -219,7 +220,7 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
                 exits.USAGE,
             )
     say(f"Launching topology: '{planned.topology.name}'")
-    return planned, submission.start(session, planned, loaded, options.foreground)
+    return planned, submission.start(session, planned, loaded, options.foreground, begun_at)
 
 
 def _print_plans(planned: Planned, form: str) -> None:

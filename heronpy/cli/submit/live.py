@@ -21,7 +21,7 @@ def start(
     session: Session, message: topology_pb2.Topology, name: str | None, restore: str | None, timeout_s: float
 ) -> Started:
     """Start a topology and wait until every task has initialised; a failure or interrupt leaves nothing behind."""
-    begun_at = time.monotonic()
+    begun_at, submitted_at = time.monotonic(), time.time()
     session.check_cluster()
     if name is not None:
         rename(message, name)
@@ -30,7 +30,7 @@ def start(
         planned = submission.plan(session, loaded.topology)
         if restore is not None:
             planned.restore = choose(planned, restore, allow_dropped=False)
-        started = submission.start(session, planned, loaded)
+        started = submission.start(session, planned, loaded, begun_at=submitted_at)
     try:
         until_running(session, started, planned.tasks, timeout_s, begun_at)
     except BaseException:

@@ -153,10 +153,12 @@ def requests(planned: Planned) -> dict[int, ResourceRequest]:
     return requests_of(planned.packing_plan, planned.topology, settings_for(planned.resolved, PackingSettings), heap)
 
 
-def start(session: Session, planned: Planned, loaded: Loaded, foreground: bool = False) -> Started:
+def start(
+    session: Session, planned: Planned, loaded: Loaded, foreground: bool = False, begun_at: float = 0.0
+) -> Started:
     """Make the topology's state and start its scheduler; undoes everything when that fails.
 
-    With `foreground` the scheduler ends with this process.
+    With `foreground` the scheduler ends with this process. The submit has begun at the wall time `begun_at`.
     """
     topology, state = planned.topology, session.state
     heed()
@@ -169,6 +171,7 @@ def start(session: Session, planned: Planned, loaded: Loaded, foreground: bool =
         refuse_taken(session, topology.name)
         submitted = _submitted(session, planned, loaded, _store(loaded))
         record = _execution_state(submitted)
+        record.begun_at = begun_at
         # Only for what is made here before the scheduler runs, which makes its own.
         spec = LaunchSpec(submitted, make_here(submitted, record.launch_file))
         try:

@@ -153,6 +153,25 @@ def delete_command(checkpoint: str | None, everything: bool, older_than: float |
     delete(checkpoint=checkpoint, older_than=older_than, **flags)
 
 
+@checkpoints_command.command("copy")
+@target_argument
+@topology_argument
+@click.argument("checkpoint", metavar="ID|PATH|URL", shell_complete=complete.checkpoints)
+@click.argument("store", type=Store(), metavar="DIR|URL")
+@click.option("--threads", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N",
+              help="Files copied at a time.")  # fmt: skip
+@json_flag
+@common_flags
+def copy_command(**flags: Any) -> None:
+    """Copy a checkpoint to another store, from which a topology can be submitted with --restore.
+
+    Files that are there already are not copied again, and each copy is compared with its checksum. Nothing is removed.
+    """
+    from heronpy.cli.checkpoints.commands import copy
+
+    copy(**flags)
+
+
 @checkpoints_command.command("verify", cls=Reading)
 @reading_target
 @click.argument("source", type=TopologyOrPlace(), metavar="TOPOLOGY|PATH|URL", shell_complete=complete.topologies)

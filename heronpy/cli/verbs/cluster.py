@@ -66,6 +66,22 @@ def access_command(**flags: Any) -> None:
     access(**flags)
 
 
+@cluster_command.command("hosts")
+@target_argument
+@click.option("--lift", metavar="HOST", help="A host that may get containers again, of all topologies.")
+@json_flag
+@common_flags
+def hosts_command(**flags: Any) -> None:
+    """Show the hosts that get no containers, of which topology, why and for how long; --lift ends that.
+
+    A host is avoided for heron.engine.avoid_s after it has lost a container or was drained. It is used all the same
+    when it is ready and nothing else has room.
+    """
+    from heronpy.cli.change.hosts import hosts
+
+    hosts(**flags)
+
+
 @cluster_command.command("manifest")
 @target_argument
 @click.option("--nodes", is_flag=True, help="Also the right to list nodes (a ClusterRole): then sizes are checked.")

@@ -20,6 +20,7 @@ KINDS = ("life", "master", "restart", "oom", "silent", "backpressure", "checkpoi
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
               help="Only the newest N.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
+@click.option("--start", is_flag=True, help="How long the phases of the start took, instead of events.")
 @json_flag
 @common_flags
 def events_command(**flags: Any) -> None:

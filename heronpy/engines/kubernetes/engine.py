@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -252,6 +252,10 @@ class KubernetesEngine:
             yield
         finally:
             following.close()
+
+    def ready(self, hosts: Collection[str]) -> set[str]:
+        """See `Engine.ready`."""
+        return {nodes_.name_of(node) for node in self._nodes()} & {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
         """The words of the scheduler of Kubernetes, or of the kubelet."""

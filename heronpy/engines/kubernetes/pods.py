@@ -33,6 +33,8 @@ from heronpy.engines.kubernetes.template import check_template, merged
 
 #: How long a pod stays on a node that does not answer; `heron.engine.lost_s` decides what follows.
 TOLERATED_S = 30
+#: How much it counts that a node has no container that this one stays apart from, and few of its topology.
+APART_WEIGHT, SPREAD_WEIGHT = 100, 20
 _LOST_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -135,9 +137,7 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
         ],
         "volumes": volumes,
     }
-    affinity = _affinity(request, must_avoid)
-    if affinity:
-        spec["affinity"] = affinity
+    spec["affinity"] = _affinity(request, must_avoid)
     annotations = {TOPOLOGY_ID: request.topology_id}
     if options.metrics_port:
         page = {"scrape": "true", "port": str(options.metrics_port + request.container), "path": "/metrics"}
@@ -201,18 +201,18 @@ def _affinity(request: Request, must_avoid: bool) -> dict[str, Any]:
         if soft:
             wish = {"weight": 100, "preference": _others_than(soft)}
             affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [wish]
+    ours: dict[str, Any] = {"matchLabels": {LABEL_TOPOLOGY: label_of(request.topology_id)}}
+    # Rather where fewer containers of the topology are.
+    wishes = [_apart(SPREAD_WEIGHT, ours)]
     if request.apart_from:
         others = {"key": LABEL_CONTAINER, "operator": "In", "values": [str(one) for one in request.apart_from]}
-        apart = {
-            "topologyKey": HOST_LABEL,
-            "labelSelector": {
-                "matchLabels": {LABEL_TOPOLOGY: label_of(request.topology_id)},
-                "matchExpressions": [others],
-            },
-        }
-        weighted = {"weight": 100, "podAffinityTerm": apart}
-        found["podAntiAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}
+        wishes.append(_apart(APART_WEIGHT, {**ours, "matchExpressions": [others]}))
+    found["podAntiAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
     return found
+
+
+def _apart(weight: int, others: Mapping[str, Any]) -> dict[str, Any]:
+    return {"weight": weight, "podAffinityTerm": {"topologyKey": HOST_LABEL, "labelSelector": others}}
 
 
 def secret(request: Request, pod_uid: str) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def seen_of(pod: Mapping[str, Any], now: float) -> Seen | None:
         and not _is_disrupted(pod)
         and not text(status, "reason"),
         hopeless=waits and text(of(state, "waiting"), "reason") in _HOPELESS,
+        waits=phase is EnginePhase.QUEUED and bool(words_of(pod)),
         words=words_of(pod) if ended is Ended.NO else _last_words(pod, ended),
         avoid=tuple(avoids.split(",")) if avoids else (),
     )

@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Request
 
 PREFIX = "heron."
-#: Of a job's comment: the containers of its array, and the hosts that it avoids.
-CONTAINERS, AVOIDS = "containers:", "avoids:"
+#: Of a job's comment: the containers of its array, the hosts that it avoids, and the one that we have chosen.
+CONTAINERS, AVOIDS, CHOSEN = "containers:", "avoids:", "chosen:"
+#: Hosts among which one submission spreads containers: each takes an sbatch of its own.
+SPREAD_MAX = 32
 _MIB = 1 << 20
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: Options that decide what a job is; each is set by a setting, or by us alone.
@@ -104,14 +107,61 @@ def batches(requests: Sequence[Request]) -> list[list[Request]]:
             one.avoid,
             one.barred,
             one.beside,
+            one.anywhere,
             one.ticket,
         )
         found.setdefault(alike, []).append(one)
     return list(found.values())
 
 
-def sbatch_arguments(batch: Sequence[Request], options: SlurmOptions, avoid: Sequence[str]) -> list[str]:
-    """The command for requests that differ only in their container; `avoid`: hosts, which Slurm must know."""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a node has free. Slurm fills nodes of a lower weight first."""
+
+    weight: int
+    cpus: int
+    memory_mib: int
+
+
+def spread(batch: Sequence[Request], rooms: Mapping[str, Room], held: Counter[str]) -> dict[str, list[Request]]:
+    """Requests that are alike, by the node that each should have: one with room, and with the fewest containers.
+
+    Slurm itself would fill one node after the other. Those under "" go where Slurm wants. `held` are the containers
+    of the topology by host, and is counted on.
+    """
+    first, free, found = batch[0], dict(rooms), dict[str, list[Request]]()
+    cpus, memory_mib = _cpus(first), _memory_mib(first)
+    for one in batch:
+        fit = [
+            name
+            for name, room in free.items()
+            if room.cpus >= cpus and room.memory_mib >= memory_mib and name not in one.avoid
+            if name in found or len(found) < SPREAD_MAX
+        ]
+        best = min(fit, key=lambda name: (free[name].weight, held[name], -free[name].cpus, name), default="")
+        if best:
+            room = free[best]
+            free[best] = replace(room, cpus=room.cpus - cpus, memory_mib=room.memory_mib - memory_mib)
+            held[best] += 1
+        found.setdefault(best, []).append(one)
+    return found
+
+
+def _cpus(request: Request) -> int:
+    return max(1, math.ceil(request.cpu))
+
+
+def _memory_mib(request: Request) -> int:
+    return max(1, math.ceil(request.ram_bytes / _MIB))
+
+
+def sbatch_arguments(
+    batch: Sequence[Request], options: SlurmOptions, avoid: Sequence[str], chosen: str = ""
+) -> list[str]:
+    """The command for requests that differ only in their container; `avoid`: hosts, which Slurm must know.
+
+    `chosen`: the node on which they start, and on no other.
+    """
     first = batch[0]
     hosts = [host for host in avoid if _HOST.fullmatch(host)]
     arguments = [
@@ -119,8 +169,8 @@ def sbatch_arguments(batch: Sequence[Request], options: SlurmOptions, avoid: Seq
         f"--job-name={job_name(first.topology_id, first.submission)}",
         f"--array={','.join(str(one.container) for one in batch)}",
         "--nodes=1", "--ntasks=1",
-        f"--cpus-per-task={max(1, math.ceil(first.cpu))}",
-        f"--mem={max(1, math.ceil(first.ram_bytes / _MIB))}M",
+        f"--cpus-per-task={_cpus(first)}",
+        f"--mem={_memory_mib(first)}M",
         # The environment of this host is none of that one's business, and may hold secrets.
         "--export=HOME,USER,LOGNAME",
         "--chdir=/",
@@ -132,6 +182,9 @@ def sbatch_arguments(batch: Sequence[Request], options: SlurmOptions, avoid: Seq
     if hosts:
         arguments.append(f"--exclude={','.join(hosts)}")
         comment += f" {AVOIDS}{','.join(hosts)}"
+    if chosen:
+        arguments.append(f"--nodelist={chosen}")
+        comment += f" {CHOSEN}{chosen}"
     arguments.append(f"--comment={comment}")
     arguments += [f"--time={math.ceil(options.time_limit_s / 60)}"] if options.time_limit_s else []
     for name in ("partition", "account", "qos"):

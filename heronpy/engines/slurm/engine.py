@@ -8,8 +8,9 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from heronpy.common.errors import ConfigError
@@ -25,7 +26,7 @@ from heronpy.engines.contract import (
     Request,
     Seen,
 )
-from heronpy.engines.slurm.batch import SlurmOptions, batch_script, batches, look_command, sbatch_arguments
+from heronpy.engines.slurm.batch import SlurmOptions, batch_script, batches, look_command, sbatch_arguments, spread
 from heronpy.engines.slurm.commands import Commands, is_gone
 from heronpy.engines.slurm.texts import (
     ENDED_BY_NODE,
@@ -33,21 +34,27 @@ from heronpy.engines.slurm.texts import (
     NODES,
     PARTITIONS,
     PLACES,
+    ROOMS,
     START,
     Job,
     Partition,
     closed_nodes,
     count_topologies,
+    is_unconfirmed,
     newest,
+    parse_boots,
     parse_config,
     parse_jobs,
     parse_nodes,
     parse_partitions,
     parse_release,
+    parse_rooms,
     parse_start,
     parse_submitted,
+    ready_nodes,
     seen_of,
     unchecked_names,
+    was_rebooted,
 )
 
 #: The oldest release on which this was tried.
@@ -85,6 +92,10 @@ class SlurmEngine:
         self._poll_s = poll_s
         #: Whether the end of a job was confirmed, as judged when it was seen first.
         self._confirmed: dict[str, bool] = {}
+        #: Jobs whose node was booted again after they began.
+        self._rebooted: set[str] = set()
+        #: Containers by host, as listed last and as chosen since.
+        self._held: Counter[str] = Counter()
         self._disk: bool | None = None
 
     # ---- what is asked for ----------------------------------------------------------------------
@@ -94,18 +105,34 @@ class SlurmEngine:
         if any(one.disk_bytes for one in requests) and not self._counts_disk():
             requests = [replace(one, disk_bytes=0) for one in requests]
         for batch in batches(requests):
-            text = self._submit(batch)
-            try:
-                job = parse_submitted(text)
-            except ValueError as error:
-                raise EngineAwayError(str(error)) from None
-            ids |= {(one.container, one.submission): f"{job}_{one.container}" for one in batch}
+            for chosen, part in self._spread(batch).items():
+                try:
+                    job = parse_submitted(self._submit(part, chosen))
+                except ValueError as error:
+                    raise EngineAwayError(str(error)) from None
+                except EngineFatalError:
+                    with suppress(EngineError):
+                        self.cancel(list(ids.values()), 0.0)
+                    raise
+                ids |= {(one.container, one.submission): f"{job}_{one.container}" for one in part}
         return ids
 
-    def _submit(self, batch: Sequence[Request]) -> str:
+    def _spread(self, batch: Sequence[Request]) -> dict[str, list[Request]]:
+        """Requests that are alike, by the node that was chosen for them; "" is any."""
+        if batch[0].anywhere:
+            return {"": [*batch]}
+        text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--Format={ROOMS}"])
+        rooms = parse_rooms(text, self._options.partition)
+        return spread(batch, rooms, self._held) if len(rooms) > 1 else {"": [*batch]}
+
+    def _submit(self, batch: Sequence[Request], chosen: str) -> str:
         """What sbatch prints for requests that are alike."""
         first = batch[0]
         script = batch_script(first, self._options, self._command)
+        if chosen:
+            # The operator's options may rule that node out.
+            with suppress(EngineFatalError):
+                return self._commands.run(sbatch_arguments(batch, self._options, first.avoid, chosen), script)
         try:
             return self._commands.run(sbatch_arguments(batch, self._options, first.avoid), script)
         except EngineFatalError as error:
@@ -166,8 +193,25 @@ class SlurmEngine:
                 self._confirmed[job.engine_id] = job.host not in lost
             for oldest in [*self._confirmed][:-_JUDGED_MAX]:
                 del self._confirmed[oldest]
-        unconfirmed = {job.engine_id for job in jobs if not self._confirmed.get(job.engine_id, True)}
-        return [seen_of(job, {job.host} if job.engine_id in unconfirmed else ()) for job in jobs]
+        given_up = {job.engine_id: {job.host} for job in jobs if not self._confirmed.get(job.engine_id, True)}
+        self._held = Counter(job.host for job in jobs if job.host and not job.ended)
+        self._find_rebooted([job for job in jobs if is_unconfirmed(job, given_up.get(job.engine_id, ()))])
+        return [seen_of(job, given_up.get(job.engine_id, ()), job.engine_id in self._rebooted) for job in jobs]
+
+    def _find_rebooted(self, jobs: Sequence[Job]) -> None:
+        """Ask when the nodes of jobs were booted that may have processes left there."""
+        left = [job for job in jobs if job.engine_id not in self._rebooted]
+        self._rebooted &= {job.engine_id for job in jobs}
+        if not left:
+            return
+        hosts = ",".join(sorted({job.host for job in left}))
+        with suppress(EngineFatalError):  # one of them is no node any more
+            boots = parse_boots(self._commands.run(["scontrol", "show", "nodes", hosts, "--oneliner"]))
+            self._rebooted |= {job.engine_id for job in left if was_rebooted(job, boots)}
+
+    def ready(self, hosts: Collection[str]) -> set[str]:
+        """See `Engine.ready`."""
+        return ready_nodes(self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--format={NODES}"]), hosts)
 
     def explain(self, engine_id: str) -> Explained:
         """Slurm's reason, and when it expects the job to start."""

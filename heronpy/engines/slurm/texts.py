@@ -9,16 +9,18 @@ from dataclasses import dataclass
 
 from heronpy.common.units import format_bytes
 from heronpy.engines.contract import Ended, EnginePhase, Explained, Seen
-from heronpy.engines.slurm.batch import AVOIDS, CONTAINERS, parse_name
+from heronpy.engines.slurm.batch import AVOIDS, CHOSEN, CONTAINERS, Room, parse_name
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
 
 #: Of squeue --Format; each field ends with a bar, so none is cut off.
-JOBS = "JobArrayID:|,State:|,NodeList:|,exit_code:|,Reason:|,Name:|,Comment:|"
+JOBS = "JobArrayID:|,State:|,NodeList:|,exit_code:|,Reason:|,Name:|,Comment:|,StartTime:|"
 START = "Reason:|,StartTime:|"
 #: Of sinfo --format.
 NODES = "%N|%T"
 #: Of sinfo --format, with a line per node of each partition.
 PLACES = "%P|%N|%T"
+#: Of sinfo --Format, with a line per node of each partition; cores are allocated/idle/other/total.
+ROOMS = "Partition:|,NodeList:|,StateLong:|,Weight:|,CPUsState:|,Memory:|,AllocMem:|"
 #: The star of a default partition is part of %P.
 PARTITIONS = "%P|%a|%l|%c|%m|%d"
 
@@ -37,12 +39,17 @@ _REASONS = {
     "PREEMPTED": ExitReason.PREEMPTED,
     "CANCELLED": ExitReason.KILLED,
     "BOOT_FAIL": ExitReason.LOST_HOST,
+    "NODE_FAIL": ExitReason.LOST_HOST,
 }
 #: Reasons of a pending job that no waiting cures.
 _HOPELESS = re.compile(
     r"PartitionTimeLimit|PartitionNodeLimit|BadConstraints|InvalidAccount|InvalidQOS|AccountNotAllowed|QOSNotAllowed"
     r"|(Assoc|QOS)Max\w*PerJob\w*|DependencyNeverSatisfied"
 )
+#: Reasons of a pending job that only room on a node cures, be it on nodes that it does not allow.
+_NO_ROOM = re.compile(r"Resources|Priority|ReqNodeNotAvail.*|Nodes.required.*")
+#: How far the clocks of a node and of the controller may differ.
+CLOCKS_S = 60.0
 #: States of nodes on which processes may run that nobody can reach.
 _LOST_NODE = re.compile(r"(down|fail|unknown|.*\*$)")
 #: States of nodes that take no job until an operator, or the node, changes that; those that save power do.
@@ -65,6 +72,10 @@ class Job:
     status: int
     reason: str
     avoid: tuple[str, ...]
+    #: Wall time; 0 if it has not started.
+    started_at: float = 0.0
+    #: We have chosen its node.
+    pinned: bool = False
 
     @property
     def ended(self) -> bool:
@@ -79,13 +90,13 @@ def parse_jobs(text: str) -> list[Job]:
     jobs: list[Job] = []
     whole: list[Job] = []
     lines = [[field.strip() for field in line.split("|")] for line in text.splitlines() if line.strip()]
-    cut = lines and len(lines[-1]) < 7 and not text.rstrip().endswith("|")  # which ends each job
-    if lines and (cut or not any(len(fields) >= 7 for fields in lines)):
+    cut = lines and len(lines[-1]) < 8 and not text.rstrip().endswith("|")  # which ends each job
+    if lines and (cut or not any(len(fields) >= 8 for fields in lines)):
         raise ValueError(f"squeue printed lines that are not in the format asked for: {text[-200:]!r}")
     for fields in lines:
-        if len(fields) < 7:
+        if len(fields) < 8:
             continue
-        engine_id, state, host, status, reason, name, comment = fields[:7]
+        engine_id, state, host, status, reason, name, comment, start = fields[:8]
         ours = parse_name(name)
         number, _, index = engine_id.partition("_")
         # A submission that Slurm refused is listed as a job that never had a node.
@@ -94,7 +105,12 @@ def parse_jobs(text: str) -> list[Job]:
         avoid = tuple(one for one in _told(comment, AVOIDS) if one)
         known = int(status) if status.isdigit() else 0
         if index.isdigit():
-            jobs.append(Job(engine_id, ours[0], int(index), ours[1], state, host, known, reason, avoid))
+            # Of one that waits it is when Slurm expects it to start.
+            started_at = float(start) if start.isdigit() and host else 0.0
+            pinned = bool(_told(comment, CHOSEN)[0])
+            jobs.append(
+                Job(engine_id, ours[0], int(index), ours[1], state, host, known, reason, avoid, started_at, pinned)
+            )
         elif number.isdigit() and not index and state in _ENDED and not host:
             # An array that was cancelled before any of it had a node loses its indices.
             containers = [int(one) for one in _told(comment, CONTAINERS) if one.isdigit()]
@@ -118,6 +134,39 @@ def parse_nodes(text: str) -> set[str]:
     return {name for name, _, state in lines if _LOST_NODE.match(state.lower())}
 
 
+def ready_nodes(text: str, hosts: Collection[str]) -> set[str]:
+    """Those of these nodes that take jobs, by sinfo's output in the format NODES."""
+    lines = [line.partition("|") for line in text.split() if "|" in line]
+    return {name for name, _, state in lines if name in hosts and not _CLOSED_NODE.match(state.lower())}
+
+
+def parse_rooms(text: str, partition: str) -> dict[str, Room]:
+    """What nodes of the partition have free, by sinfo's output in the format ROOMS; not those that are woken up first.
+
+    `partition`: as for `closed_nodes`.
+    """
+    found = {}
+    for line in text.splitlines():
+        name, node, state, weight, cpus, memory, used = [*(field.strip() for field in line.split("|")), *[""] * 7][:7]
+        mine = name.rstrip("*") in partition.split(",") if partition else name.endswith("*")
+        numbers = [weight, *cpus.split("/")[1:2], memory, used]
+        if mine and state in ("idle", "mixed") and len(numbers) == 4 and all(one.isdigit() for one in numbers):
+            found[node] = Room(int(weight), int(numbers[1]), int(memory) - int(used))
+    return found
+
+
+def parse_boots(text: str) -> dict[str, float]:
+    """When nodes were booted, by the output of scontrol show nodes --oneliner: wall time."""
+    fields = [dict(one.partition("=")[::2] for one in line.split()) for line in text.splitlines()]
+    return {
+        one["NodeName"]: float(one["BootTime"])
+        for one in fields
+        if "NodeName" in one
+        and one.get("BootTime", "").isdigit()
+        and not _LOST_NODE.match(one.get("State", "").lower())
+    }
+
+
 def closed_nodes(text: str, partition: str) -> str:
     """`n1 is drained, n2 is down*` if no node of the partition takes a job, by sinfo's output in the format PLACES.
 
@@ -137,15 +186,24 @@ def closed_nodes(text: str, partition: str) -> str:
     return ", ".join([*shown[:_NODES_SHOWN], *more])
 
 
-def seen_of(job: Job, lost_nodes: Collection[str]) -> Seen:
-    """A job as the contract has it; `lost_nodes` matters only for ends that a node has to bring about."""
+def was_rebooted(job: Job, boots: Mapping[str, float]) -> bool:
+    """Whether its node was booted after it began, so that nothing of it is left."""
+    return 0 < job.started_at < boots.get(job.host, 0.0) - CLOCKS_S
+
+
+def seen_of(job: Job, lost_nodes: Collection[str], rebooted: bool = False) -> Seen:
+    """A job as the contract has it; `lost_nodes` matters only for ends that a node has to bring about.
+
+    `rebooted`: by `was_rebooted`, which confirms any end.
+    """
     phase = EnginePhase.ENDED if job.ended else _PHASES.get(job.state, EnginePhase.ENDING)
     words = job.state if job.reason in _NO_REASON else f"{job.state}: {job.reason}"
-    unconfirmed = job.state == "NODE_FAIL" or (job.state in ENDED_BY_NODE and job.host in lost_nodes)
+    unconfirmed = not rebooted and is_unconfirmed(job, lost_nodes)
     ended = Ended.NO if not job.ended else Ended.UNCONFIRMED if unconfirmed else Ended.CONFIRMED
     reason: ExitReason | None = None
     if ended is Ended.CONFIRMED:
         reason = _REASONS.get(job.state) or _reason_of(job)
+        words += f", and {job.host} was booted again" if rebooted else ""
         if job.state in ("FAILED", "COMPLETED"):
             words = f"{words}, {describe_status(job.status)}"
     exited = ended is Ended.CONFIRMED and job.status & 0x7F == 0 and job.state in ("FAILED", "COMPLETED")
@@ -160,9 +218,16 @@ def seen_of(job: Job, lost_nodes: Collection[str]) -> Seen:
         job.status >> 8 if exited else None,
         cancelled=job.state == "CANCELLED" and ended is Ended.CONFIRMED,
         hopeless=phase is EnginePhase.QUEUED and _HOPELESS.fullmatch(job.reason) is not None,
+        waits=phase is EnginePhase.QUEUED and _NO_ROOM.fullmatch(job.reason) is not None,
+        pinned=job.pinned,
         words=words,
         avoid=job.avoid,
     )
+
+
+def is_unconfirmed(job: Job, lost_nodes: Collection[str]) -> bool:
+    """Whether a job that has ended may have processes left."""
+    return job.state == "NODE_FAIL" or (job.state in ENDED_BY_NODE and job.host in lost_nodes)
 
 
 def _reason_of(job: Job) -> ExitReason:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Final
@@ -183,6 +183,10 @@ class SparkEngine:
     @staticmethod
     def _now() -> float:
         return time.monotonic()
+
+    def ready(self, hosts: Collection[str]) -> set[str]:
+        """Spark keeps a container away from no host."""
+        return set()
 
     def explain(self, engine_id: str) -> Explained:
         """What an application lacks."""
