@@ -253,15 +253,15 @@ class Feeds:
         kind = "ended" if watched.ended_at is not None else "topology"
         return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched, glance))
 
-    def of_list(self, clusters: list[ClusterSource], where: str, sees: Callable[[Watched], bool]) -> Feed:
-        """The feed of all topologies that are within `where`, by place and name."""
+    def of_list(self, clusters: list[ClusterSource]) -> Feed:
+        """The feed of all topologies, by place and name."""
 
         shown = False
 
         async def make() -> Snapshot:
             nonlocal shown
             await asyncio.gather(*(cluster.refresh() for cluster in clusters))
-            mine = [one for cluster in clusters for one in cluster.topologies.values() if sees(one)]
+            mine = [one for cluster in clusters for one in cluster.topologies.values()]
             # Answers that come together hold up all other pages; only who looks first must not wait.
             apart_s = min(APART_S, LIST_POLL_S / 2 / max(len(mine), 1)) if shown else 0.0
             await asyncio.gather(*(_refresh_in(number * apart_s, one) for number, one in enumerate(mine)))
@@ -276,7 +276,7 @@ class Feeds:
                 level="list", topology=None, topologies=found, plan=None, load=None, tasks=None, silent_s=None
             )
 
-        return self._kept(("list", where), lambda: Feed(make, LIST_POLL_S))
+        return self._kept(("list",), lambda: Feed(make, LIST_POLL_S))
 
     def _kept(self, key: tuple[str, ...], make: Callable[[], Feed]) -> Feed:
         if len(self._feeds) >= KEPT_MAX:

@@ -7,7 +7,6 @@ the pages.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 
 import msgspec
@@ -128,6 +127,4 @@ def problem_response(problem: Problem) -> Response:
         nearest=problem.nearest,
     )  # fmt: skip
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
-    if problem.retry_after_s is not None:
-        headers["Retry-After"] = str(math.ceil(problem.retry_after_s))
     return Response(msgspec.json.encode(shape), problem.status, headers=headers, media_type="application/problem+json")

@@ -18,23 +18,12 @@ class Scope(Enum):
 
     #: Anybody who can connect: health and the pages themselves, which hold no data.
     OPEN = "open"
+    #: Figures: nothing that may quote a value, and no change.
     VIEW = "view"
-    #: Logs, values of tuples, settings.
-    DATA = "data"
-    #: Pause, restart, savepoint, evidence of what a task does.
-    OPERATE = "operate"
-    #: Update, restore, kill.
-    ADMIN = "admin"
+    #: Logs, values of tuples, settings, and every change.
+    ALL = "all"
 
 
-#: What a token of a scope may do.
-GRANTS: Mapping[str, frozenset[Scope]] = {
-    "view": frozenset({Scope.VIEW}),
-    "data": frozenset({Scope.VIEW, Scope.DATA}),
-    "operate": frozenset({Scope.VIEW, Scope.OPERATE}),
-    "admin": frozenset({Scope.VIEW, Scope.DATA, Scope.OPERATE, Scope.ADMIN}),
-}
-ALL = GRANTS["admin"]
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD"})
 _HERE = frozenset({"same-origin", "none"})
@@ -45,27 +34,16 @@ class Asker:
     """Who asks, and what it may."""
 
     who: str
-    scopes: frozenset[Scope]
-    #: `cluster[/role[/environ]]` that it may see; empty: everything.
-    where: str = ""
-    #: Until when its token is valid, seconds since 1970; None: for ever, or no token.
-    expires_at: float | None = None
+    scope: Scope
 
     @property
-    def sees_values(self) -> bool:
-        """Whether it may see what may quote values of users."""
-        return Scope.DATA in self.scopes
-
-    def sees(self, cluster: str, role: str | None = None, environ: str | None = None) -> bool:
-        """Whether a topology there is within what it may see; with a role of None, whether one may be."""
-        for wanted, here in zip(self.where.split("/") if self.where else (), (cluster, role, environ)):
-            if here is not None and wanted != here:
-                return False
-        return True
+    def may_all(self) -> bool:
+        """Whether it may see what quotes values of users, and change something."""
+        return self.scope is Scope.ALL
 
 
 #: Who asks for something open.
-NOBODY = Asker("nobody", frozenset())
+NOBODY = Asker("nobody", Scope.OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +95,10 @@ def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> As
     asker = holder if _has_token(facts) else _by_uid(facts, house)
     if asker is None:
         return _unknown(facts, house)
-    if scope not in asker.scopes:
+    if scope is Scope.ALL and not asker.may_all:
         return Refusal(
-            403, "forbidden", f"{asker.who} lacks the scope {scope.value}",
-            f"use a token of this scope: heron ui token create NAME --scope {scope.value}",
+            403, "forbidden", f"{asker.who} does not allow this",
+            "use the token that allows everything; the tracker's user makes it: heron ui token all",
         )  # fmt: skip
     return asker
 
@@ -167,13 +145,13 @@ def is_forwarded(names: Iterable[str]) -> bool:
 def _by_uid(facts: Facts, house: House) -> Asker | None:
     if house.behind_proxy or facts.uid is None or facts.uid != house.uid or is_forwarded(facts.headers):
         return None
-    return Asker(f"uid {facts.uid}", ALL)
+    return Asker(f"uid {facts.uid}", Scope.ALL)
 
 
 def _unknown(facts: Facts, house: House) -> Refusal:
-    fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token create NAME"
+    fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token view"
     if _has_token(facts):
-        return Refusal(401, "bad-token", "this token is unknown or has expired", fix)
+        return Refusal(401, "bad-token", "this token is not valid, or not any more", fix)
     if house.behind_proxy or is_forwarded(facts.headers):
         return Refusal(401, "no-token", "a request through a proxy needs a token", fix)
     who = f"uid {facts.uid}" if facts.uid is not None else "an unknown user"

@@ -118,9 +118,9 @@ def check(options: Options, tokens: Tokens) -> None:
             f"the tracker would listen on {options.host}, which others can reach, in the clear; give --tls CERT KEY, or"
             " --behind-proxy NAME if a proxy with TLS is the only one that can reach it"
         )
-    if not tokens.any_valid():
+    if not tokens.are_there:
         raise ConfigError(
-            "others reach the tracker with a token only, and there is none; make one: heron ui token create NAME"
+            "others reach the tracker with a token only, and there is none; make one: heron ui token view"
         )
 
 
@@ -215,7 +215,7 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
 def _tracker(clusters: tuple[str, ...], options: Options, house: House, folder: Path) -> Tracker:
     from heronpy.tracker.tracker import Tracker
 
-    return Tracker(clusters, options.common, house, folder, options.requests_per_s)
+    return Tracker(clusters, options.common, house, folder)
 
 
 def _import_rest() -> None:

@@ -34,17 +34,16 @@ async def live(call: Call) -> AsyncIterator[bytes]:
         raise Problem(503, "busy", f"{STREAMS_MAX} pages are watching already", "close a tab, or ask again later")
     last_id = call.headers.get("last-event-id", "")
     if wanted is None:
-        clusters = [one for one in tracker.clusters.values() if call.asker.sees(one.name)]
-        feed = tracker.feeds.of_list(clusters, call.asker.where, lambda one: tracker.sees(call.asker, one))
-        return feed.stream(last_id, values=call.asker.sees_values)
+        feed = tracker.feeds.of_list(list(tracker.clusters.values()))
+        return feed.stream(last_id, values=call.asker.may_all)
     parts = wanted.split("/")
     if len(parts) != 4:
         raise Problem(400, "bad-request", f"topology is {wanted[:200]!r}; it must be cluster/role/environ/name")
     cluster, role, environ, name = parts
-    watched = await tracker.topology(cluster, role, environ, name, call.asker)
+    watched = await tracker.topology(cluster, role, environ, name)
     level = call.query["level"]
     if level == "fitting":
         await watched.refresh()
         level = "tasks" if 0 < (watched.summary().tasks or 0) <= TASKS_MAX else "component"
     feed = tracker.feeds.of_topology(tracker.clusters[cluster], watched, level)
-    return feed.stream(last_id, values=call.asker.sees_values)
+    return feed.stream(last_id, values=call.asker.may_all)

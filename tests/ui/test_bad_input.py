@@ -75,17 +75,17 @@ def test_a_long_line_and_half_a_log_are_shown(site: Site, tab: Tab) -> None:
 
 def test_a_token_says_what_it_lacks_and_one_that_is_gone_asks_for_another(site: Site, tab: Tab) -> None:
     page = tab.page
-    secret = site.heron("ui", "token", "create", "viewer", "--scope", "view").ok().out.split()[0]
+    secret = site.heron("ui", "token", "view").ok().out.split()[0]
     page.goto(site.address)
     page.evaluate("(secret) => sessionStorage.setItem('heron-token', secret)", secret)
     page.goto(site.page("logs"))
     page.reload()
-    page.get_by_text("token viewer lacks the scope data").first.wait_for()
+    page.get_by_text("the token 'view' does not allow this").first.wait_for()
     page.locator("h1", has_text="marked").wait_for()
-    site.heron("ui", "token", "remove", "viewer").ok()
+    site.heron("ui", "token", "view", "--remove").ok()
     page.reload()
     page.get_by_role("heading", name="Who asks?").wait_for()
-    page.get_by_text("this token is unknown or has expired").wait_for()
+    page.get_by_text("this token is not valid, or not any more").wait_for()
 
 
 def test_an_update_of_a_plan_that_has_changed_is_refused(site: Site, tab: Tab) -> None:
