@@ -39,7 +39,7 @@ from heronpy.tracker import (
     taking,
 )
 from heronpy.tracker.calls import Call, Route, Text
-from heronpy.tracker.front import facts_of, open_answer, path_of, problem_response, send_with_headers
+from heronpy.tracker.front import facts_of, open_answer, open_scope, path_of, problem_response, send_with_headers
 from heronpy.tracker.guard import SAFE, Asker, Refusal, Scope, bearer, decide
 from heronpy.tracker.history_ended import EndedError
 from heronpy.tracker.openapi import document
@@ -146,7 +146,7 @@ class App:
         method, path = request.method, path_of(request)
         found = open_answer(path, request, self._pages)
         if found is not None:
-            return _Open(found)
+            return _Open(found, open_scope(path))
         if path == reading.V1 + "/openapi.json":
             return _Document() if method in SAFE else None
         wanted = "GET" if method == "HEAD" else method
@@ -209,8 +209,8 @@ class _Found:
 class _Open(_Found):
     """Health, or a file of the pages."""
 
-    def __init__(self, answer: Response) -> None:
-        self._answer = answer
+    def __init__(self, answer: Response, scope: Scope) -> None:
+        self._answer, self.scope = answer, scope
 
     async def respond(self, app: App, request: Request, asker: Asker) -> Response:
         return self._answer

@@ -4,10 +4,15 @@ Default deny: a route has a scope or is open, and nothing else is served. Who as
 socket on loopback, or by a token; there are no cookies, so another web site has nothing to borrow. Requests of a
 foreign host name (DNS rebinding) or from another site are refused whatever they ask for, and what changes something
 needs a header that a form cannot send.
+
+A tracker without TLS has a new random name with each start, and answers browsers under that name only. Whoever has its
+port while it does not run can leave scripts in a browser, and they stay: but under names that no tracker has any more.
 """
 
 from __future__ import annotations
 
+import hmac
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -16,8 +21,10 @@ from enum import Enum
 class Scope(Enum):
     """What a route needs."""
 
-    #: Anybody who can connect: health and the pages themselves, which hold no data.
+    #: Whether it is there, for anybody who can connect.
     OPEN = "open"
+    #: The files of the pages, which hold no data, for any browser.
+    PAGES = "pages"
     #: Figures: nothing that may quote a value, and no change.
     VIEW = "view"
     #: Logs, values of tuples, settings, and every change.
@@ -27,6 +34,11 @@ class Scope(Enum):
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD"})
 _HERE = frozenset({"same-origin", "none"})
+#: What a Host header has, and its name.
+_HOST = re.compile(r"([a-z0-9.-]+)(?::[0-9]{1,5})?")
+#: Names below it are this machine to every browser.
+_LOCAL = ".localhost"
+_NEW_ADDRESS = "run heron ui, and open the address that it prints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,15 @@ class House:
     scheme: str
     #: A proxy asks for others, so the uid of the socket says nothing.
     behind_proxy: bool = False
+    #: The random name under which browsers ask, at any port; empty: TLS keeps others from answering at `hosts`.
+    name: str = ""
+
+    def is_for_browsers(self, host: str) -> bool:
+        """Whether this value of the Host header is one under which browsers are answered."""
+        if not self.name:
+            return host in self.hosts
+        found = _HOST.fullmatch(host)
+        return found is not None and hmac.compare_digest(found[1], self.name)
 
 
 def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> Asker | Refusal:
@@ -90,9 +111,10 @@ def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> As
         return foreign
     if facts.method not in SAFE and (unsafe := _unproven(facts)) is not None:
         return unsafe
-    if scope is Scope.OPEN:
+    at_page = house.is_for_browsers(_host(facts))
+    if scope is Scope.OPEN or (scope is Scope.PAGES and at_page):
         return NOBODY
-    asker = holder if _has_token(facts) else _by_uid(facts, house)
+    asker = holder if _has_token(facts) or not at_page else _by_uid(facts, house)
     if asker is None:
         return _unknown(facts, house)
     if scope is Scope.ALL and not asker.may_all:
@@ -104,13 +126,18 @@ def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> As
 
 
 def _foreign(facts: Facts, house: House) -> Refusal | None:
-    host = facts.headers.get("host", "").lower()
-    if "host" in facts.repeated or host not in house.hosts:
+    host = _host(facts)
+    at_page = house.is_for_browsers(host)
+    if house.name and host.partition(":")[0].endswith(_LOCAL) and not at_page:
+        return Refusal(421, "restarted", "the tracker was started again, and has a new address", _NEW_ADDRESS)
+    if "host" in facts.repeated or not (at_page or host in house.hosts):
         names = ", ".join(sorted(house.hosts)[:4])
         return Refusal(
             421, "foreign-host", f"this tracker does not answer to the name {host[:200]!r}",
             f"use one of {names}; a proxy is named by --behind-proxy",
         )  # fmt: skip
+    if not at_page and any(name == "origin" or name.startswith("sec-fetch-") for name in facts.headers):
+        return Refusal(421, "foreign-host", f"browsers get no answer at {host}", _NEW_ADDRESS)
     origin = facts.headers.get("origin")
     if origin is not None and origin.lower() != f"{house.scheme}://{host}":
         return _cross_site("a page of another site asks")
@@ -118,6 +145,10 @@ def _foreign(facts: Facts, house: House) -> Refusal | None:
     if site is not None and site.lower() not in _HERE:
         return _cross_site("another site leads here")
     return None
+
+
+def _host(facts: Facts) -> str:
+    return facts.headers.get("host", "").lower()
 
 
 def _cross_site(why: str) -> Refusal:
@@ -154,6 +185,8 @@ def _unknown(facts: Facts, house: House) -> Refusal:
         return Refusal(401, "bad-token", "this token is not valid, or not any more", fix)
     if house.behind_proxy or is_forwarded(facts.headers):
         return Refusal(401, "no-token", "a request through a proxy needs a token", fix)
+    if not house.is_for_browsers(_host(facts)):
+        return Refusal(401, "no-token", f"a program needs a token at {_host(facts)}", fix)
     who = f"uid {facts.uid}" if facts.uid is not None else "an unknown user"
     return Refusal(401, "no-token", f"{who} needs a token here", fix)
 

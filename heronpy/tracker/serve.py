@@ -8,12 +8,13 @@ import errno
 import importlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.tracker")
 
+#: All addresses that a name below .localhost has in a browser: who listens on one of them answers for the others.
+LOOPBACK = ("127.0.0.1", "::1")
+#: What a machine without IPv6 says.
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 #: So many ports after the wanted one are tried.
 PORTS_TRIED = 50
 CONNECTIONS_MAX = 256
@@ -112,6 +117,10 @@ class _Server(uvicorn.Server):
 def check(options: Options, tokens: Tokens) -> None:
     """ConfigError for a tracker that others could reach without a token or in the clear."""
     if is_loopback(_address(options.host)) and not options.behind_proxy:
+        if is_named(options) and _address(options.host) not in LOOPBACK:
+            raise ConfigError(
+                f"the tracker would listen on {options.host}, where browsers do not look for it; leave --host out"
+            )
         return
     if options.tls is None and not options.behind_proxy:
         raise ConfigError(
@@ -128,28 +137,50 @@ def _address(host: str) -> str:
     return "127.0.0.1" if host == "localhost" else host
 
 
-def listen(host: str, wanted: int | None, last: int | None = None) -> socket.socket:
-    """A listening socket on this port; None: on the last one, the usual one, or the next that is free.
+def is_named(options: Options) -> bool:
+    """Whether the tracker has a random name, since no certificate tells it from others who listen at its port."""
+    return options.tls is None and not options.behind_proxy
 
-    ConfigError if none is.
+
+def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) -> list[socket.socket]:
+    """Sockets that listen on one port of all these addresses; `::1` is left out where there is no IPv6.
+
+    The port is the wanted one, 0 is any. None: the last one, the usual one, or the next that is free. ConfigError if
+    none is.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     port = DEFAULT_PORT if wanted is None else wanted
     reason = ""
-    usual = [*([last] if last else []), *range(port, port + PORTS_TRIED)]
-    for number in usual if wanted is None else [port]:
-        sock = socket.socket(family, socket.SOCK_STREAM)
+    tried = [port] if wanted else [0] * PORTS_TRIED
+    if wanted is None:
+        tried = [*([last] if last else []), *range(port, port + PORTS_TRIED)]
+    for number in tried:
+        found: list[socket.socket] = []
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((_address(host), number))
-            sock.listen(CONNECTIONS_MAX)
-            return sock
+            for host in hosts:
+                _add_listener(found, host, found[0].getsockname()[1] if found else number)
+            return found
         except OSError as error:
-            sock.close()
+            for sock in found:
+                sock.close()
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             if error.errno != errno.EADDRINUSE:
                 break
-    raise ConfigError(f"the tracker cannot listen on {host}:{port} ({reason}); choose another --host or --port")
+    raise ConfigError(f"the tracker cannot listen on {hosts[0]}:{port} ({reason}); choose another --host or --port")
+
+
+def _add_listener(found: list[socket.socket], host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        found.append(sock)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((_address(host), port))
+    except OSError as error:
+        if host != LOOPBACK[1] or error.errno not in _NO_IPV6 or len(found) < 2:
+            raise
+        found.pop().close()
+        return
+    sock.listen(CONNECTIONS_MAX)
 
 
 def hosts_of(options: Options, port: int) -> frozenset[str]:
@@ -181,14 +212,16 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     check(options, Tokens(folder))
     sys.setswitchinterval(SLICE_S)
     context = _tls(options)
-    # Pages that are open, and bookmarks, find a tracker that was started again.
-    sock = listen(options.host, options.port, place.last_port(folder))
-    port = sock.getsockname()[1]
+    named = is_named(options)
+    # Programs, and pages that are open and then say that they are old, find a tracker that was started again.
+    sockets = listen(LOOPBACK if named else (options.host,), options.port, place.last_port(folder))
+    port = sockets[0].getsockname()[1]
     scheme = "https" if options.tls is not None else "http"
-    shown = f"[{options.host}]" if ":" in options.host else options.host
+    name = f"{secrets.token_hex(16)}.localhost" if named else ""
+    shown = name or (f"[{options.host}]" if ":" in options.host else options.host)
     address = f"{scheme}://{shown}:{port}"
     public = "https" if options.behind_proxy else scheme
-    house = House(os.getuid(), hosts_of(options, port), public, bool(options.behind_proxy))
+    house = House(os.getuid(), hosts_of(options, port), public, bool(options.behind_proxy), name)
     clusters = options.clusters or tuple(known_clusters(options.common.config_path))
     made: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
     server = _Server(_config(Front(house, load(), made), context))
@@ -200,14 +233,15 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     work = asyncio.create_task(_work(server, made, tracker, options.idle_exit_s, each_second))
     work.add_done_callback(lambda _: _end(server))
     try:
-        await server.serve(sockets=[sock])
+        await server.serve(sockets=sockets)
     finally:
         work.cancel()
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 await work
         finally:
-            sock.close()
+            for sock in sockets:
+                sock.close()
             place.remove(folder, running)
     return 0
 

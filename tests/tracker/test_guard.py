@@ -19,10 +19,10 @@ from heronpy.tracker.guard import Asker, Facts, House, Refusal, Scope, decide
 from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
-from tests.tracker.conftest import HOST, Asking
+from tests.tracker.conftest import BARE, HOST, NAME, Asking
 
 ROUTES = routes()
-HOUSE = House(1000, frozenset({HOST}), "http")
+HOUSE = House(1000, frozenset({BARE}), "http", name=NAME)
 CHANGE = {"x-heron": "1", "content-type": "application/json"}
 
 
@@ -145,6 +145,52 @@ def test_a_wrong_token_is_not_rescued_by_the_uid() -> None:
 def test_a_host_that_is_sent_twice_is_refused() -> None:
     twice = Facts("GET", {"host": HOST}, frozenset({"host"}), 1000)
     assert isinstance(decide(Scope.OPEN, twice, HOUSE, None), Refusal)
+
+
+NAMED = (HOST, f"{NAME}:80", NAME, f"{NAME.upper()}:9000")
+FOREIGN = (
+    f"{'f' * 32}.localhost:8889", f"x.{NAME}", f"{NAME}.", f"{NAME}.evil.example", f"{NAME}:8889/health?", f"{NAME}:",
+    f"{NAME}:8889:1", "localhost", "\u2028", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("host", NAMED)
+def test_under_the_random_name_browsers_are_answered_at_any_port(host: str) -> None:
+    """So a forwarded port works."""
+    sent = {"host": host, "origin": f"http://{host.lower()}", "sec-fetch-site": "same-origin"}
+    for scope in (Scope.OPEN, Scope.PAGES, Scope.ALL):
+        assert isinstance(decide(scope, Facts("GET", sent, uid=1000), HOUSE, None), Asker)
+    assert isinstance(decide(Scope.PAGES, Facts("GET", sent, uid=1001), HOUSE, None), Asker)
+    assert isinstance(decide(Scope.VIEW, Facts("GET", sent, uid=1001), HOUSE, None), Refusal)
+    other = Facts("GET", sent | {"origin": f"http://{NAME}:1"}, uid=1000)
+    assert isinstance(decide(Scope.OPEN, other, HOUSE, None), Refusal), "whoever has another port of this name"
+
+
+@pytest.mark.parametrize("host", FOREIGN, ids=ascii)
+def test_no_other_name_is_answered_and_none_is_told_the_right_one(host: str) -> None:
+    for scope in Scope:
+        found = decide(scope, Facts("GET", {"host": host}, uid=1000), HOUSE, Asker("x", Scope.ALL))
+        assert isinstance(found, Refusal) and found.status == 421
+        assert (found.type == "restarted") is host.partition(":")[0].endswith(".localhost")
+        assert NAME not in found.detail and (NAME in host or NAME not in found.title)
+
+
+def test_at_the_bare_address_only_programs_with_a_token_are_answered() -> None:
+    def ask(scope: Scope, holder: Asker | None = None, **headers: str) -> Asker | Refusal:
+        sent = {"host": BARE, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        return decide(scope, Facts("GET", sent, uid=1000), HOUSE, holder)
+
+    holder = Asker("x", Scope.VIEW)
+    assert isinstance(ask(Scope.OPEN), Asker), "who looks whether it is there"
+    assert ask(Scope.VIEW, holder, authorization="Bearer x") == holder
+    for scope in (Scope.PAGES, Scope.VIEW, Scope.ALL):
+        refused = ask(scope)
+        assert isinstance(refused, Refusal) and refused.status == 401, "the uid alone is not enough"
+    for browser in ("origin", "sec_fetch_site", "sec_fetch_mode", "sec_fetch_dest", "sec_fetch_user"):
+        value = f"http://{BARE}" if browser == "origin" else "none"
+        for scope in Scope:
+            refused = ask(scope, holder, authorization="Bearer x", **{browser: value})
+            assert isinstance(refused, Refusal) and refused.status == 421, browser
 
 
 @pytest.mark.parametrize("origin", [f"https://{HOST}", "http://127.0.0.1", "null", f"http://{HOST}.evil.example"])

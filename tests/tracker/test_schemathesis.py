@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -49,7 +50,8 @@ def tracker() -> Iterator[tuple[Heron, str]]:
         heron = Heron(folder / "home")
         with running(heron.home, components=4, tasks=8):
             try:
-                yield heron, heron("ui").ok().out.split()[-1]
+                port = urlsplit(heron("ui").ok().out.split()[-1]).port
+                yield heron, f"http://127.0.0.1:{port}"
             finally:
                 heron("ui", "stop")
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from heronpy.tracker.app import routes
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.options import Options
-from heronpy.tracker.serve import check, hosts_of, listen
+from heronpy.tracker.serve import LOOPBACK, check, hosts_of, listen
 from heronpy.tracker.tokens import Tokens
 from tests.support.waiting import wait_for
 
@@ -36,14 +37,14 @@ raise SystemExit(serve.run(Options(port=0, idle_exit_s={idle})))
 #: Becomes another user, asks, and prints the statuses of the answers.
 STRANGER = """
 import encodings.idna, http.client, json, os, sys  # what it needs is read while it may
-[host, port], uid, asked = json.load(sys.stdin)
+[at, port, host], uid, asked = json.load(sys.stdin)
 os.setgroups([])
 os.setgid(uid)
 os.setuid(uid)
 found = []
 for method, path in asked:
-    connection = http.client.HTTPConnection(host, port, timeout=60)
-    connection.request(method, path, "{}", {"X-Heron": "1", "Content-Type": "application/json"})
+    connection = http.client.HTTPConnection(at, port, timeout=60)
+    connection.request(method, path, "{}", {"Host": host, "X-Heron": "1", "Content-Type": "application/json"})
     found.append(connection.getresponse().status)
     connection.close()
 print(json.dumps(found))
@@ -58,20 +59,26 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def start(home: Path, idle: float = 0.0) -> tuple[subprocess.Popen[bytes], tuple[str, int]]:
+def start(home: Path, idle: float = 0.0) -> tuple[subprocess.Popen[bytes], str]:
+    """The process, and what its Host header is for the user's browser."""
     program = textwrap.dedent(PROGRAM.format(idle=idle))
     process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "HERON_HOME": str(home)})
     found = wait_for(lambda: place.read(folder_of(home)), 30.0, "the tracker's record")
-    return process, ("127.0.0.1", int(found.address.rpartition(":")[2]))
+    return process, found.address.removeprefix("http://")
 
 
 @pytest.fixture
-def server(home: Path) -> Iterator[tuple[str, int]]:
-    process, address = start(home)
-    yield address
+def host(home: Path) -> Iterator[str]:
+    process, host = start(home)
+    yield host
     process.terminate()
     assert process.wait(10) == 0
     assert place.read(folder_of(home)) is None
+
+
+@pytest.fixture
+def server(host: str) -> tuple[str, int]:
+    return "127.0.0.1", int(host.rpartition(":")[2])
 
 
 def rest(sock: socket.socket) -> bytes:
@@ -120,18 +127,24 @@ def test_a_large_head_and_garbage_are_refused(server: tuple[str, int]) -> None:
             assert b"200 OK" not in rest(sock)
 
 
-def test_the_kernel_says_who_asks(server: tuple[str, int]) -> None:
-    request = f"GET /api/v1/me HTTP/1.1\r\nHost: 127.0.0.1:{server[1]}\r\nConnection: close\r\n\r\n".encode()
-    with socket.create_connection(server) as sock:
+@pytest.mark.parametrize("at", LOOPBACK)
+def test_the_kernel_says_who_asks(at: str, host: str, server: tuple[str, int]) -> None:
+    """On every address that the name has in a browser."""
+    request = f"GET /api/v1/me HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    try:
+        sock = socket.create_connection((at, server[1]))
+    except OSError:
+        pytest.skip(f"{at} is not there")
+    with sock:
         sock.sendall(request)
         assert f"uid {os.getuid()}".encode() in rest(sock)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_another_user_of_the_machine_gets_the_pages_and_nothing_else(server: tuple[str, int]) -> None:
+def test_another_user_of_the_machine_gets_the_pages_and_nothing_else(host: str, server: tuple[str, int]) -> None:
     asked = [["GET", "/"], ["GET", "/health"], ["GET", "/static/js/main.js"]]
     asked += [[route.method, re.sub(r"\{\w+\}", "x", route.path)] for route in routes()]
-    given = json.dumps([list(server), NOBODY, asked])
+    given = json.dumps([[*server, host], NOBODY, asked])
     done = subprocess.run([sys.executable, "-c", STRANGER], input=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     statuses = json.loads(done.stdout)
@@ -197,21 +210,50 @@ def test_the_names_that_it_answers_to() -> None:
 
 def test_a_tracker_takes_the_port_of_the_last_one_if_it_is_free(tmp_path: Path) -> None:
     assert place.last_port(tmp_path) is None
-    with listen("127.0.0.1", 0) as sock:
-        port = sock.getsockname()[1]
-        place.remove(tmp_path, place.write(tmp_path, f"http://127.0.0.1:{port}", "1", by_ui=True))
+    with listening(0) as port:
+        place.remove(tmp_path, place.write(tmp_path, f"http://x.localhost:{port}", "1", by_ui=True))
         assert place.last_port(tmp_path) == port
-        with listen("127.0.0.1", None, port) as other:
-            assert other.getsockname()[1] != port
-    with listen("127.0.0.1", None, port) as again:
-        assert again.getsockname()[1] == port
+        with listening(None, port) as other:
+            assert other != port
+    with listening(None, port) as again:
+        assert again == port
+
+
+@contextlib.contextmanager
+def listening(wanted: int | None, last: int | None = None) -> Iterator[int]:
+    """The port of a tracker that listens."""
+    socks = listen(LOOPBACK, wanted, last)
+    ports = {sock.getsockname()[1] for sock in socks}
+    assert len(ports) == 1
+    yield ports.pop()
+    for sock in socks:
+        sock.close()
+
+
+@pytest.mark.parametrize("taken", LOOPBACK)
+def test_a_port_that_others_have_on_one_loopback_address_is_not_taken(taken: str) -> None:
+    """A browser asks both, and whoever answers first is the tracker."""
+    with listening(0) as port:
+        pass
+    family = socket.AF_INET6 if ":" in taken else socket.AF_INET
+    try:
+        other = socket.create_server((taken, port), family=family)
+    except OSError:
+        pytest.skip(f"{taken} is not there")
+    with other:
+        with listening(None, port) as found:
+            assert found != port
+        with pytest.raises(ConfigError, match="in use"):
+            listen(LOOPBACK, port)
 
 
 def test_a_taken_port_is_said(tmp_path: Path) -> None:
-    with listen("127.0.0.1", 0) as sock, pytest.raises(ConfigError, match="in use"):
-        listen("127.0.0.1", sock.getsockname()[1])
+    with listening(0) as port, pytest.raises(ConfigError, match="in use"):
+        listen(LOOPBACK, port)
     with pytest.raises(ConfigError, match="cannot listen"):
-        listen("192.0.2.1", 0)
+        listen(["192.0.2.1"], 0)
+    with pytest.raises(ConfigError, match="leave --host out"):
+        check(Options(host="127.0.0.2"), Tokens(tmp_path))
 
 
 def test_a_start_imports_nothing_that_only_a_change_or_a_diagnosis_needs() -> None:

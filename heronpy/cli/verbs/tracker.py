@@ -23,8 +23,8 @@ from heronpy.cli.flags.arguments import common_flags
 def tracker_command(**flags: Any) -> None:
     """Serve the REST API and pages of the topologies of clusters, until Ctrl-C.
 
-    On loopback the user who runs it needs no token. Others need one, and from another machine also TLS:
-    heron ui token view
+    On loopback the browser of the user who runs it needs no token. Programs and other users need one, and from another
+    machine also TLS: heron ui token view
 
     \b
     heron tracker

@@ -50,7 +50,7 @@ def ui_command(ctx: click.Context, config_path: str | None) -> None:
     heron ui word_count
 
     A tracker started here ends after 30 minutes without a request. It serves this user only: the kernel tells it who
-    asks.
+    asks. Each start makes a new random name, and with it a new address.
     """
     if ctx.invoked_subcommand is None:
         from heronpy.cli.look.tracker import show_address
