@@ -255,7 +255,7 @@ async def _body(request: Request) -> bytes:
 def _decoded(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         found: msgspec.Struct = msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "bad-request", f"the body does not fit: {error}", "see /api/v1/openapi.json") from None
     return found
 

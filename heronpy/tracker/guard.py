@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,6 +31,10 @@ class Scope(Enum):
     ALL = "all"
 
 
+#: Connections: of all, of all but the tracker's own user, of one user or address.
+CONNECTIONS_MAX, CONNECTIONS_OF_OTHERS, CONNECTIONS_OF_ONE = 256, 192, 128
+#: Live streams of one asker.
+STREAMS_MAX = 32
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD"})
 _HERE = frozenset({"same-origin", "none"})
@@ -189,6 +193,18 @@ def _unknown(facts: Facts, house: House) -> Refusal:
         return Refusal(401, "no-token", f"a program needs a token at {_host(facts)}", fix)
     who = f"uid {facts.uid}" if facts.uid is not None else "an unknown user"
     return Refusal(401, "no-token", f"{who} needs a token here", fix)
+
+
+def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
+    """Whether the tracker takes one more connection of a user or address, in addition to these (pure).
+
+    Others always leave room for the owner. `owner` is empty where a connection does not tell the user: with TLS, and
+    behind a proxy.
+    """
+    if peer == owner or len(connected) >= CONNECTIONS_MAX:
+        return len(connected) < CONNECTIONS_MAX
+    others = sum(one != owner for one in connected)
+    return connected.count(peer) < CONNECTIONS_OF_ONE and (not owner or others < CONNECTIONS_OF_OTHERS)
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:

@@ -27,15 +27,16 @@ from heronpy.clusters.known import known_clusters
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root
 from heronpy.common.home import heron_home
+from heronpy.common.units import counted
 from heronpy.common.version import VERSION
 from heronpy.procs.loop import run_loop
 from heronpy.tracker import place
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.front import Front
-from heronpy.tracker.guard import House
+from heronpy.tracker.guard import CONNECTIONS_MAX, House, has_room
 from heronpy.tracker.options import DEFAULT_PORT, Options
 from heronpy.tracker.pages import load
-from heronpy.tracker.peer import is_loopback
+from heronpy.tracker.peer import is_loopback, uid_of
 from heronpy.tracker.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ LOOPBACK = ("127.0.0.1", "::1")
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 #: So many ports after the wanted one are tried.
 PORTS_TRIED = 50
-CONNECTIONS_MAX = 256
 #: A request has arrived in full within this, or its connection is closed.
 REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
@@ -67,12 +67,22 @@ class Protocol(H11Protocol):
     """uvicorn's, with two limits that it lacks: connections, and the time for a request to arrive."""
 
     _timer: asyncio.TimerHandle | None = None
+    #: Who is at the other end, a user or an address.
+    peer = ""
+    #: The tracker's own user, where a connection tells who it is.
+    owner = ""
+    #: Connections that were one too many.
+    refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection too many is closed at once."""
-        if len(self.connections) >= CONNECTIONS_MAX:
+        """A connection too many, of all or of its user, is closed at once."""
+        self.peer = _peer_of(transport)
+        if not has_room(self.peer, self.owner, [one.peer for one in self.connections if isinstance(one, Protocol)]):
             transport.abort()
             self.transport = transport
+            Protocol.refused += 1
+            if str(Protocol.refused).rstrip("0") == "1":  # 1, 10, 100, ...
+                log.warning("%s too many so far; the last was of %s", counted(self.refused, "connection"), self.peer)
             return
         super().connection_made(transport)
         self._arm()
@@ -104,6 +114,15 @@ class Protocol(H11Protocol):
         self._timer = None
         if not self.transport.is_closing():
             self.transport.abort()
+
+
+def _peer_of(transport: asyncio.Transport) -> str:
+    """`uid N` for a user of this machine whom the kernel names; else the address."""
+    client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    if not client or not server:
+        return ""
+    uid = uid_of(client[:2], server[:2])
+    return f"uid {uid}" if uid is not None else str(client[0])
 
 
 class _Server(uvicorn.Server):
@@ -224,6 +243,7 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     house = House(os.getuid(), hosts_of(options, port), public, bool(options.behind_proxy), name)
     clusters = options.clusters or tuple(known_clusters(options.common.config_path))
     made: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+    Protocol.owner = f"uid {house.uid}" if named else ""
     server = _Server(_config(Front(house, load(), made), context))
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, _end, server)

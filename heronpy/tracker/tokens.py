@@ -1,7 +1,7 @@
 """The two tokens: 256 bits each, shown once and kept as their SHA-256, in a file that only its user reads.
 
-A change is written beside the file and renamed: a reader sees the old or the new one. The file is read again when it
-changed, so that a token that was made or removed counts at once.
+A change is written to a new file, which is then renamed: a reader sees the old or the new one. The file is read again
+when it changed, so that a token that was made or removed counts at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILE_MAX_BYTES = 64 * 1024
 
 
 class Digests(msgspec.Struct, forbid_unknown_fields=True):
-    """SHA-256 of each token, hex; empty: there is none."""
+    """SHA-256 of each token, hex; empty without a token."""
 
     view: str = ""
     all: str = ""
@@ -59,7 +59,7 @@ class Tokens:
         return secret
 
     def remove(self, scope: Scope) -> None:
-        """Make the token of a scope void; ConfigError when there is none."""
+        """Make the token of a scope void; ConfigError when there is no such token."""
         found = self._digests()
         if not getattr(found, scope.value):
             raise ConfigError(f"there is no token '{scope.value}'; make one with: heron ui token {scope.value}")

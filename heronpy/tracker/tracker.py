@@ -20,7 +20,7 @@ from heronpy.tracker.tokens import Tokens
 
 #: Changes at once; each holds a thread.
 CHANGES_MAX = 8
-#: Of what became of a change, in the log, in characters.
+#: The log has so many characters of the outcome of a change.
 OUTCOME_MAX = 500
 
 log = logging.getLogger("heronpy.tracker")

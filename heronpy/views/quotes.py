@@ -1,7 +1,7 @@
 """What may quote values of users, and what stands there for who may not see them (pure).
 
 An exception names the order that could not be booked, a skew its key. Each shape with such a text has its rule here,
-and every answer and live message goes through `without_values` unless who asks may see everything.
+and every answer and live message goes through `without_values` unless the asker may see everything.
 """
 
 from __future__ import annotations

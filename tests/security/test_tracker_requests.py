@@ -126,6 +126,7 @@ def test_s04_a_body_is_json_of_its_shape_or_refused(
             b"[" * 60_000,
             b'{"x": 1}',
             b"\xff\xfe",
+            b'{"component": "\xff"}',
             b"null",
         ):
             answer = await asker.send(route.method, path_of(route), headers=CHANGE, body=body)

@@ -166,7 +166,7 @@ def test_an_open_page_says_that_the_tracker_was_started_again(heron: Heron) -> N
         assert now != before
         page.get_by_text("the tracker was started again, and has a new address").first.wait_for()
         page.get_by_text("run heron ui, and open the address that it prints").first.wait_for()
-        assert urlsplit(now).netloc not in page.content(), "who has an old page does not learn the new name"
+        assert urlsplit(now).netloc not in page.content(), "an old page does not learn the new name"
 
 
 def test_at_the_bare_address_programs_need_a_token_and_browsers_get_nothing(heron: Heron) -> None:

@@ -7,15 +7,28 @@ import re
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heronpy.health.findings import Finding, Verdict
 from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2
-from heronpy.tracker import peer
+from heronpy.tracker import peer, streaming
 from heronpy.tracker.app import routes
 from heronpy.tracker.calls import Route, Table
 from heronpy.tracker.front import HEADERS
-from heronpy.tracker.guard import Asker, Facts, House, Refusal, Scope, decide
+from heronpy.tracker.guard import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_OF_ONE,
+    CONNECTIONS_OF_OTHERS,
+    Asker,
+    Facts,
+    House,
+    Refusal,
+    Scope,
+    decide,
+    has_room,
+)
 from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
@@ -123,6 +136,28 @@ def test_refusals_are_counted_and_the_log_has_no_token(asking: Asking, caplog: p
     assert "not-a-token" not in caplog.text
 
 
+def test_streams_of_a_token_leave_room_for_the_owner(
+    asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "STREAMS_MAX", 3)
+
+    async def watch(client: httpx.AsyncClient, tracker: Tracker) -> None:
+        token = {"Authorization": f"Bearer {tracker.tokens.create(Scope.VIEW)}"}
+        feed = tracker.feeds.of_list(list(tracker.clusters.values()))
+        streams = [feed.stream("", "the token 'view'", values=False) for _ in range(3)]
+        for stream in streams:
+            await anext(stream)
+        monkeypatch.setattr("heronpy.tracker.feeds.Feed.gone", "it is over")  # a stream ends after its snapshot
+        refused = await client.get("/api/v1/live", headers=token)
+        assert refused.status_code == 503 and "3 pages of the token 'view'" in refused.json()["title"]
+        assert (await client.get("/api/v1/live")).status_code == 200
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]
+        assert (await client.get("/api/v1/live", headers=token)).status_code == 200
+
+    asking.within(watch)
+
+
 # ---- the decision by itself -----------------------------------------------------------------
 
 
@@ -191,6 +226,24 @@ def test_at_the_bare_address_only_programs_with_a_token_are_answered() -> None:
         for scope in Scope:
             refused = ask(scope, holder, authorization="Bearer x", **{browser: value})
             assert isinstance(refused, Refusal) and refused.status == 421, browser
+
+
+@given(st.lists(st.sampled_from(["uid 1000", "uid 1", "uid 2", "uid 3", "10.0.0.1"]), max_size=600))
+def test_others_however_many_leave_room_for_the_owner(peers: list[str]) -> None:
+    connected: list[str] = []
+    for peer_ in peers * 4:
+        if peer_ != "uid 1000" and has_room(peer_, "uid 1000", connected):
+            connected.append(peer_)
+    assert all(connected.count(one) <= CONNECTIONS_OF_ONE for one in set(connected))
+    assert len(connected) <= CONNECTIONS_OF_OTHERS
+    while has_room("uid 1000", "uid 1000", connected):
+        connected.append("uid 1000")
+    assert len(connected) == CONNECTIONS_MAX and not has_room("uid 1", "uid 1000", connected)
+
+
+def test_where_nobody_is_the_owner_each_has_half() -> None:
+    one = ["uid 33"] * CONNECTIONS_OF_ONE
+    assert not has_room("uid 33", "", one) and has_room("uid 34", "", one + ["uid 34"] * (CONNECTIONS_OF_ONE - 1))
 
 
 @pytest.mark.parametrize("origin", [f"https://{HOST}", "http://127.0.0.1", "null", f"http://{HOST}.evil.example"])

@@ -19,17 +19,16 @@ from heronpy.common.errors import ConfigError
 from heronpy.tracker import peer, place
 from heronpy.tracker.app import routes
 from heronpy.tracker.folder import folder_of
-from heronpy.tracker.guard import Scope
+from heronpy.tracker.guard import CONNECTIONS_OF_ONE, Scope
 from heronpy.tracker.options import Options
 from heronpy.tracker.serve import LOOPBACK, check, hosts_of, listen
 from heronpy.tracker.tokens import Tokens
 from tests.support.waiting import wait_for
 
 PROGRAM = """
-from heronpy.tracker import serve
-from heronpy.tracker.guard import Scope
+from heronpy.tracker import guard, serve
 from heronpy.tracker.options import Options
-serve.REQUEST_MAX_S, serve.CONNECTIONS_MAX = 0.5, 4
+serve.REQUEST_MAX_S, guard.CONNECTIONS_MAX = {limits}
 raise SystemExit(serve.run(Options(port=0, idle_exit_s={idle})))
 """
 
@@ -49,6 +48,20 @@ for method, path in asked:
     connection.close()
 print(json.dumps(found))
 """
+#: Becomes another user, opens as many connections as it is told, and prints how many are open, at each line that it reads.
+CROWD = """
+import encodings.idna, os, select, socket, sys, time
+at, port, uid, wanted = sys.argv[1], *map(int, sys.argv[2:])
+os.setgroups([])
+os.setgid(uid)
+os.setuid(uid)
+crowd = [socket.create_connection((at, port), 60) for _ in range(wanted)]
+while True:
+    gone = set(select.select(crowd, [], [], 0)[0])
+    print(len(crowd) - len(gone), flush=True)
+    if not sys.stdin.readline():
+        break
+"""
 NOBODY = 65534
 
 
@@ -59,9 +72,9 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def start(home: Path, idle: float = 0.0) -> tuple[subprocess.Popen[bytes], str]:
+def start(home: Path, idle: float = 0.0, limits: str = "0.5, 4") -> tuple[subprocess.Popen[bytes], str]:
     """The process, and what its Host header is for the user's browser."""
-    program = textwrap.dedent(PROGRAM.format(idle=idle))
+    program = textwrap.dedent(PROGRAM.format(idle=idle, limits=limits))
     process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "HERON_HOME": str(home)})
     found = wait_for(lambda: place.read(folder_of(home)), 30.0, "the tracker's record")
     return process, found.address.removeprefix("http://")
@@ -118,6 +131,28 @@ def test_connections_are_bounded_and_the_tracker_goes_on(server: tuple[str, int]
         rest(sock)  # each is closed: at once, or when its time is over
         sock.close()
     wait_for(healthy, 10.0, "an answer after the crowd")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_stranger_with_many_connections_does_not_shut_out_the_owner(home: Path) -> None:
+    process, host = start(home, limits="60, 256")
+    server = ("127.0.0.1", int(host.rpartition(":")[2]))
+    words = [sys.executable, "-c", CROWD, *map(str, (*server, NOBODY, 300))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as crowd:
+        assert crowd.stdin is not None and crowd.stdout is not None
+
+        def left() -> int:
+            """Connections of the crowd that the tracker has not closed."""
+            return int(crowd.stdout.readline()) if crowd.stdin.write("\n") and not crowd.stdin.flush() else 300  # type: ignore[union-attr]
+
+        wait_for(lambda: left() <= CONNECTIONS_OF_ONE, 30.0, "the end of those that are too many")
+        with socket.create_connection(server) as sock:
+            sock.sendall(f"GET /api/v1/me HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            assert b"200 OK" in rest(sock)
+        assert left() == CONNECTIONS_OF_ONE, "they were there"
+        crowd.stdin.close()
+    process.terminate()
+    assert process.wait(10) == 0
 
 
 def test_a_large_head_and_garbage_are_refused(server: tuple[str, int]) -> None:

@@ -27,14 +27,20 @@ export function whoAmI() {
   return me;
 }
 
+/** Whether who asks may see and change everything. */
+export function useMay() {
+  const [may, setMay] = useState(false);
+  useEffect(() => {
+    whoAmI().then((found) => setMay(found.scope === 'all'), () => {});
+  }, []);
+  return may;
+}
+
 /** All that may be done; of what is said to be `next`, what its commands do. @param {{place: any, state: any, next?: string}} props */
 export function Actions({ place, state, next }) {
   const { topology, plan } = state.snapshot ?? {};
-  const [may, setMay] = useState(false);
+  const may = useMay();
   const [open, setOpen] = useState(null);
-  useEffect(() => {
-    whoAmI().then((found) => setMay(found.scope === 'all'), () => setMay(false));
-  }, []);
   if (!topology || topology.ended_at || state.status === 'gone') return null;
   const allowed = ACTIONS.filter((action) => may && (next ? next.includes(action.says) : !action.when || action.when(topology)));
   return html`<span class=${next ? '' : 'actions'}>${allowed.map((action) => html`<button key=${action.name} onClick=${() => setOpen(action)}>${action.title} …</button>`)}
@@ -45,12 +51,9 @@ const RESTORE = { name: 'restore', title: 'restore' };
 
 /** Go back to one checkpoint. @param {{place: any, plan: any, number: number}} props */
 export function Restore({ place, plan, number }) {
-  const [allowed, setAllowed] = useState(false);
+  const may = useMay();
   const [open, setOpen] = useState(false);
-  useEffect(() => {
-    whoAmI().then((found) => setAllowed(found.scope === 'all'), () => setAllowed(false));
-  }, []);
-  if (!allowed) return null;
+  if (!may) return null;
   return html`<button onClick=${() => setOpen(true)} aria-label=${`restore checkpoint ${number}`}>restore …</button>
     ${open && html`<${Ask} place=${place} action=${{ ...RESTORE, body: { checkpoint: number }, about: `, checkpoint ${number}` }} plan=${plan} onClose=${() => setOpen(false)} />`}`;
 }

@@ -84,7 +84,7 @@ function Login({ problem }) {
   };
   return html`<main><h1>Who asks?</h1>
     <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p>
-    ${!takesToken ? html`<p>Only the user who has started the tracker may look at pages without TLS.</p>` : html`<form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
+    ${takesToken && html`<form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
     <button disabled=${!given.trim()}>enter</button></form>
     <p class="quiet">It is kept for this tab only, and forgotten when the tab is closed.</p>`}</main>`;
 }
