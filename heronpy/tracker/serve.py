@@ -188,18 +188,20 @@ def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) ->
 
 
 def _add_listener(found: list[socket.socket], host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """Add a socket to those that listen already; nothing for a second address that this machine does not have."""
+    sock = None
     try:
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        found.append(sock)
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((_address(host), port))
+        sock.listen(CONNECTIONS_MAX)
     except OSError as error:
-        if host != LOOPBACK[1] or error.errno not in _NO_IPV6 or len(found) < 2:
+        if sock is not None:
+            sock.close()
+        if not found or error.errno not in _NO_IPV6:
             raise
-        found.pop().close()
-        return
-    sock.listen(CONNECTIONS_MAX)
+    else:
+        found.append(sock)
 
 
 def hosts_of(options: Options, port: int) -> frozenset[str]:

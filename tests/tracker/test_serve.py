@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -280,6 +282,20 @@ def test_a_port_that_others_have_on_one_loopback_address_is_not_taken(taken: str
             assert found != port
         with pytest.raises(ConfigError, match="in use"):
             listen(LOOPBACK, port)
+
+
+@pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+def test_a_machine_without_ipv6_has_one_loopback_address(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Socket(socket.socket):
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(number, "no IPv6")
+            super().bind(address)
+
+    monkeypatch.setattr("heronpy.tracker.serve.socket.socket", Socket)
+    [sock] = listen(LOOPBACK, 0)
+    assert sock.family == socket.AF_INET
+    sock.close()
 
 
 def test_a_taken_port_is_said(tmp_path: Path) -> None:
