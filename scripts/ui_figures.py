@@ -35,6 +35,7 @@ import psutil
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 from tests.support import fake_cluster  # noqa: E402
+from tests.support.tracker_address import request_to  # noqa: E402
 
 CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
 
@@ -72,7 +73,7 @@ class World:
     def live(self, topology: str = "", level: str = "component") -> Any:
         """A live stream: the open response, each line with what it says."""
         query = f"?topology=local/me/default/{topology}&level={level}" if topology else ""
-        return urllib.request.urlopen(f"{self.address}/api/v1/live{query}", timeout=60)
+        return urllib.request.urlopen(request_to(f"{self.address}/api/v1/live{query}"), timeout=60)
 
 
 def env_of(home: Path) -> dict[str, str]:

@@ -32,8 +32,8 @@ STATE = Sum("heron_topology_state", _G, "1, with the state that the topology is 
 FINDING = Sum("heron_topology_finding", _G, "1 for each finding of the doctor that needs action.")
 UNREADABLE = Sum("heron_tracker_cluster_unreadable", _G, "1 when the tracker cannot read the state of a cluster.")
 DISCARDED = Sum("heron_tracker_series_discarded", _G, "Series left out of this page because there are too many.")
-LIMITED = Sum(
-    "heron_tracker_limited_requests", _C, "Requests refused with 429 because their asker, or address, sent too many."
+REFUSED = Sum(
+    "heron_tracker_refused_requests", _C, "Requests refused for want of a token, or because another site led to them."
 )
 
 #: Of a topology.
@@ -88,5 +88,5 @@ COMPONENT = (
 
 #: Every name on the page, with `_total`.
 SUMS: dict[str, Sum] = {
-    one.shown: one for one in (STATE, FINDING, UNREADABLE, DISCARDED, LIMITED, *TOPOLOGY, *TOTALS, *COMPONENT)
+    one.shown: one for one in (STATE, FINDING, UNREADABLE, DISCARDED, REFUSED, *TOPOLOGY, *TOTALS, *COMPONENT)
 }

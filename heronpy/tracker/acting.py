@@ -66,7 +66,7 @@ Done = tuple[str, list[str]]
 
 
 async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable[[Order], Done]) -> ActionResult:
-    """Check, do it in a thread, write the audit."""
+    """Check, do it in a thread, write to the log what became of it."""
     body: ActionBody = call.body
     given = {
         name: value for name, value in msgspec.structs.asdict(body).items() if value is not None and value is not False
@@ -82,19 +82,17 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
         if len(changing) >= CHANGES_MAX:
             raise Problem(503, "busy", f"{CHANGES_MAX} topologies are being changed now", "try again in a few seconds")
         changing.add(watched.record.topology_id)
-    outcome, ok = "was interrupted", False
+    outcome = "was interrupted"
     try:
         version, text, changes = await asyncio.to_thread(_do, call, body, do)
-        outcome, ok = text, True
+        outcome = text
     except Exception as error:
         outcome = str(error) or type(error).__name__
         raise
     finally:
         if not body.dry_run:
             changing.discard(watched.record.topology_id)
-            record = watched.record
-            place = f"{record.cluster}/{record.role}/{record.environ}/{record.topology}"
-            call.tracker.audit.change(call.asker.who, action, place, given, outcome, ok)
+            call.tracker.changed(call.asker, action, watched, outcome)
     return ActionResult(
         action=action, dry_run=body.dry_run, text=text, changes=[Change(text=one) for one in changes],
         plan_version=version if action != "kill" or body.dry_run else None,
@@ -137,13 +135,13 @@ def _set_state(order: Order, active: bool) -> Done:
     return f"{'activated' if active else 'deactivated'} topology '{order.name}': {tasks}", names
 
 
-@table.route("POST", ACTIONS + "activate", Scope.OPERATE, takes=ActionBody, returns=ActionResult)
+@table.route("POST", ACTIONS + "activate", Scope.ALL, takes=ActionBody, returns=ActionResult)
 async def activate(call: Call) -> ActionResult:
     """Let the spouts emit."""
     return await _perform(call, "activate", frozenset(), lambda order: _set_state(order, True))
 
 
-@table.route("POST", ACTIONS + "deactivate", Scope.OPERATE, takes=ActionBody, returns=ActionResult)
+@table.route("POST", ACTIONS + "deactivate", Scope.ALL, takes=ActionBody, returns=ActionResult)
 async def deactivate(call: Call) -> ActionResult:
     """Pause the spouts."""
     return await _perform(call, "deactivate", frozenset(), lambda order: _set_state(order, False))
@@ -172,7 +170,7 @@ def _restart(order: Order) -> Done:
     return restarting.restart(order.session, order.name, what, body.task, body.component, order.timeout_s()), []
 
 
-@table.route("POST", ACTIONS + "restart", Scope.OPERATE, takes=ActionBody, returns=ActionResult)
+@table.route("POST", ACTIONS + "restart", Scope.ALL, takes=ActionBody, returns=ActionResult)
 async def restart(call: Call) -> ActionResult:
     """Restart a `container`, a `task`, a `component`, or the whole topology."""
     return await _perform(call, "restart", frozenset({"container", "task", "component"}), _restart)
@@ -215,7 +213,7 @@ def _scaled(verbs: tuple[str, str, str], done: Scaled) -> Done:
     return counts + lost, [f"{sign} {name}" for sign, names in signs for name in names]
 
 
-@table.route("POST", ACTIONS + "update", Scope.ADMIN, takes=ActionBody, returns=ActionResult)
+@table.route("POST", ACTIONS + "update", Scope.ALL, takes=ActionBody, returns=ActionResult)
 async def update(call: Call) -> ActionResult:
     """Change the `parallelism` of components, or `settings` that can change at run time; needs If-Match."""
     if call.headers.get("if-match") is None:
@@ -241,7 +239,7 @@ def _savepoint(order: Order) -> Done:
     return f"savepoint {record.checkpoint} is complete: {text}", []
 
 
-@table.route("POST", ACTIONS + "savepoint", Scope.OPERATE, takes=ActionBody, returns=ActionResult)
+@table.route("POST", ACTIONS + "savepoint", Scope.ALL, takes=ActionBody, returns=ActionResult)
 async def savepoint(call: Call) -> ActionResult:
     """Take a savepoint and wait until it is complete."""
     return await _perform(call, "savepoint", frozenset(), _savepoint)
@@ -258,7 +256,7 @@ def _restore(order: Order) -> Done:
     return rewind(order.session, order.name, number, order.timeout_s()), []
 
 
-@table.route("POST", ACTIONS + "restore", Scope.ADMIN, takes=ActionBody, returns=ActionResult)
+@table.route("POST", ACTIONS + "restore", Scope.ALL, takes=ActionBody, returns=ActionResult)
 async def restore(call: Call) -> ActionResult:
     """Go back to a `checkpoint`, or the newest that is whole."""
     return await _perform(call, "restore", frozenset({"checkpoint"}), _restore)
@@ -285,7 +283,7 @@ def _kill(order: Order) -> Done:
     return f"killed topology '{order.name}'", kept
 
 
-@table.route("POST", ACTIONS + "kill", Scope.ADMIN, takes=ActionBody, returns=ActionResult)
+@table.route("POST", ACTIONS + "kill", Scope.ALL, takes=ActionBody, returns=ActionResult)
 async def kill(call: Call) -> ActionResult:
     """Stop the topology and remove it; its logs and checkpoints stay."""
     return await _perform(call, "kill", frozenset(), _kill)

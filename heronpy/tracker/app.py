@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from heronpy.common.errors import (
     RpcError,
     TopologyError,
 )
+from heronpy.common.units import counted
 from heronpy.tracker import (
     acting,
     exporting,
@@ -39,13 +39,12 @@ from heronpy.tracker import (
     taking,
 )
 from heronpy.tracker.calls import Call, Route, Text
-from heronpy.tracker.front import facts_of, open_answer, path_of, problem_response, send_with_headers
+from heronpy.tracker.front import facts_of, open_answer, open_scope, path_of, problem_response, send_with_headers
 from heronpy.tracker.guard import SAFE, Asker, Refusal, Scope, bearer, decide
 from heronpy.tracker.history_ended import EndedError
 from heronpy.tracker.openapi import document
 from heronpy.tracker.pages import Page, load
 from heronpy.tracker.problems import Problem
-from heronpy.tracker.rates import Rates
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.quotes import without_values
 
@@ -117,8 +116,6 @@ class App:
         try:
             found = self._find(request)
             asker = self._let_in(request, found.scope if found is not None else Scope.VIEW)
-            if found is None or found.is_limited:
-                self._limit(self._tracker.rates, asker.who)
             if found is None:
                 return self._unknown(request)
             return await found.respond(self, request, asker)
@@ -136,31 +133,20 @@ class App:
     def _let_in(self, request: Request, scope: Scope) -> Asker:
         facts = facts_of(request)
         secret = bearer(facts.headers)
-        holder = self._tracker.tokens.holder(secret, time.time()) if secret is not None else None
+        holder = self._tracker.tokens.holder(secret) if secret is not None else None
         decided = decide(scope, facts, self._tracker.house, holder)
         if isinstance(decided, Refusal):
-            client = request.scope.get("client")
-            self._limit(self._tracker.refused_rates, client[0] if client else "")
-            who = holder.who if holder is not None else f"uid {facts.uid}" if facts.uid is not None else "unknown"
-            self._tracker.audit.refused(who, request.method, path_of(request), decided.title)
+            self._tracker.refused += 1
+            if str(self._tracker.refused).rstrip("0") == "1":  # 1, 10, 100, ...
+                log.warning("%s refused so far; the last: %s", counted(self._tracker.refused, "request"), decided.title)
             raise Problem(decided.status, decided.type, decided.title, decided.detail)
         return decided
-
-    @staticmethod
-    def _limit(rates: Rates, asker: str) -> None:
-        """A Problem for whoever sends too much."""
-        waits_s = rates.take(asker, time.monotonic())
-        if waits_s:
-            raise Problem(
-                429, "too-many", "too many requests at once", f"ask again in {math.ceil(waits_s)} s, and less often",
-                retry_after_s=waits_s,
-            )  # fmt: skip
 
     def _find(self, request: Request) -> _Found | None:
         method, path = request.method, path_of(request)
         found = open_answer(path, request, self._pages)
         if found is not None:
-            return _Open(found)
+            return _Open(found, open_scope(path))
         if path == reading.V1 + "/openapi.json":
             return _Document() if method in SAFE else None
         wanted = "GET" if method == "HEAD" else method
@@ -191,7 +177,7 @@ class App:
             call.body = _decoded(await _body(request), route.takes)
         if route.is_of_topology:
             place = path["cluster"], path["role"], path["environ"], path["name"]
-            call.topology = await self._tracker.topology(*place, asker)
+            call.topology = await self._tracker.topology(*place)
             call.cluster = self._tracker.clusters[path["cluster"]]
         ended = call.topology is not None and call.topology.ended_at is not None
         found = await (history_routes.answer_ended(call, route) if ended else route.answer(call))
@@ -199,7 +185,7 @@ class App:
             return StreamingResponse(found, media_type=route.media)
         if isinstance(found, Text):
             return Response(found.content, media_type=found.media)
-        if not asker.sees_values:
+        if not asker.may_all:
             found = without_values(found)
         return Response(msgspec.json.encode(found), media_type=route.media)
 
@@ -215,8 +201,6 @@ class _Found:
     """What a path leads to."""
 
     scope = Scope.OPEN
-    #: Whether it counts for how much its asker may send.
-    is_limited = True
 
     async def respond(self, app: App, request: Request, asker: Asker) -> Response:
         raise NotImplementedError(f"{type(self).__name__} must define respond")
@@ -225,10 +209,8 @@ class _Found:
 class _Open(_Found):
     """Health, or a file of the pages."""
 
-    is_limited = False
-
-    def __init__(self, answer: Response) -> None:
-        self._answer = answer
+    def __init__(self, answer: Response, scope: Scope) -> None:
+        self._answer, self.scope = answer, scope
 
     async def respond(self, app: App, request: Request, asker: Asker) -> Response:
         return self._answer
@@ -244,8 +226,6 @@ class _Document(_Found):
 class _Routed(_Found):
     def __init__(self, route: Route, path: dict[str, str]) -> None:
         self.scope = route.scope
-        # Of streams there may be so many at a time.
-        self.is_limited = route.media != "text/event-stream"
         self._route, self._path = route, path
 
     async def respond(self, app: App, request: Request, asker: Asker) -> Response:
@@ -275,7 +255,7 @@ async def _body(request: Request) -> bytes:
 def _decoded(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         found: msgspec.Struct = msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "bad-request", f"the body does not fit: {error}", "see /api/v1/openapi.json") from None
     return found
 

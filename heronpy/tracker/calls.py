@@ -129,7 +129,7 @@ class Route:
         if self.method in SAFE:
             allowed = self.takes is None
         else:
-            allowed = self.scope in (Scope.OPERATE, Scope.ADMIN) and self.takes is not None
+            allowed = self.scope is Scope.ALL and self.takes is not None
         if not allowed:
             raise TypeError(f"{self.method} {self.path} cannot have the scope {self.scope.value} and this body")
 

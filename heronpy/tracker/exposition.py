@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from heronpy.health.findings import CALM, Finding
-from heronpy.metrics.sums import COMPONENT, DISCARDED, FINDING, LIMITED, STATE, TOPOLOGY, TOTALS, UNREADABLE, Sum
+from heronpy.metrics.sums import COMPONENT, DISCARDED, FINDING, REFUSED, STATE, TOPOLOGY, TOTALS, UNREADABLE, Sum
 from heronpy.views.load import Load
 from heronpy.views.overview import Topology
 
@@ -28,16 +28,19 @@ class Shown:
     findings: list[Finding]
 
 
-def page(shown: Iterable[Shown], unreadable: Iterable[str], limited: int = 0) -> bytes:
-    """The page of these topologies, and of the clusters that cannot be read; `limited` requests were one too many."""
-    return generate_latest(_Sums(shown, unreadable, limited))
+def page(shown: Iterable[Shown], unreadable: Iterable[str], refused: int = 0) -> bytes:
+    """The page of these topologies, and of the clusters that cannot be read.
+
+    The tracker has refused `refused` requests.
+    """
+    return generate_latest(_Sums(shown, unreadable, refused))
 
 
 class _Sums(Collector):
     """The topologies as metric families."""
 
-    def __init__(self, shown: Iterable[Shown], unreadable: Iterable[str], limited: int) -> None:
-        self._shown, self._unreadable, self._limited = shown, unreadable, limited
+    def __init__(self, shown: Iterable[Shown], unreadable: Iterable[str], refused: int) -> None:
+        self._shown, self._unreadable, self._refused = shown, unreadable, refused
         self._families: dict[str, Family] = {}
         self._series = self._discarded = 0
 
@@ -48,7 +51,7 @@ class _Sums(Collector):
         for one in self._shown:
             self._add_topology(one)
         # Outside the bound: what was left out must not leave out itself.
-        for own, value in ((LIMITED, self._limited), *([(DISCARDED, self._discarded)] if self._discarded else ())):
+        for own, value in ((REFUSED, self._refused), *([(DISCARDED, self._discarded)] if self._discarded else ())):
             family = self._families[own.name] = Family(own.name, own.help, own.kind.value)
             family.add_sample(own.shown, {}, value)
         return [self._families[name] for name in sorted(self._families)]

@@ -1,6 +1,7 @@
 """Live streams: one poll for all viewers of a topology, and none without viewers.
 
-Bounded: `STREAMS_MAX` streams; a viewer has one message on its way, and is then brought to the newest state.
+Bounded: `STREAMS_MAX` streams of one asker, see `guard`; a viewer has one message on its way, and is then brought to
+the newest state.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import random
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
@@ -28,7 +29,6 @@ from heronpy.views.quotes import without_values
 
 log = logging.getLogger("heronpy.tracker")
 
-STREAMS_MAX = 64
 #: Feeds that are kept for those who come back.
 KEPT_MAX = 64
 PING_S = 15.0
@@ -75,15 +75,18 @@ class Feed:
         self.version = 0
         self.state: Snapshot | None = None
         self.viewers = 0
+        #: Viewers by who asks.
+        self.askers: Counter[str] = Counter()
 
     @property
     def gone(self) -> str:
         """Why there will be no more news; empty while there may be."""
         return self._watched.gone if self._watched is not None else ""
 
-    async def stream(self, last_id: str, *, values: bool) -> AsyncIterator[bytes]:
+    async def stream(self, last_id: str, who: str = "", *, values: bool) -> AsyncIterator[bytes]:
         """Messages for one viewer, until it goes or the topology does; `values`: it may see values of users."""
         self.viewers += 1
+        self.askers[who] += 1
         try:
             # The state is of the time when somebody looked last.
             recent = self.state is not None and time.monotonic() - self._renewed_at < RECENT_S
@@ -95,6 +98,7 @@ class Feed:
                 yield message
         finally:
             self.viewers -= 1
+            self.askers[who] -= 1
             if not self.viewers and self._task is not None:
                 self._task.cancel()
                 self._task = None
@@ -216,6 +220,10 @@ class Feeds:
         """Viewers of all feeds."""
         return sum(feed.viewers for feed in self._feeds.values())
 
+    def streams_of(self, who: str) -> int:
+        """Viewers of all feeds that are this asker."""
+        return sum(feed.askers[who] for feed in self._feeds.values())
+
     def of_topology(self, cluster: ClusterSource, watched: Watched, level: str) -> Feed:
         """The feed of one topology; `level` is `component` or `tasks`."""
 
@@ -253,15 +261,15 @@ class Feeds:
         kind = "ended" if watched.ended_at is not None else "topology"
         return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched, glance))
 
-    def of_list(self, clusters: list[ClusterSource], where: str, sees: Callable[[Watched], bool]) -> Feed:
-        """The feed of all topologies that are within `where`, by place and name."""
+    def of_list(self, clusters: list[ClusterSource]) -> Feed:
+        """The feed of all topologies, by place and name."""
 
         shown = False
 
         async def make() -> Snapshot:
             nonlocal shown
             await asyncio.gather(*(cluster.refresh() for cluster in clusters))
-            mine = [one for cluster in clusters for one in cluster.topologies.values() if sees(one)]
+            mine = [one for cluster in clusters for one in cluster.topologies.values()]
             # Answers that come together hold up all other pages; only who looks first must not wait.
             apart_s = min(APART_S, LIST_POLL_S / 2 / max(len(mine), 1)) if shown else 0.0
             await asyncio.gather(*(_refresh_in(number * apart_s, one) for number, one in enumerate(mine)))
@@ -276,7 +284,7 @@ class Feeds:
                 level="list", topology=None, topologies=found, plan=None, load=None, tasks=None, silent_s=None
             )
 
-        return self._kept(("list", where), lambda: Feed(make, LIST_POLL_S))
+        return self._kept(("list",), lambda: Feed(make, LIST_POLL_S))
 
     def _kept(self, key: tuple[str, ...], make: Callable[[], Feed]) -> Feed:
         if len(self._feeds) >= KEPT_MAX:

@@ -47,11 +47,11 @@ def answers(running: Running) -> bool:
     import http.client
     from urllib.parse import urlsplit
 
-    address = urlsplit(running.address)
+    address = urlsplit(f"//{running.for_programs}")
     host, port = address.hostname or "127.0.0.1", address.port or 80
     connection = http.client.HTTPConnection(host, port, timeout=2.0)
     try:
-        if address.scheme == "https":
+        if running.address.startswith("https:"):
             connection.connect()
             return True
         connection.request("GET", "/health")

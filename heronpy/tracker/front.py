@@ -7,7 +7,6 @@ the pages.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 
 import msgspec
@@ -23,6 +22,7 @@ from heronpy.tracker.pages import INDEX, Page
 from heronpy.tracker.problems import Problem
 from heronpy.views.overview import Problem as ProblemShape
 
+HEALTH = "/health"
 #: Of a sentence of a problem, in characters.
 SENTENCE_MAX = 2000
 
@@ -60,8 +60,9 @@ class Front:
 
     def _early(self, request: Request) -> Response | None:
         """The answer to who may have it; the app refuses the others, and writes that down."""
-        found = open_answer(path_of(request), request, self._pages)
-        if found is None or not isinstance(decide(Scope.OPEN, facts_of(request), self._house, None), Asker):
+        path = path_of(request)
+        found = open_answer(path, request, self._pages)
+        if found is None or not isinstance(decide(open_scope(path), facts_of(request), self._house, None), Asker):
             return None
         return found
 
@@ -73,11 +74,16 @@ async def send_with_headers(response: Response, scope: AsgiScope, receive: Recei
     await response(scope, receive, send)
 
 
+def open_scope(path: str) -> Scope:
+    """What the guard is asked for where `open_answer` has an answer."""
+    return Scope.OPEN if path == HEALTH else Scope.PAGES
+
+
 def open_answer(path: str, request: Request, pages: Mapping[str, Page]) -> Response | None:
     """The answer where nobody needs a scope; None elsewhere."""
     if request.method not in SAFE:
         return None
-    if path == "/health":
+    if path == HEALTH:
         return Response(b'{"status":"ok"}\n', media_type="application/json")
     name = path.removeprefix("/static/") if path.startswith("/static/") else INDEX if path == "/" else None
     return None if name is None else _page(name, request, pages)
@@ -128,6 +134,4 @@ def problem_response(problem: Problem) -> Response:
         nearest=problem.nearest,
     )  # fmt: skip
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
-    if problem.retry_after_s is not None:
-        headers["Retry-After"] = str(math.ceil(problem.retry_after_s))
     return Response(msgspec.json.encode(shape), problem.status, headers=headers, media_type="application/problem+json")

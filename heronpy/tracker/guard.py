@@ -4,11 +4,16 @@ Default deny: a route has a scope or is open, and nothing else is served. Who as
 socket on loopback, or by a token; there are no cookies, so another web site has nothing to borrow. Requests of a
 foreign host name (DNS rebinding) or from another site are refused whatever they ask for, and what changes something
 needs a header that a form cannot send.
+
+A tracker without TLS has a new random name with each start, and answers browsers under that name only. Whoever has its
+port while it does not run can leave scripts in a browser, and they stay: but under names that no tracker has any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hmac
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -16,28 +21,28 @@ from enum import Enum
 class Scope(Enum):
     """What a route needs."""
 
-    #: Anybody who can connect: health and the pages themselves, which hold no data.
+    #: Whether it is there, for anybody who can connect.
     OPEN = "open"
+    #: The files of the pages, which hold no data, for any browser.
+    PAGES = "pages"
+    #: Figures: nothing that may quote a value, and no change.
     VIEW = "view"
-    #: Logs, values of tuples, settings.
-    DATA = "data"
-    #: Pause, restart, savepoint, evidence of what a task does.
-    OPERATE = "operate"
-    #: Update, restore, kill.
-    ADMIN = "admin"
+    #: Logs, values of tuples, settings, and every change.
+    ALL = "all"
 
 
-#: What a token of a scope may do.
-GRANTS: Mapping[str, frozenset[Scope]] = {
-    "view": frozenset({Scope.VIEW}),
-    "data": frozenset({Scope.VIEW, Scope.DATA}),
-    "operate": frozenset({Scope.VIEW, Scope.OPERATE}),
-    "admin": frozenset({Scope.VIEW, Scope.DATA, Scope.OPERATE, Scope.ADMIN}),
-}
-ALL = GRANTS["admin"]
+#: Connections: of all, of all but the tracker's own user, of one user or address.
+CONNECTIONS_MAX, CONNECTIONS_OF_OTHERS, CONNECTIONS_OF_ONE = 256, 192, 128
+#: Live streams of one asker.
+STREAMS_MAX = 32
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD"})
 _HERE = frozenset({"same-origin", "none"})
+#: What a Host header has, and its name.
+_HOST = re.compile(r"([a-z0-9.-]+)(?::[0-9]{1,5})?")
+#: Names below it are this machine to every browser.
+_LOCAL = ".localhost"
+_NEW_ADDRESS = "run heron ui, and open the address that it prints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +50,16 @@ class Asker:
     """Who asks, and what it may."""
 
     who: str
-    scopes: frozenset[Scope]
-    #: `cluster[/role[/environ]]` that it may see; empty: everything.
-    where: str = ""
-    #: Until when its token is valid, seconds since 1970; None: for ever, or no token.
-    expires_at: float | None = None
+    scope: Scope
 
     @property
-    def sees_values(self) -> bool:
-        """Whether it may see what may quote values of users."""
-        return Scope.DATA in self.scopes
-
-    def sees(self, cluster: str, role: str | None = None, environ: str | None = None) -> bool:
-        """Whether a topology there is within what it may see; with a role of None, whether one may be."""
-        for wanted, here in zip(self.where.split("/") if self.where else (), (cluster, role, environ)):
-            if here is not None and wanted != here:
-                return False
-        return True
+    def may_all(self) -> bool:
+        """Whether it may see what quotes values of users, and change something."""
+        return self.scope is Scope.ALL
 
 
 #: Who asks for something open.
-NOBODY = Asker("nobody", frozenset())
+NOBODY = Asker("nobody", Scope.OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +97,15 @@ class House:
     scheme: str
     #: A proxy asks for others, so the uid of the socket says nothing.
     behind_proxy: bool = False
+    #: The random name under which browsers ask, at any port; empty: TLS keeps others from answering at `hosts`.
+    name: str = ""
+
+    def is_for_browsers(self, host: str) -> bool:
+        """Whether this value of the Host header is one under which browsers are answered."""
+        if not self.name:
+            return host in self.hosts
+        found = _HOST.fullmatch(host)
+        return found is not None and hmac.compare_digest(found[1], self.name)
 
 
 def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> Asker | Refusal:
@@ -112,27 +115,33 @@ def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> As
         return foreign
     if facts.method not in SAFE and (unsafe := _unproven(facts)) is not None:
         return unsafe
-    if scope is Scope.OPEN:
+    at_page = house.is_for_browsers(_host(facts))
+    if scope is Scope.OPEN or (scope is Scope.PAGES and at_page):
         return NOBODY
-    asker = holder if _has_token(facts) else _by_uid(facts, house)
+    asker = holder if _has_token(facts) or not at_page else _by_uid(facts, house)
     if asker is None:
         return _unknown(facts, house)
-    if scope not in asker.scopes:
+    if scope is Scope.ALL and not asker.may_all:
         return Refusal(
-            403, "forbidden", f"{asker.who} lacks the scope {scope.value}",
-            f"use a token of this scope: heron ui token create NAME --scope {scope.value}",
+            403, "forbidden", f"{asker.who} does not allow this",
+            "use the token that allows everything; the tracker's user makes it: heron ui token all",
         )  # fmt: skip
     return asker
 
 
 def _foreign(facts: Facts, house: House) -> Refusal | None:
-    host = facts.headers.get("host", "").lower()
-    if "host" in facts.repeated or host not in house.hosts:
+    host = _host(facts)
+    at_page = house.is_for_browsers(host)
+    if house.name and host.partition(":")[0].endswith(_LOCAL) and not at_page:
+        return Refusal(421, "restarted", "the tracker was started again, and has a new address", _NEW_ADDRESS)
+    if "host" in facts.repeated or not (at_page or host in house.hosts):
         names = ", ".join(sorted(house.hosts)[:4])
         return Refusal(
             421, "foreign-host", f"this tracker does not answer to the name {host[:200]!r}",
             f"use one of {names}; a proxy is named by --behind-proxy",
         )  # fmt: skip
+    if not at_page and any(name == "origin" or name.startswith("sec-fetch-") for name in facts.headers):
+        return Refusal(421, "foreign-host", f"browsers get no answer at {host}", _NEW_ADDRESS)
     origin = facts.headers.get("origin")
     if origin is not None and origin.lower() != f"{house.scheme}://{host}":
         return _cross_site("a page of another site asks")
@@ -140,6 +149,10 @@ def _foreign(facts: Facts, house: House) -> Refusal | None:
     if site is not None and site.lower() not in _HERE:
         return _cross_site("another site leads here")
     return None
+
+
+def _host(facts: Facts) -> str:
+    return facts.headers.get("host", "").lower()
 
 
 def _cross_site(why: str) -> Refusal:
@@ -167,17 +180,31 @@ def is_forwarded(names: Iterable[str]) -> bool:
 def _by_uid(facts: Facts, house: House) -> Asker | None:
     if house.behind_proxy or facts.uid is None or facts.uid != house.uid or is_forwarded(facts.headers):
         return None
-    return Asker(f"uid {facts.uid}", ALL)
+    return Asker(f"uid {facts.uid}", Scope.ALL)
 
 
 def _unknown(facts: Facts, house: House) -> Refusal:
-    fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token create NAME"
+    fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token view"
     if _has_token(facts):
-        return Refusal(401, "bad-token", "this token is unknown or has expired", fix)
+        return Refusal(401, "bad-token", "this token is not valid, or not any more", fix)
     if house.behind_proxy or is_forwarded(facts.headers):
         return Refusal(401, "no-token", "a request through a proxy needs a token", fix)
+    if not house.is_for_browsers(_host(facts)):
+        return Refusal(401, "no-token", f"a program needs a token at {_host(facts)}", fix)
     who = f"uid {facts.uid}" if facts.uid is not None else "an unknown user"
     return Refusal(401, "no-token", f"{who} needs a token here", fix)
+
+
+def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
+    """Whether the tracker takes one more connection of a user or address, in addition to these (pure).
+
+    Others always leave room for the owner. `owner` is empty where a connection does not tell the user: with TLS, and
+    behind a proxy.
+    """
+    if peer == owner or len(connected) >= CONNECTIONS_MAX:
+        return len(connected) < CONNECTIONS_MAX
+    others = sum(one != owner for one in connected)
+    return connected.count(peer) < CONNECTIONS_OF_ONE and (not owner or others < CONNECTIONS_OF_OTHERS)
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:

@@ -43,12 +43,12 @@ INSTANCES = Param("instance", "only this instance; may be repeated", list)
 
 
 async def _chosen(call: Call) -> list[Watched]:
-    """The topologies that fit the filters and that the asker may see."""
+    """The topologies that fit the filters."""
     tracker, wanted = call.tracker, call.query
-    clusters = [one for one in tracker.clusters.values() if call.asker.sees(one.name)]
+    clusters = list(tracker.clusters.values())
     clusters = [one for one in clusters if not wanted["cluster"] or one.name in wanted["cluster"]]
     await asyncio.gather(*(cluster.refresh() for cluster in clusters))
-    found = [one for cluster in clusters for one in cluster.topologies.values() if tracker.sees(call.asker, one)]
+    found = [one for cluster in clusters for one in cluster.topologies.values()]
     return [
         one
         for one in sorted(found, key=lambda one: one.name)
@@ -60,8 +60,8 @@ async def _chosen(call: Call) -> list[Watched]:
 async def named(call: Call) -> Watched:
     """The topology that the query names."""
     wanted = call.query
-    source = await call.tracker.cluster(wanted["cluster"], call.asker)
-    known = {one.name: one for one in source.topologies.values() if call.tracker.sees(call.asker, one)}
+    source = await call.tracker.cluster(wanted["cluster"])
+    known = {one.name: one for one in source.topologies.values()}
     found = known.get(wanted["topology"])
     if found is None or found.record.environ != wanted["environ"] or wanted["role"] not in (None, found.record.role):
         where = f"{wanted['cluster']}/{wanted['environ']}"
@@ -89,7 +89,7 @@ async def _parts(call: Call) -> Parts:
 @table.route("GET", "/clusters", Scope.VIEW, returns=list[str])
 async def clusters(call: Call) -> list[str]:
     """Names of the clusters."""
-    return [name for name in call.tracker.clusters if call.asker.sees(name)]
+    return list(call.tracker.clusters)
 
 
 @table.route("GET", "/topologies", Scope.VIEW, *_FILTERS, returns=dict[str, dict[str, dict[str, list[str]]]])
@@ -125,13 +125,13 @@ async def machines(call: Call) -> Json:
     return found
 
 
-@table.route("GET", "/topologies/info", Scope.DATA, *NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/info", Scope.ALL, *NAMED, returns=dict[str, Any])
 async def info(call: Call) -> Json:
     """Everything that is known of a topology, in one document."""
     return heron_info.info(await _parts(call))
 
 
-@table.route("GET", "/topologies/config", Scope.DATA, *NAMED, returns=dict[str, str])
+@table.route("GET", "/topologies/config", Scope.ALL, *NAMED, returns=dict[str, str])
 async def config(call: Call) -> Json:
     """The configuration of a topology; values that may be secrets are hidden."""
     parts = await _parts(call)
@@ -145,14 +145,14 @@ async def packing_plan(call: Call) -> Json:
     return heron_info.packing_plan((await _parts(call)).packing)
 
 
-@table.route("GET", "/topologies/physicalplan", Scope.DATA, *NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/physicalplan", Scope.ALL, *NAMED, returns=dict[str, Any])
 async def physical_plan(call: Call) -> Json:
     """Where each task is now, with the configuration."""
     parts = await _parts(call)
     return heron_info.physical_plan(parts.physical, parts.record.working_dir)
 
 
-@table.route("GET", "/topologies/logicalplan", Scope.DATA, *NAMED, returns=dict[str, Any])
+@table.route("GET", "/topologies/logicalplan", Scope.ALL, *NAMED, returns=dict[str, Any])
 async def logical_plan(call: Call) -> Json:
     """Spouts, bolts and streams, with the configuration."""
     return heron_info.logical_plan((await _parts(call)).definition)
@@ -321,7 +321,7 @@ async def _exceptions(call: Call) -> tuple[Watched, list[control_pb2.ExceptionRe
     return watched, [one for one in reply.exceptions if not wanted["instance"] or one.instance_id in wanted["instance"]]
 
 
-@table.route("GET", "/topologies/exceptions", Scope.DATA, *NAMED, COMPONENT, INSTANCES, returns=list[dict[str, str]])
+@table.route("GET", "/topologies/exceptions", Scope.ALL, *NAMED, COMPONENT, INSTANCES, returns=list[dict[str, str]])
 async def exceptions(call: Call) -> list[Json]:
     """The exceptions of a component's tasks, with their stack traces."""
     watched, found = await _exceptions(call)
@@ -330,7 +330,7 @@ async def exceptions(call: Call) -> list[Json]:
 
 
 @table.route(
-    "GET", "/topologies/exceptionsummary", Scope.DATA, *NAMED, COMPONENT, INSTANCES, returns=list[dict[str, Any]]
+    "GET", "/topologies/exceptionsummary", Scope.ALL, *NAMED, COMPONENT, INSTANCES, returns=list[dict[str, Any]]
 )
 async def exception_summary(call: Call) -> list[Json]:
     """How often each class of exception was raised by a component."""

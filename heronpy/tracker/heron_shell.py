@@ -56,14 +56,14 @@ def _shell(call: Call, verb: str, stdout: str) -> Json:
     }
 
 
-@table.route("GET", "/topologies/pid", Scope.OPERATE, *NAMED, _INSTANCE, returns=dict[str, Any])
+@table.route("GET", "/topologies/pid", Scope.ALL, *NAMED, _INSTANCE, returns=dict[str, Any])
 async def pid(call: Call) -> Json:
     """The process id of an instance."""
     _, process = await _process(call)
     return _shell(call, "status", f"{process.pid}\n")
 
 
-@table.route("GET", "/topologies/jstack", Scope.OPERATE, *NAMED, _INSTANCE, returns=dict[str, Any])
+@table.route("GET", "/topologies/jstack", Scope.ALL, *NAMED, _INSTANCE, returns=dict[str, Any])
 async def jstack(call: Call) -> Json:
     """The stacks of an instance's Python threads."""
     watched, process = await _process(call)
@@ -71,22 +71,20 @@ async def jstack(call: Call) -> Json:
     if busy is not None:
         text = f"evidence of {process.name} is being taken already: {busy.kind}"
         raise Problem(409, "busy", text, "wait until that has ended")
-    outcome, ok = "was interrupted", False
+    outcome = "was interrupted"
     try:
         reply = await watched.master.take(process.container, control_pb2.DumpStacks(name=process.name), answer_s(1.0))
-        outcome, ok = "done", True
+        outcome = "done"
     except HeronError as error:
         outcome = str(error)
         raise
     finally:
-        record = watched.record
-        place = f"{record.cluster}/{record.role}/{record.environ}/{record.topology}"
-        call.tracker.audit.change(call.asker.who, "stacks", place, {"process": process.name}, outcome, ok)
+        call.tracker.changed(call.asker, f"stacks of {process.name}", watched, outcome)
     assert isinstance(reply, control_pb2.DumpStacksReply)
     return _shell(call, "stacks", reply.text)
 
 
-@table.route("GET", "/topologies/jmap", Scope.OPERATE, *NAMED, _INSTANCE, returns=dict[str, Any])
+@table.route("GET", "/topologies/jmap", Scope.ALL, *NAMED, _INSTANCE, returns=dict[str, Any])
 async def jmap(call: Call) -> Json:
     """Refused: a dump of a heap has the values of all tuples in it."""
     await _process(call)
@@ -96,7 +94,7 @@ async def jmap(call: Call) -> Json:
     )  # fmt: skip
 
 
-@table.route("GET", "/topologies/histo", Scope.OPERATE, *NAMED, _INSTANCE, returns=dict[str, Any])
+@table.route("GET", "/topologies/histo", Scope.ALL, *NAMED, _INSTANCE, returns=dict[str, Any])
 async def histo(call: Call) -> Json:
     """The objects of an instance by type, as they were counted last; a GET stops no task to count them."""
     watched, process = await _process(call)
@@ -119,7 +117,7 @@ def _histogram(heap: Heap) -> str:
 
 
 @table.route(
-    "GET", "/topologies/container/filestats", Scope.DATA, *NAMED, _CONTAINER, _PATH, returns=dict[str, dict[str, Any]]
+    "GET", "/topologies/container/filestats", Scope.ALL, *NAMED, _CONTAINER, _PATH, returns=dict[str, dict[str, Any]]
 )
 async def file_stats(call: Call) -> Json:
     """What lies in a folder of a container: its logs and dead letters."""
@@ -139,7 +137,7 @@ async def file_stats(call: Call) -> Json:
 
 
 @table.route(
-    "GET", "/topologies/container/filedata", Scope.DATA, *NAMED, _CONTAINER, _PATH,
+    "GET", "/topologies/container/filedata", Scope.ALL, *NAMED, _CONTAINER, _PATH,
     Param("offset", "read from here on; -1: the end of the file", int, required=True, low=-1, high=(1 << 63) - 1),
     Param("length", f"at most this much, and {PIECE_MAX_BYTES}; -1: that", int, required=True, low=-1, high=1 << 62),
     returns=dict[str, Any],
@@ -158,7 +156,7 @@ async def file_data(call: Call) -> Json:
 
 
 @table.route(
-    "GET", "/topologies/container/filedownload", Scope.DATA, *NAMED, _CONTAINER, _PATH,
+    "GET", "/topologies/container/filedownload", Scope.ALL, *NAMED, _CONTAINER, _PATH,
     media="application/octet-stream",
 )  # fmt: skip
 async def file_download(call: Call) -> AsyncIterator[bytes]:

@@ -26,7 +26,7 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster.minutes import MINUTE_S
 from heronpy.tracker import history_ended, reading, reading_files
 from heronpy.tracker.calls import Call
-from heronpy.tracker.guard import ALL, Asker
+from heronpy.tracker.guard import Asker, Scope
 from heronpy.tracker.history import ASKED_MAX, KEPT, Row, rows_of
 from heronpy.tracker.history_ended import LOAD, SAMPLES, TOPOLOGY
 from heronpy.tracker.history_store import Run, Store
@@ -67,7 +67,7 @@ DOCUMENTS: dict[str, Callable[[Call], Awaitable[msgspec.Struct]]] = {
     "batches": reading.batches,
     "units": reading.units,
 }
-_KEEPER = Asker("tracker", ALL)
+_KEEPER = Asker("tracker", Scope.ALL)
 
 
 @dataclass(slots=True)

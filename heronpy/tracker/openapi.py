@@ -36,7 +36,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "components": {
             "schemas": schemas,
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "heron ui token create"},
+                "token": {"type": "http", "scheme": "bearer", "description": "heron ui token"},
             },
         },
     }

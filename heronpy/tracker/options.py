@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from heronpy.clusters.target import Common
-from heronpy.tracker.rates import REQUESTS_PER_S
 
 DEFAULT_PORT = 8889
 
@@ -23,8 +22,6 @@ class Options:
     tls: tuple[str, str] | None = None
     #: The name, and the port if it is not the usual one, under which a proxy is reached.
     behind_proxy: str = ""
-    #: What one asker may send in the long run; 0: no limit.
-    requests_per_s: float = REQUESTS_PER_S
     #: Ends after this time without request; 0: never.
     idle_exit_s: float = 0.0
     #: Started by `heron ui`.

@@ -28,11 +28,17 @@ class Running(msgspec.Struct, kw_only=True):
     pid: int
     #: Start of the process as psutil gives it: seconds since 1970.
     started_at: float
-    #: `http://127.0.0.1:8889`
+    #: `http://NAME.localhost:8889`, where NAME is random; with TLS or behind a proxy `https://...`
     address: str
     release: str
     #: `heron ui` started it, so `heron ui stop` may end it.
     by_ui: bool = False
+
+    @property
+    def for_programs(self) -> str:
+        """Host and port at which programs ask; they need a token."""
+        asked = urlsplit(self.address)
+        return f"127.0.0.1:{asked.port}" if (asked.hostname or "").endswith(".localhost") else asked.netloc
 
     @property
     def process(self) -> psutil.Process | None:

@@ -13,9 +13,6 @@ class Problem(Exception):
         title: str,
         detail: str = "",
         nearest: str | None = None,
-        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(title)
         self.status, self.type, self.title, self.detail, self.nearest = status, type, title, detail, nearest
-        #: When it is worth asking again; None: that is not known.
-        self.retry_after_s = retry_after_s

@@ -57,7 +57,7 @@ async def _listed(watched: Watched) -> tuple[dict[int, control_pb2.ListFilesRepl
     return found, {str(number): answer for number, answer in answers.items() if isinstance(answer, str)}
 
 
-@table.route("GET", TOPOLOGY + "/logs", Scope.DATA, returns=LogFiles)
+@table.route("GET", TOPOLOGY + "/logs", Scope.ALL, returns=LogFiles)
 async def logs(call: Call) -> LogFiles:
     """The processes that have a log."""
     found, unreachable = await _listed(call.watched)
@@ -71,7 +71,7 @@ async def logs(call: Call) -> LogFiles:
 
 
 @table.route(
-    "GET", TOPOLOGY + "/logs/search", Scope.DATA,
+    "GET", TOPOLOGY + "/logs/search", Scope.ALL,
     Param("text", "what a line contains, letter by letter", required=True),
     Param("what", "only this process or component; may be repeated", list),
     Param("context", "lines before and after each hit", int, 0, low=0, high=CONTEXT_MAX),
@@ -118,7 +118,7 @@ def _hit(match: Match) -> LogHit:
 
 
 @table.route(
-    "GET", TOPOLOGY + "/logs/{process}", Scope.DATA,
+    "GET", TOPOLOGY + "/logs/{process}", Scope.ALL,
     Param("offset", "read from here on", int, low=0, high=(1 << 63) - 1),
     Param("until", "read what ends here", int, low=0, high=(1 << 63) - 1),
     Param("bytes", "at most this much", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
@@ -171,7 +171,7 @@ async def _read(call: Call, process: str, name: str, offset: int | None, count: 
 
 
 @table.route(
-    "GET", TOPOLOGY + "/letters", Scope.DATA, Param("component", "only this component"),
+    "GET", TOPOLOGY + "/letters", Scope.ALL, Param("component", "only this component"),
     Param("limit", "the newest of them", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
 )  # fmt: skip
 async def letters(call: Call) -> Letters:
@@ -227,7 +227,7 @@ def _letter(letter: Mapping[str, Any]) -> Letter:
     )
 
 
-@table.route("GET", TOPOLOGY + "/config", Scope.DATA, returns=Config)
+@table.route("GET", TOPOLOGY + "/config", Scope.ALL, returns=Config)
 async def config(call: Call) -> Config:
     """Every setting with its origin; values that may be secrets are hidden."""
     watched = call.watched

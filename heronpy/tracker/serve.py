@@ -8,12 +8,13 @@ import errno
 import importlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,15 +27,16 @@ from heronpy.clusters.known import known_clusters
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root
 from heronpy.common.home import heron_home
+from heronpy.common.units import counted
 from heronpy.common.version import VERSION
 from heronpy.procs.loop import run_loop
 from heronpy.tracker import place
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.front import Front
-from heronpy.tracker.guard import House
+from heronpy.tracker.guard import CONNECTIONS_MAX, House, has_room
 from heronpy.tracker.options import DEFAULT_PORT, Options
 from heronpy.tracker.pages import load
-from heronpy.tracker.peer import is_loopback
+from heronpy.tracker.peer import is_loopback, uid_of
 from heronpy.tracker.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -45,9 +47,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.tracker")
 
+#: All addresses that a name below .localhost has in a browser: who listens on one of them answers for the others.
+LOOPBACK = ("127.0.0.1", "::1")
+#: What a machine without IPv6 says.
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 #: So many ports after the wanted one are tried.
 PORTS_TRIED = 50
-CONNECTIONS_MAX = 256
 #: A request has arrived in full within this, or its connection is closed.
 REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
@@ -62,12 +67,22 @@ class Protocol(H11Protocol):
     """uvicorn's, with two limits that it lacks: connections, and the time for a request to arrive."""
 
     _timer: asyncio.TimerHandle | None = None
+    #: Who is at the other end, a user or an address.
+    peer = ""
+    #: The tracker's own user, where a connection tells who it is.
+    owner = ""
+    #: Connections that were one too many.
+    refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection too many is closed at once."""
-        if len(self.connections) >= CONNECTIONS_MAX:
+        """A connection too many, of all or of its user, is closed at once."""
+        self.peer = _peer_of(transport)
+        if not has_room(self.peer, self.owner, [one.peer for one in self.connections if isinstance(one, Protocol)]):
             transport.abort()
             self.transport = transport
+            Protocol.refused += 1
+            if str(Protocol.refused).rstrip("0") == "1":  # 1, 10, 100, ...
+                log.warning("%s too many so far; the last was of %s", counted(self.refused, "connection"), self.peer)
             return
         super().connection_made(transport)
         self._arm()
@@ -101,6 +116,15 @@ class Protocol(H11Protocol):
             self.transport.abort()
 
 
+def _peer_of(transport: asyncio.Transport) -> str:
+    """`uid N` for a user of this machine whom the kernel names; else the address."""
+    client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    if not client or not server:
+        return ""
+    uid = uid_of(client[:2], server[:2])
+    return f"uid {uid}" if uid is not None else str(client[0])
+
+
 class _Server(uvicorn.Server):
     """uvicorn's, whose signals are ours."""
 
@@ -112,15 +136,19 @@ class _Server(uvicorn.Server):
 def check(options: Options, tokens: Tokens) -> None:
     """ConfigError for a tracker that others could reach without a token or in the clear."""
     if is_loopback(_address(options.host)) and not options.behind_proxy:
+        if is_named(options) and _address(options.host) not in LOOPBACK:
+            raise ConfigError(
+                f"the tracker would listen on {options.host}, where browsers do not look for it; leave --host out"
+            )
         return
     if options.tls is None and not options.behind_proxy:
         raise ConfigError(
             f"the tracker would listen on {options.host}, which others can reach, in the clear; give --tls CERT KEY, or"
             " --behind-proxy NAME if a proxy with TLS is the only one that can reach it"
         )
-    if not tokens.any_valid():
+    if not tokens.are_there:
         raise ConfigError(
-            "others reach the tracker with a token only, and there is none; make one: heron ui token create NAME"
+            "others reach the tracker with a token only, and there is none; make one: heron ui token view"
         )
 
 
@@ -128,28 +156,52 @@ def _address(host: str) -> str:
     return "127.0.0.1" if host == "localhost" else host
 
 
-def listen(host: str, wanted: int | None, last: int | None = None) -> socket.socket:
-    """A listening socket on this port; None: on the last one, the usual one, or the next that is free.
+def is_named(options: Options) -> bool:
+    """Whether the tracker has a random name, since no certificate tells it from others who listen at its port."""
+    return options.tls is None and not options.behind_proxy
 
-    ConfigError if none is.
+
+def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) -> list[socket.socket]:
+    """Sockets that listen on one port of all these addresses; `::1` is left out where there is no IPv6.
+
+    The port is the wanted one, 0 is any. None: the last one, the usual one, or the next that is free. ConfigError if
+    none is.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     port = DEFAULT_PORT if wanted is None else wanted
     reason = ""
-    usual = [*([last] if last else []), *range(port, port + PORTS_TRIED)]
-    for number in usual if wanted is None else [port]:
-        sock = socket.socket(family, socket.SOCK_STREAM)
+    tried = [port] if wanted else [0] * PORTS_TRIED
+    if wanted is None:
+        tried = [*([last] if last else []), *range(port, port + PORTS_TRIED)]
+    for number in tried:
+        found: list[socket.socket] = []
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((_address(host), number))
-            sock.listen(CONNECTIONS_MAX)
-            return sock
+            for host in hosts:
+                _add_listener(found, host, found[0].getsockname()[1] if found else number)
+            return found
         except OSError as error:
-            sock.close()
+            for sock in found:
+                sock.close()
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             if error.errno != errno.EADDRINUSE:
                 break
-    raise ConfigError(f"the tracker cannot listen on {host}:{port} ({reason}); choose another --host or --port")
+    raise ConfigError(f"the tracker cannot listen on {hosts[0]}:{port} ({reason}); choose another --host or --port")
+
+
+def _add_listener(found: list[socket.socket], host: str, port: int) -> None:
+    """Add a socket to those that listen already; nothing for a second address that this machine does not have."""
+    sock = None
+    try:
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((_address(host), port))
+        sock.listen(CONNECTIONS_MAX)
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        if not found or error.errno not in _NO_IPV6:
+            raise
+    else:
+        found.append(sock)
 
 
 def hosts_of(options: Options, port: int) -> frozenset[str]:
@@ -181,16 +233,19 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     check(options, Tokens(folder))
     sys.setswitchinterval(SLICE_S)
     context = _tls(options)
-    # Pages that are open, and bookmarks, find a tracker that was started again.
-    sock = listen(options.host, options.port, place.last_port(folder))
-    port = sock.getsockname()[1]
+    named = is_named(options)
+    # Programs, and pages that are open and then say that they are old, find a tracker that was started again.
+    sockets = listen(LOOPBACK if named else (options.host,), options.port, place.last_port(folder))
+    port = sockets[0].getsockname()[1]
     scheme = "https" if options.tls is not None else "http"
-    shown = f"[{options.host}]" if ":" in options.host else options.host
+    name = f"{secrets.token_hex(16)}.localhost" if named else ""
+    shown = name or (f"[{options.host}]" if ":" in options.host else options.host)
     address = f"{scheme}://{shown}:{port}"
     public = "https" if options.behind_proxy else scheme
-    house = House(os.getuid(), hosts_of(options, port), public, bool(options.behind_proxy))
+    house = House(os.getuid(), hosts_of(options, port), public, bool(options.behind_proxy), name)
     clusters = options.clusters or tuple(known_clusters(options.common.config_path))
     made: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+    Protocol.owner = f"uid {house.uid}" if named else ""
     server = _Server(_config(Front(house, load(), made), context))
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, _end, server)
@@ -200,14 +255,15 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     work = asyncio.create_task(_work(server, made, tracker, options.idle_exit_s, each_second))
     work.add_done_callback(lambda _: _end(server))
     try:
-        await server.serve(sockets=[sock])
+        await server.serve(sockets=sockets)
     finally:
         work.cancel()
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 await work
         finally:
-            sock.close()
+            for sock in sockets:
+                sock.close()
             place.remove(folder, running)
     return 0
 
@@ -215,7 +271,7 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
 def _tracker(clusters: tuple[str, ...], options: Options, house: House, folder: Path) -> Tracker:
     from heronpy.tracker.tracker import Tracker
 
-    return Tracker(clusters, options.common, house, folder, options.requests_per_s)
+    return Tracker(clusters, options.common, house, folder)
 
 
 def _import_rest() -> None:

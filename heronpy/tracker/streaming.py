@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from heronpy.tracker.calls import Call, Param, Table
-from heronpy.tracker.feeds import STREAMS_MAX
-from heronpy.tracker.guard import Scope
+from heronpy.tracker.guard import STREAMS_MAX, Scope
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import V1
 
@@ -30,21 +29,22 @@ table = Table()
 async def live(call: Call) -> AsyncIterator[bytes]:
     """What changes, as it changes."""
     tracker, wanted = call.tracker, call.query["topology"]
-    if tracker.feeds.streams >= STREAMS_MAX:
-        raise Problem(503, "busy", f"{STREAMS_MAX} pages are watching already", "close a tab, or ask again later")
+    who = call.asker.who
+    if tracker.feeds.streams_of(who) >= STREAMS_MAX:
+        text = f"{STREAMS_MAX} pages of {who} are watching already"
+        raise Problem(503, "busy", text, "close a tab, or ask again later")
     last_id = call.headers.get("last-event-id", "")
     if wanted is None:
-        clusters = [one for one in tracker.clusters.values() if call.asker.sees(one.name)]
-        feed = tracker.feeds.of_list(clusters, call.asker.where, lambda one: tracker.sees(call.asker, one))
-        return feed.stream(last_id, values=call.asker.sees_values)
+        feed = tracker.feeds.of_list(list(tracker.clusters.values()))
+        return feed.stream(last_id, who, values=call.asker.may_all)
     parts = wanted.split("/")
     if len(parts) != 4:
         raise Problem(400, "bad-request", f"topology is {wanted[:200]!r}; it must be cluster/role/environ/name")
     cluster, role, environ, name = parts
-    watched = await tracker.topology(cluster, role, environ, name, call.asker)
+    watched = await tracker.topology(cluster, role, environ, name)
     level = call.query["level"]
     if level == "fitting":
         await watched.refresh()
         level = "tasks" if 0 < (watched.summary().tasks or 0) <= TASKS_MAX else "component"
     feed = tracker.feeds.of_topology(tracker.clusters[cluster], watched, level)
-    return feed.stream(last_id, values=call.asker.sees_values)
+    return feed.stream(last_id, who, values=call.asker.may_all)

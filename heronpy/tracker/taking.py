@@ -68,19 +68,17 @@ async def _take(
     call: Call, watched: Watched, process: Process, kind: str, takes_s: float, request: Request
 ) -> Evidence:
     """Ask the executor, and write down who did."""
-    outcome, ok = "was interrupted", False
+    outcome = "was interrupted"
     try:
         reply = await watched.master.take(process.container, request, answer_s(takes_s))
-        outcome, ok = "done", True
+        outcome = "done"
     except HeronError as error:
         outcome = await _why_none(watched, process, error)
         if outcome != str(error):
             raise ClusterError(outcome) from None
         raise
     finally:
-        record = watched.record
-        place = f"{record.cluster}/{record.role}/{record.environ}/{record.topology}"
-        call.tracker.audit.change(call.asker.who, kind, place, {"process": process.name}, outcome, ok)
+        call.tracker.changed(call.asker, f"{kind} of {process.name}", watched, outcome)
     found = Evidence(process=process.name, kind=kind, under_way=False, at=0.0, takes_s=takes_s)
     if isinstance(reply, control_pb2.DumpStacksReply):
         found.stacks = reply.text
@@ -132,20 +130,20 @@ def _newest(call: Call, kind: str) -> Evidence:
     return entry.found
 
 
-@table.route("POST", TASK + STACKS, Scope.OPERATE, takes=EvidenceBody, returns=Evidence)
+@table.route("POST", TASK + STACKS, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_stacks(call: Call) -> Evidence:
     """Have a task, or another process by its name, print the stacks of its threads."""
     _check(call.body)
     return await _start(call, STACKS, 1.0, lambda name: control_pb2.DumpStacks(name=name))
 
 
-@table.route("GET", TASK + STACKS, Scope.OPERATE, returns=Evidence)
+@table.route("GET", TASK + STACKS, Scope.ALL, returns=Evidence)
 async def stacks(call: Call) -> Evidence:
     """The stacks that were asked for last."""
     return _newest(call, STACKS)
 
 
-@table.route("POST", TASK + PROFILE, Scope.OPERATE, takes=EvidenceBody, returns=Evidence)
+@table.route("POST", TASK + PROFILE, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_profile(call: Call) -> Evidence:
     """Have a task, or another process by its name, sampled for `duration_s`."""
     body: EvidenceBody = call.body
@@ -159,13 +157,13 @@ async def take_profile(call: Call) -> Evidence:
     return await _start(call, PROFILE, body.duration_s, make)
 
 
-@table.route("GET", TASK + PROFILE, Scope.OPERATE, returns=Evidence)
+@table.route("GET", TASK + PROFILE, Scope.ALL, returns=Evidence)
 async def profile(call: Call) -> Evidence:
     """The profile that was asked for last."""
     return _newest(call, PROFILE)
 
 
-@table.route("POST", TASK + HEAP, Scope.OPERATE, takes=EvidenceBody, returns=Evidence)
+@table.route("POST", TASK + HEAP, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_heap(call: Call) -> Evidence:
     """Have the objects of a task, or another process, counted, for which it stops; needs `pause`."""
     body: EvidenceBody = call.body
@@ -178,7 +176,7 @@ async def take_heap(call: Call) -> Evidence:
     )
 
 
-@table.route("GET", TASK + HEAP, Scope.OPERATE, returns=Evidence)
+@table.route("GET", TASK + HEAP, Scope.ALL, returns=Evidence)
 async def heap(call: Call) -> Evidence:
     """The objects by type that were asked for last."""
     return _newest(call, HEAP)

@@ -139,10 +139,8 @@ class Problem(Struct, kw_only=True):
 class Me(Struct, kw_only=True):
     """`GET /me`: who the tracker takes the asker for, and what it may do; a page hides what is not allowed."""
 
-    #: `uid 1000` or `token NAME`.
+    #: `uid 1000` or `the token 'view'`.
     who: str
-    #: Of `view`, `data`, `operate`, `admin`.
-    scopes: list[str]
-    #: How long its token is valid; None: for ever, or no token.
-    expires_at: float | None
+    #: `view`: figures; `all`: also logs, values, settings and every change.
+    scope: str
     release: str

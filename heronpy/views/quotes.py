@@ -1,7 +1,7 @@
 """What may quote values of users, and what stands there for who may not see them (pure).
 
 An exception names the order that could not be booked, a skew its key. Each shape with such a text has its rule here,
-and every answer and live message goes through `without_values` unless who asks has the scope `data`.
+and every answer and live message goes through `without_values` unless the asker may see everything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronpy.views.saved import Checkpoints
 T = TypeVar("T")
 
 #: Stands where a text would be.
-UNSEEN = "its last words need the scope data"
+UNSEEN = "its last words need the token 'all'"
 #: States whose cause is of the runtime's own words: what is waited for, who does not answer.
 _OWN_WORDS = frozenset(("STARTING", "NO ANSWER", "NO MASTER", "DEAD"))
 #: Kinds of events, and reasons of others, whose text is of the runtime's own words.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -61,7 +60,6 @@ def test_every_process_tells_what_it_does(heron: Heron, tmp_path: Path) -> None:
 
     address = heron("ui").ok().out.strip()
     try:
-        assert urlsplit(address).hostname == "127.0.0.1"
         ui = Http(address)
         [one] = ui.get("/api/v1/topologies")["topologies"]
         place = "/api/v1/topologies/" + "/".join(one[part] for part in ("cluster", "role", "environ", "name"))

@@ -81,6 +81,12 @@ def test_a_name_of_a_component_and_a_task_is_refused() -> None:
     assert target_of(session, "wordy", "count-3_5", None, None) == (-1, 5, None)
 
 
+def test_what_a_master_answers_to_a_restart_forges_no_line(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["restart_target"] = control_pb2.Ok(text="restarted it\nSuccessfully killed topology 'other'\x1b[2J")
+    done = heron("restart", "local", "wordy")
+    assert done.code == 0 and done.out.count("\n") == 1 and "\x1b" not in done.out, done.out
+
+
 def test_without_a_master_the_scheduler_restarts_a_container(heron: Heron, wordy: FakeTopology) -> None:
     wordy.state.delete(paths.tmaster("wordy"))
     assert heron("restart", "local", "wordy", "0").code == 0

@@ -62,8 +62,6 @@ class Asker:
 
     def __init__(self, app: App, tracker: Tracker) -> None:
         self.app, self.tracker = app, tracker
-        tracker.rates.__init__(0.0, 1.0)  # type: ignore[misc]
-        tracker.refused_rates.__init__(0.0, 1.0)  # type: ignore[misc]
 
     async def send(
         self, method: str, path: str, query: str = "", headers: dict[str, str] | None = None, body: bytes = b""

@@ -24,7 +24,9 @@ from tests.cli.conftest import FakeTopology, home, packing, word_count, wordy
 __all__ = ["home", "wordy"]
 
 T = TypeVar("T")
-HOST = "127.0.0.1:8889"
+NAME = "0123456789abcdef" * 2 + ".localhost"
+HOST = f"{NAME}:8889"
+BARE = "127.0.0.1:8889"
 WORDY = "/api/v1/topologies/local/me/default/wordy"
 
 
@@ -37,7 +39,7 @@ class Asking:
     clusters: tuple[str, ...] = ("local",)
 
     def tracker(self) -> Tracker:
-        house = House(os.getuid(), frozenset({HOST, "localhost:8889"}), "http")
+        house = House(os.getuid(), frozenset({BARE, "localhost:8889"}), "http", name=NAME)
         return Tracker(self.clusters, Common(), house, self.folder)
 
     def within(self, do: Callable[[httpx.AsyncClient, Tracker], Awaitable[T]]) -> T:

@@ -1,8 +1,8 @@
-"""Changes: by the same code as the command, with dry runs and versions, and each in the audit."""
+"""Changes: by the same code as the command, with dry runs and versions, and each in the log."""
 
 from __future__ import annotations
 
-import json
+import os
 
 import pytest
 
@@ -33,27 +33,34 @@ def requests(topology: FakeTopology) -> list[str]:
     ],
 )
 def test_a_dry_run_says_what_it_would_do(
-    action: str, body: dict[str, object], said: str, asking: Asking, busy: FakeTopology
+    action: str,
+    body: dict[str, object],
+    said: str,
+    asking: Asking,
+    busy: FakeTopology,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "heronpy.tracker")
     answer = asking.act(action, {**body, "dry_run": True}, If_Match='"1"')
     assert answer.status_code == 200, answer.text
     assert said in answer.json()["text"] and answer.json()["dry_run"]
     assert requests(busy) == [] and busy.state.exists(paths.topology("wordy"))
-    assert not (asking.folder / "audit.jsonl").exists()
+    assert "asked for" not in caplog.text
 
 
-def test_an_action_is_done_and_written_down(asking: Asking, busy: FakeTopology) -> None:
+def test_an_action_is_done_and_written_down(
+    asking: Asking, busy: FakeTopology, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "heronpy.tracker")
     assert asking.act("deactivate").status_code == 200
     assert asking.act("restart", {"task": 2}).status_code == 200
     assert requests(busy) == ["set_state", "restart_target"]
     asked = dict(busy.asked)["restart_target"]
     assert isinstance(asked, control_pb2.RestartTarget) and asked.task_id == 2
-    entries = [json.loads(line) for line in (asking.folder / "audit.jsonl").read_text().splitlines()]
-    assert [(one["what"], one["ok"], one["topology"]) for one in entries] == [
-        ("deactivate", True, "local/me/default/wordy"),
-        ("restart", True, "local/me/default/wordy"),
+    said = [record.getMessage() for record in caplog.records if "asked for" in record.getMessage()]
+    assert [text.partition(": ")[0] for text in said] == [
+        f"uid {os.getuid()} asked for {action} of local/me/default/wordy" for action in ("deactivate", "restart")
     ]
-    assert entries[1]["asked"] == {"task": 2} and entries[0]["who"].startswith("uid ")
 
 
 def test_an_update_needs_the_version_that_was_seen(asking: Asking, busy: FakeTopology) -> None:

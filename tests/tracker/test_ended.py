@@ -20,7 +20,6 @@ from heronpy.tracker import streaming
 from heronpy.tracker.history_ended import finish
 from heronpy.tracker.history_keeper import Keeper
 from heronpy.tracker.history_store import Store
-from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
 from tests.tracker.conftest import WORDY, Asking
@@ -275,15 +274,3 @@ def test_what_is_older_than_the_master_knows_comes_from_the_history(asking: Aski
     assert everything["times"][0] == MINUTE * 60.0 and everything["kept_from"] == MINUTE * 60.0
     newest = asking.get(f"{WORDY}/timeline?since={(MINUTE + 90) * 60}")
     assert newest["series"][0]["values"] == [9.0] and newest["kept_from"] == MINUTE * 60.0
-
-
-def test_only_those_see_it_who_saw_it_running(asking: Asking, seen: FakeTopology) -> None:
-    watch_it_end(asking, seen)
-    tokens = Tokens(asking.folder)
-    mine = tokens.create("mine", ["view"], "local/me", 60.0, time.time())
-    other = tokens.create("other", ["view"], "local/somebody", 60.0, time.time())
-    for secret, number, status in ((mine, 1, 200), (other, 0, 404)):
-        headers = {"Authorization": f"Bearer {secret}"}
-        assert len(asking.get("/api/v1/history", headers=headers)["topologies"]) == number
-        for name in ("wordy", "wordy-1"):
-            assert asking.ask("GET", f"{PLACE}/{name}", headers=headers).status_code == status

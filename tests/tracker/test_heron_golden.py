@@ -176,11 +176,13 @@ def ask(asking: Asking, address: str, **query: Any) -> httpx.Response:
     return asking.ask("GET", f"/topologies/{address}", params={**NAMED, **query})
 
 
-def test_what_a_shell_answered_is_answered_by_the_executor(asking: Asking, whole: FakeTopology) -> None:
+def test_what_a_shell_answered_is_answered_by_the_executor(
+    asking: Asking, whole: FakeTopology, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "heronpy.tracker")
     assert ask(asking, "pid", instance=TASK).json()["stdout"] == "12\n"
     assert ask(asking, "jstack", instance=TASK).json()["stdout"] == "Thread 0x1\n"
-    entry = json.loads((asking.folder / "audit.jsonl").read_text().splitlines()[-1])
-    assert (entry["what"], entry["asked"], entry["ok"]) == ("stacks", {"process": TASK}, True)
+    assert f"asked for stacks of {TASK} of local/me/default/wordy: done" in caplog.text
     page = ask(asking, "container/filedata", container=1, path=f"log-files/{TASK}.log", offset=-1, length=4).json()
     assert page == {"offset": 11, "length": 4, "data": "two\n"}
     html = ask(asking, "container/filedata", container=1, path=f"log-files/{TASK}.log", offset=0, length=10).json()

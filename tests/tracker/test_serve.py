@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
@@ -11,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,15 +21,16 @@ from heronpy.common.errors import ConfigError
 from heronpy.tracker import peer, place
 from heronpy.tracker.app import routes
 from heronpy.tracker.folder import folder_of
+from heronpy.tracker.guard import CONNECTIONS_OF_ONE, Scope
 from heronpy.tracker.options import Options
-from heronpy.tracker.serve import check, hosts_of, listen
+from heronpy.tracker.serve import LOOPBACK, check, hosts_of, listen
 from heronpy.tracker.tokens import Tokens
 from tests.support.waiting import wait_for
 
 PROGRAM = """
-from heronpy.tracker import serve
+from heronpy.tracker import guard, serve
 from heronpy.tracker.options import Options
-serve.REQUEST_MAX_S, serve.CONNECTIONS_MAX = 0.5, 4
+serve.REQUEST_MAX_S, guard.CONNECTIONS_MAX = {limits}
 raise SystemExit(serve.run(Options(port=0, idle_exit_s={idle})))
 """
 
@@ -34,17 +38,31 @@ raise SystemExit(serve.run(Options(port=0, idle_exit_s={idle})))
 #: Becomes another user, asks, and prints the statuses of the answers.
 STRANGER = """
 import encodings.idna, http.client, json, os, sys  # what it needs is read while it may
-[host, port], uid, asked = json.load(sys.stdin)
+[at, port, host], uid, asked = json.load(sys.stdin)
 os.setgroups([])
 os.setgid(uid)
 os.setuid(uid)
 found = []
 for method, path in asked:
-    connection = http.client.HTTPConnection(host, port, timeout=60)
-    connection.request(method, path, "{}", {"X-Heron": "1", "Content-Type": "application/json"})
+    connection = http.client.HTTPConnection(at, port, timeout=60)
+    connection.request(method, path, "{}", {"Host": host, "X-Heron": "1", "Content-Type": "application/json"})
     found.append(connection.getresponse().status)
     connection.close()
 print(json.dumps(found))
+"""
+#: Becomes another user, opens as many connections as it is told, and prints how many are open, at each line that it reads.
+CROWD = """
+import encodings.idna, os, select, socket, sys, time
+at, port, uid, wanted = sys.argv[1], *map(int, sys.argv[2:])
+os.setgroups([])
+os.setgid(uid)
+os.setuid(uid)
+crowd = [socket.create_connection((at, port), 60) for _ in range(wanted)]
+while True:
+    gone = set(select.select(crowd, [], [], 0)[0])
+    print(len(crowd) - len(gone), flush=True)
+    if not sys.stdin.readline():
+        break
 """
 NOBODY = 65534
 
@@ -56,20 +74,26 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def start(home: Path, idle: float = 0.0) -> tuple[subprocess.Popen[bytes], tuple[str, int]]:
-    program = textwrap.dedent(PROGRAM.format(idle=idle))
+def start(home: Path, idle: float = 0.0, limits: str = "0.5, 4") -> tuple[subprocess.Popen[bytes], str]:
+    """The process, and what its Host header is for the user's browser."""
+    program = textwrap.dedent(PROGRAM.format(idle=idle, limits=limits))
     process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "HERON_HOME": str(home)})
     found = wait_for(lambda: place.read(folder_of(home)), 30.0, "the tracker's record")
-    return process, ("127.0.0.1", int(found.address.rpartition(":")[2]))
+    return process, found.address.removeprefix("http://")
 
 
 @pytest.fixture
-def server(home: Path) -> Iterator[tuple[str, int]]:
-    process, address = start(home)
-    yield address
+def host(home: Path) -> Iterator[str]:
+    process, host = start(home)
+    yield host
     process.terminate()
     assert process.wait(10) == 0
     assert place.read(folder_of(home)) is None
+
+
+@pytest.fixture
+def server(host: str) -> tuple[str, int]:
+    return "127.0.0.1", int(host.rpartition(":")[2])
 
 
 def rest(sock: socket.socket) -> bytes:
@@ -111,6 +135,28 @@ def test_connections_are_bounded_and_the_tracker_goes_on(server: tuple[str, int]
     wait_for(healthy, 10.0, "an answer after the crowd")
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_stranger_with_many_connections_does_not_shut_out_the_owner(home: Path) -> None:
+    process, host = start(home, limits="60, 256")
+    server = ("127.0.0.1", int(host.rpartition(":")[2]))
+    words = [sys.executable, "-c", CROWD, *map(str, (*server, NOBODY, 300))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as crowd:
+        assert crowd.stdin is not None and crowd.stdout is not None
+
+        def left() -> int:
+            """Connections of the crowd that the tracker has not closed."""
+            return int(crowd.stdout.readline()) if crowd.stdin.write("\n") and not crowd.stdin.flush() else 300  # type: ignore[union-attr]
+
+        wait_for(lambda: left() <= CONNECTIONS_OF_ONE, 30.0, "the end of those that are too many")
+        with socket.create_connection(server) as sock:
+            sock.sendall(f"GET /api/v1/me HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            assert b"200 OK" in rest(sock)
+        assert left() == CONNECTIONS_OF_ONE, "they were there"
+        crowd.stdin.close()
+    process.terminate()
+    assert process.wait(10) == 0
+
+
 def test_a_large_head_and_garbage_are_refused(server: tuple[str, int]) -> None:
     for sent in (b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000, b"\x16\x03\x01\x02\x00" * 10, b"GET /\r\n\r\n\r\n"):
         with socket.create_connection(server) as sock:
@@ -118,18 +164,24 @@ def test_a_large_head_and_garbage_are_refused(server: tuple[str, int]) -> None:
             assert b"200 OK" not in rest(sock)
 
 
-def test_the_kernel_says_who_asks(server: tuple[str, int]) -> None:
-    request = f"GET /api/v1/me HTTP/1.1\r\nHost: 127.0.0.1:{server[1]}\r\nConnection: close\r\n\r\n".encode()
-    with socket.create_connection(server) as sock:
+@pytest.mark.parametrize("at", LOOPBACK)
+def test_the_kernel_says_who_asks(at: str, host: str, server: tuple[str, int]) -> None:
+    """On every address that the name has in a browser."""
+    request = f"GET /api/v1/me HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    try:
+        sock = socket.create_connection((at, server[1]))
+    except OSError:
+        pytest.skip(f"{at} is not there")
+    with sock:
         sock.sendall(request)
         assert f"uid {os.getuid()}".encode() in rest(sock)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_another_user_of_the_machine_gets_the_pages_and_nothing_else(server: tuple[str, int]) -> None:
+def test_another_user_of_the_machine_gets_the_pages_and_nothing_else(host: str, server: tuple[str, int]) -> None:
     asked = [["GET", "/"], ["GET", "/health"], ["GET", "/static/js/main.js"]]
     asked += [[route.method, re.sub(r"\{\w+\}", "x", route.path)] for route in routes()]
-    given = json.dumps([list(server), NOBODY, asked])
+    given = json.dumps([[*server, host], NOBODY, asked])
     done = subprocess.run([sys.executable, "-c", STRANGER], input=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     statuses = json.loads(done.stdout)
@@ -182,10 +234,7 @@ def test_others_are_served_with_tls_and_a_token_only(tmp_path: Path) -> None:
     for options in (Options(host="10.0.0.7", tls=tls), Options(behind_proxy="x")):
         with pytest.raises(ConfigError, match="there is none"):
             check(options, tokens)
-    tokens.create("old", ["admin"], "", -1.0, 1e9)
-    with pytest.raises(ConfigError, match="there is none"):
-        check(Options(behind_proxy="x"), tokens)
-    tokens.create("new", ["view"], "", None, 1e9)
+    tokens.create(Scope.VIEW)
     check(Options(host="10.0.0.7", tls=tls), tokens)
 
 
@@ -198,21 +247,64 @@ def test_the_names_that_it_answers_to() -> None:
 
 def test_a_tracker_takes_the_port_of_the_last_one_if_it_is_free(tmp_path: Path) -> None:
     assert place.last_port(tmp_path) is None
-    with listen("127.0.0.1", 0) as sock:
-        port = sock.getsockname()[1]
-        place.remove(tmp_path, place.write(tmp_path, f"http://127.0.0.1:{port}", "1", by_ui=True))
+    with listening(0) as port:
+        place.remove(tmp_path, place.write(tmp_path, f"http://x.localhost:{port}", "1", by_ui=True))
         assert place.last_port(tmp_path) == port
-        with listen("127.0.0.1", None, port) as other:
-            assert other.getsockname()[1] != port
-    with listen("127.0.0.1", None, port) as again:
-        assert again.getsockname()[1] == port
+        with listening(None, port) as other:
+            assert other != port
+    with listening(None, port) as again:
+        assert again == port
+
+
+@contextlib.contextmanager
+def listening(wanted: int | None, last: int | None = None) -> Iterator[int]:
+    """The port of a tracker that listens."""
+    socks = listen(LOOPBACK, wanted, last)
+    ports = {sock.getsockname()[1] for sock in socks}
+    assert len(ports) == 1
+    yield ports.pop()
+    for sock in socks:
+        sock.close()
+
+
+@pytest.mark.parametrize("taken", LOOPBACK)
+def test_a_port_that_others_have_on_one_loopback_address_is_not_taken(taken: str) -> None:
+    """A browser asks both, and whoever answers first is the tracker."""
+    with listening(0) as port:
+        pass
+    family = socket.AF_INET6 if ":" in taken else socket.AF_INET
+    try:
+        other = socket.create_server((taken, port), family=family)
+    except OSError:
+        pytest.skip(f"{taken} is not there")
+    with other:
+        with listening(None, port) as found:
+            assert found != port
+        with pytest.raises(ConfigError, match="in use"):
+            listen(LOOPBACK, port)
+
+
+@pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+def test_a_machine_without_ipv6_has_one_loopback_address(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Socket(socket.socket):
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(number, "no IPv6")
+            super().bind(address)
+
+    monkeypatch.setattr("heronpy.tracker.serve.socket.socket", Socket)
+    [sock] = listen(LOOPBACK, 0)
+    assert sock.family == socket.AF_INET
+    sock.close()
 
 
 def test_a_taken_port_is_said(tmp_path: Path) -> None:
-    with listen("127.0.0.1", 0) as sock, pytest.raises(ConfigError, match="in use"):
-        listen("127.0.0.1", sock.getsockname()[1])
+    with listening(0) as port, pytest.raises(ConfigError, match="in use"):
+        listen(LOOPBACK, port)
     with pytest.raises(ConfigError, match="cannot listen"):
-        listen("192.0.2.1", 0)
+        listen(["192.0.2.1"], 0)
+    with pytest.raises(ConfigError, match="leave --host out"):
+        check(Options(host="127.0.0.2"), Tokens(tmp_path))
 
 
 def test_a_start_imports_nothing_that_only_a_change_or_a_diagnosis_needs() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -72,7 +71,11 @@ async def result(client: httpx.AsyncClient, path: str) -> httpx.Response:
             await asyncio.sleep(0)
 
 
-def test_stacks_are_asked_for_and_given(asking: Asking, running: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_are_asked_for_and_given(
+    asking: Asking, running: FakeTopology, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "heronpy.tracker")
+
     async def test(client: httpx.AsyncClient, door: Door) -> None:
         assert (await client.get(f"{TASK}/stacks")).json()[
             "title"
@@ -90,8 +93,7 @@ def test_stacks_are_asked_for_and_given(asking: Asking, running: FakeTopology, m
         assert [type(one).__name__ for one in door.asked] == ["DumpStacks"]
 
     with_door(asking, monkeypatch, test)
-    [entry] = [json.loads(line) for line in (asking.folder / "audit.jsonl").read_text().splitlines()]
-    assert (entry["what"], entry["asked"], entry["ok"]) == ("stacks", {"process": "container_1_count_2"}, True)
+    assert "asked for stacks of container_1_count_2 of local/me/default/wordy: done" in caplog.text
 
 
 def test_a_profile_and_a_heap_have_their_shapes(

@@ -18,7 +18,7 @@ from heronpy.proto import control_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.tracker.app import routes
 from heronpy.tracker.calls import Route
-from heronpy.tracker.guard import ALL, Asker, Scope
+from heronpy.tracker.guard import Scope
 from heronpy.tracker.reading import TOPOLOGY
 from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
@@ -109,10 +109,7 @@ def telling(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> FakeTopology
 def tokens(asking: Asking) -> dict[str, dict[str, str]]:
     """The header of a token of each scope."""
     made = Tokens(asking.folder)
-    return {
-        scope: {"Authorization": f"Bearer {made.create(scope, [scope], '', 3600.0, time.time())}"}
-        for scope in ("view", "data", "operate")
-    }
+    return {scope.value: {"Authorization": f"Bearer {made.create(scope)}"} for scope in (Scope.VIEW, Scope.ALL)}
 
 
 def address(route: Route) -> str:
@@ -140,10 +137,9 @@ def test_no_route_of_the_scope_view_tells_a_value(
         return  # never ends: see below
     answer = asking.ask("GET", address(route), headers=tokens["view"])
     assert answer.status_code != 403 and SECRET not in answer.text
-    assert SECRET not in asking.ask("GET", address(route), headers=tokens["operate"]).text
     if route.path.removeprefix(TOPOLOGY) in QUOTES:
         assert answer.status_code == 200, answer.text
-        assert SECRET in asking.ask("GET", address(route), headers=tokens["data"]).text, "else nothing is proven"
+        assert SECRET in asking.ask("GET", address(route), headers=tokens["all"]).text, "else nothing is proven"
 
 
 def test_words_of_the_runtime_stay(asking: Asking, telling: FakeTopology, tokens: dict[str, dict[str, str]]) -> None:
@@ -159,9 +155,8 @@ def test_a_live_stream_tells_no_value(asking: Asking, telling: FakeTopology, tok
     """In its snapshot, its deltas and its events; two viewers of one feed get each their own."""
 
     async def read(client: Any, tracker: Tracker) -> dict[bool, str]:
-        anybody = Asker("somebody", ALL)
-        cluster = await tracker.cluster("local", anybody)
-        watched = await tracker.topology("local", "me", "default", "wordy", anybody)
+        cluster = await tracker.cluster("local")
+        watched = await tracker.topology("local", "me", "default", "wordy")
         feed = tracker.feeds.of_topology(cluster, watched, "tasks")
         streams = {values: feed.stream("", values=values) for values in (False, True)}
         found = {False: "", True: ""}
@@ -196,7 +191,7 @@ def test_the_address_of_the_live_stream_knows_who_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("heronpy.tracker.feeds.Feed.gone", "it is over")  # ends the stream after its snapshot
-    for scope, quoted in (("view", False), ("data", True)):
+    for scope, quoted in (("view", False), ("all", True)):
         text = asking.ask("GET", f"/api/v1/live{topology}", headers=tokens[scope]).text
         assert "event: snapshot" in text and (SECRET in text) is quoted, scope
 
@@ -207,10 +202,10 @@ def test_what_is_kept_of_an_ended_topology_tells_no_value(
     load = telling.answers["get_load"]
     load.lifecycle = control_pb2.LIFE_FAILED  # type: ignore[union-attr]
     watch_it_end(asking, telling, "failed")
-    assert SECRET in asking.ask("GET", f"{WORDY}/doctor", headers=tokens["data"]).text
+    assert SECRET in asking.ask("GET", f"{WORDY}/doctor", headers=tokens["all"]).text
     for route in VIEWS:
         if not route.path.endswith("/live"):
             assert SECRET not in asking.ask("GET", address(route), headers=tokens["view"]).text, route.path
-    refused = asking.ask("GET", f"{WORDY}/slow", headers=tokens["data"])
+    refused = asking.ask("GET", f"{WORDY}/slow", headers=tokens["all"])
     assert refused.status_code >= 400 and SECRET not in refused.text, "an error may be logged by anybody"
     assert json.loads(asking.ask("GET", "/api/v1/history", headers=tokens["view"]).text)["topologies"]

@@ -7,11 +7,14 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
-from heronpy.tracker.feeds import STREAMS_MAX
+from heronpy.tracker.guard import STREAMS_MAX
+from tests.support.tracker_address import request_to
 from tests.ui.conftest import Site, Tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]
@@ -73,19 +76,52 @@ def test_a_long_line_and_half_a_log_are_shown(site: Site, tab: Tab) -> None:
     tab.page.locator(".log .line", has_text="y" * 3000).first.wait_for()
 
 
+BY_PROXY = "https://heron.test"
+
+
+def by_proxy(site: Site, route: Any) -> None:
+    """Answer a request of the browser as a proxy with TLS would; live streams say nothing."""
+    path = route.request.url.removeprefix(BY_PROXY)
+    if path.startswith("/api/v1/live"):
+        route.fulfill(body="", content_type="text/event-stream")
+        return
+    asked = request_to(site.address + path)
+    if token := route.request.headers.get("authorization"):
+        asked.add_header("Authorization", token)
+    try:
+        with urlopen(asked, timeout=30) as answer:
+            route.fulfill(status=answer.status, content_type=answer.headers["Content-Type"], body=answer.read())
+    except HTTPError as error:
+        route.fulfill(status=error.code, content_type=error.headers["Content-Type"], body=error.read())
+
+
 def test_a_token_says_what_it_lacks_and_one_that_is_gone_asks_for_another(site: Site, tab: Tab) -> None:
-    page = tab.page
-    secret = site.heron("ui", "token", "create", "viewer", "--scope", "view").ok().out.split()[0]
-    page.goto(site.address)
+    page, tab.address, tab.broken = tab.page, BY_PROXY, True
+    page.route(f"{BY_PROXY}/**", lambda route: by_proxy(site, route))
+    secret = site.heron("ui", "token", "view").ok().out.split()[0]
+    page.goto(BY_PROXY)
     page.evaluate("(secret) => sessionStorage.setItem('heron-token', secret)", secret)
-    page.goto(site.page("logs"))
+    page.goto(site.page("logs").replace(site.address, BY_PROXY))
     page.reload()
-    page.get_by_text("token viewer lacks the scope data").first.wait_for()
+    page.get_by_text("the token 'view' does not allow this").first.wait_for()
     page.locator("h1", has_text="marked").wait_for()
-    site.heron("ui", "token", "remove", "viewer").ok()
+    site.heron("ui", "token", "view", "--remove").ok()
     page.reload()
     page.get_by_role("heading", name="Who asks?").wait_for()
-    page.get_by_text("this token is unknown or has expired").wait_for()
+    page.get_by_text("this token is not valid, or not any more").wait_for()
+    page.get_by_label("token").wait_for()
+
+
+def test_a_page_without_tls_sends_no_token(site: Site, tab: Tab) -> None:
+    """Another user of the machine would get it, when he takes the port of a tracker that has ended."""
+    page, sent = tab.page, list[str]()
+    page.goto(site.address)
+    page.evaluate("sessionStorage.setItem('heron-token', 'secret')")
+    page.on("request", lambda request: sent.append(request.headers.get("authorization", "")))
+    page.goto(site.page("logs"))
+    page.reload()
+    page.locator("h1", has_text="marked").wait_for()
+    assert sent and not any(sent)
 
 
 def test_an_update_of_a_plan_that_has_changed_is_refused(site: Site, tab: Tab) -> None:
@@ -127,7 +163,7 @@ def test_a_plan_that_cannot_be_read_is_said_by_a_tracker_that_has_not_seen_it(si
     site.heron("ui", "stop").ok()
     plan.write_bytes(whole[:10])
     try:
-        assert site.heron("ui").ok().out.split()[-1] == site.address
+        site.address = tab.address = site.heron("ui").ok().out.split()[-1]
         tab.page.goto(site.page())
         tab.page.get_by_text("marked.node is damaged").wait_for()
         tab.page.locator(".state", has_text="RUNNING").first.wait_for()
@@ -138,13 +174,13 @@ def test_a_plan_that_cannot_be_read_is_said_by_a_tracker_that_has_not_seen_it(si
 
 def test_too_many_pages_at_once_are_told_to_wait(site: Site, tab: Tab) -> None:
     page, address = tab.page, urlsplit(site.address)
-    streams = [http.client.HTTPConnection(address.hostname or "", address.port) for _ in range(STREAMS_MAX)]
+    streams = [http.client.HTTPConnection("127.0.0.1", address.port) for _ in range(STREAMS_MAX)]
     try:
         for one in streams:
-            one.request("GET", "/api/v1/live")
+            one.request("GET", "/api/v1/live", headers={"Host": address.netloc})
             assert one.getresponse().status == 200
         page.goto(site.page())
-        page.get_by_text(f"{STREAMS_MAX} pages are watching already").wait_for()
+        page.get_by_text(f"{STREAMS_MAX} pages of uid {os.getuid()} are watching already").wait_for()
     finally:
         for one in streams:
             one.close()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import EXAMPLES, Heron
+from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
 from tests.ui.conftest import PATIENCE_MS, Tab, chromium
 
@@ -75,7 +76,7 @@ class Sick:
         self.asked_at = time.monotonic()
         role = next((self.heron.home / "topologies" / "local").iterdir()).name
         asked = f"{self.address}/api/v1/topologies/local/{role}/default/Sick"
-        with urllib.request.urlopen(asked, timeout=30) as answer:
+        with urllib.request.urlopen(request_to(asked), timeout=30) as answer:
             said = json.load(answer)
         cause = CAUSES[self.what]
         return said["verdict"] == cause.verdict and all(word in said["sentence"] for word in cause.words)

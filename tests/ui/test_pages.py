@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
 from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, lasting_page, missing
 from tests.ui.marked import MARKUP
@@ -432,7 +433,8 @@ def test_frozen_and_going_on(site: Site, tab: Tab) -> None:
 def snapshot(site: Site) -> Any:
     """The first message of the live stream of the topology."""
     place = site.page().partition("/#/t/")[2]
-    with urlopen(f"{site.address}/api/v1/live?topology={place}&level=fitting", timeout=30) as answer:
+    asked = request_to(f"{site.address}/api/v1/live?topology={place}&level=fitting")
+    with urlopen(asked, timeout=30) as answer:
         for line in answer:
             if line.startswith(b"data: "):
                 return json.loads(line.removeprefix(b"data: "))
@@ -642,8 +644,12 @@ def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site,
     heron("ui", "stop").ok()
     page.get_by_text("No news").wait_for()
     assert page.locator("[data-node=count]").count() == 1
-    assert heron("ui").ok().out.split()[-1] == site.address
-    page.get_by_text("No news").wait_for(state="hidden")
+    site.address = tab.address = heron("ui").ok().out.split()[-1]
+    page.get_by_text("the tracker was started again, and has a new address").first.wait_for()
+    assert page.locator("[data-node=count]").count() == 1, "what was seen stays"
+    tab.asked.clear()
+    page.goto(site.page())
+    page.locator("[data-node=count]", has_text="×3").wait_for()
     assert f"Page: {site.page()}" in heron("status", "local", "marked").ok().out
     heron.kill("marked")
     page.get_by_text("this page shows what was seen last").wait_for()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heronpy.cli.output import say
+from heronpy.cli.output import clean, say
 from heronpy.clusters import restarting
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -26,4 +26,5 @@ def restart(
     common: Common,
 ) -> None:
     """Restart what is named, through the topology master or, if there is none, the scheduler."""
-    say(restarting.restart(Session(target, common), topology, what, task, component, timeout_s, force))
+    # Its end is what a process of the topology has answered.
+    say(clean(restarting.restart(Session(target, common), topology, what, task, component, timeout_s, force)))

@@ -69,8 +69,7 @@ def _of_tracker() -> Targets:
     running = finding.find(heron_home())
     if running is None:
         raise exits.Failure("no tracker runs; start one with 'heron tracker'", exits.FAILED)
-    address = urlsplit(running.address)
-    return [{"targets": [address.netloc], "labels": {"__scheme__": address.scheme}}]
+    return [{"targets": [running.for_programs], "labels": {"__scheme__": urlsplit(running.address).scheme}}]
 
 
 def _of_clusters(targets: tuple[Target, ...], common: Common) -> Iterator[dict[str, Any]]:

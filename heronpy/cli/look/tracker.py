@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli.output import moment, print_json, print_table, say, warn
+from heronpy.cli.output import moment, print_json, say, warn
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError
 from heronpy.common.home import heron_home
@@ -18,9 +17,7 @@ from heronpy.tracker.folder import folder_of
 from heronpy.tracker.options import Options
 
 if TYPE_CHECKING:
-    from heronpy.tracker.tokens import Token, Tokens
-
-DAY_S = 86400.0
+    from heronpy.tracker.tokens import Tokens
 
 
 def serve(
@@ -29,7 +26,6 @@ def serve(
     port: int | None,
     tls: tuple[str, str] | None,
     behind_proxy: str,
-    requests_per_s: float,
     common: Common,
 ) -> None:
     """Serve until a signal."""
@@ -43,7 +39,7 @@ def serve(
             hint = suggestion(cluster, known, f"; the clusters are {', '.join(known)}")
             raise ConfigError(f"there is no cluster '{cluster}'{hint}")
     setup("tracker", "INFO", 2)
-    run(Options(clusters, host, port, tls or None, behind_proxy, requests_per_s, common=common), say=say)
+    run(Options(clusters, host, port, tls or None, behind_proxy, common=common), say=say)
 
 
 def show_address(config_path: str | None) -> None:
@@ -96,42 +92,17 @@ def _tokens() -> Tokens:
     return Tokens(folder_of(heron_home()))
 
 
-def create_token(name: str, scopes: tuple[str, ...], where: str, days: float) -> None:
+def make_token(scope: str) -> None:
     """Make a token and print it."""
-    now = time.time()
-    secret = _tokens().create(name, list(scopes), where, days * DAY_S, now)
-    click.echo(secret)
-    warn(f"It is shown only now; it is valid until {moment(now + days * DAY_S)}")
+    from heronpy.tracker.guard import Scope
+
+    click.echo(_tokens().create(Scope(scope)))
+    warn(f"It is shown only now; it is valid until 'heron ui token {scope}' makes another one, or --remove")
 
 
-def list_tokens(as_json: bool) -> None:
-    """The tokens without their secrets."""
-    found = _tokens().all()
-    if as_json:
-        print_json([_token_json(token) for token in found])
-        return
-    if not found:
-        say("There is no token; 'heron ui token create NAME' makes one")
-        return
-    rows = [
-        (token.name, ", ".join(token.scopes), token.where or "everything", moment(token.created_at), _end(token))
-        for token in found
-    ]
-    print_table(("name", "scopes", "where", "made", "valid until"), rows)
+def remove_token(scope: str) -> None:
+    """Make a token void."""
+    from heronpy.tracker.guard import Scope
 
-
-def _end(token: Token) -> str:
-    if token.expires_at is None:
-        return "for ever"
-    return moment(token.expires_at) + (" (expired)" if token.expires_at <= time.time() else "")
-
-
-def _token_json(token: Token) -> dict[str, object]:
-    return {"name": token.name, "scopes": token.scopes, "where": token.where, "created_at": token.created_at,
-            "expires_at": token.expires_at}  # fmt: skip
-
-
-def remove_token(name: str) -> None:
-    """Forget a token."""
-    _tokens().remove(name)
-    say(f"Removed token '{name}'")
+    _tokens().remove(Scope(scope))
+    say(f"Removed the token '{scope}'")

@@ -19,15 +19,12 @@ from heronpy.cli.flags.arguments import common_flags
 @click.option("--tls", nargs=2, metavar="CERT KEY", help="PEM files of the certificate and its key.")
 @click.option("--behind-proxy", default="", metavar="NAME",
               help="A proxy with TLS asks for others, under this name. Everybody then needs a token.")  # fmt: skip
-@click.option("--requests-per-s", type=click.FloatRange(0, 10000), default=100.0, show_default=True, metavar="N",
-              help="What one asker, a token or a user, may send in the long run, five seconds' worth at once; 0 is no"
-              " limit. Pages, their files and live streams do not count.")  # fmt: skip
 @common_flags
 def tracker_command(**flags: Any) -> None:
     """Serve the REST API and pages of the topologies of clusters, until Ctrl-C.
 
-    On loopback the user who runs it needs no token. Others need one, and from another machine also TLS:
-    heron ui token create
+    On loopback the browser of the user who runs it needs no token. Programs and other users need one, and from another
+    machine also TLS: heron ui token view
 
     \b
     heron tracker

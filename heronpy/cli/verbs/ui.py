@@ -9,8 +9,8 @@ import click
 from heronpy.cli.flags.arguments import common_flags, json_flag, topology_argument
 from heronpy.cli.flags.reading import Reading, reading_target
 
-#: As `heronpy.tracker.guard.GRANTS`.
-SCOPES = ("view", "data", "operate", "admin")
+#: Of `heronpy.tracker.guard.Scope`, those that a token can have.
+SCOPES = ("view", "all")
 
 
 class Pages(click.Group):
@@ -50,7 +50,7 @@ def ui_command(ctx: click.Context, config_path: str | None) -> None:
     heron ui word_count
 
     A tracker started here ends after 30 minutes without a request. It serves this user only: the kernel tells it who
-    asks.
+    asks. Each start makes a new random name, and with it a new address.
     """
     if ctx.invoked_subcommand is None:
         from heronpy.cli.look.tracker import show_address
@@ -75,39 +75,19 @@ def stop_command() -> None:
     stop()
 
 
-@ui_command.group("token")
-def token_command() -> None:
-    """Make, list and remove tokens for those whom the kernel does not vouch for."""
+@ui_command.command("token")
+@click.argument("scope", type=click.Choice(SCOPES))
+@click.option("--remove", is_flag=True, help="Make the token void instead; it is refused from now on.")
+def token_command(scope: str, remove: bool) -> None:
+    """Make one of the two tokens and print it; it is not shown again, and the one before is void.
 
+    The token 'view' allows figures: no logs, no settings, no values of tuples, no change. The token 'all' allows
+    everything.
 
-@token_command.command("create")
-@click.argument("name")
-@click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), default=("view",), show_default=True,
-              help="What it may do. view: figures; data: also logs, exceptions, values, settings; operate: also pause,"
-              " restart, savepoint; admin: everything. May be repeated.")  # fmt: skip
-@click.option("--where", default="", metavar="CLUSTER[/ROLE[/ENVIRON]]", help="Only these topologies.")
-@click.option("--days", type=click.FloatRange(min=0.001, max=3650), default=90.0, show_default=True,
-              help="How long it is valid.")  # fmt: skip
-def create_command(**flags: Any) -> None:
-    """Make a token and print it; it is not shown again."""
-    from heronpy.cli.look.tracker import create_token
+    \b
+    heron ui token view > heron.token
+    heron ui token all --remove
+    """
+    from heronpy.cli.look.tracker import make_token, remove_token
 
-    create_token(**flags)
-
-
-@token_command.command("list")
-@json_flag
-def list_command(**flags: Any) -> None:
-    """List the tokens, without their secrets."""
-    from heronpy.cli.look.tracker import list_tokens
-
-    list_tokens(**flags)
-
-
-@token_command.command("remove")
-@click.argument("name")
-def remove_command(name: str) -> None:
-    """Remove a token; it is refused from now on."""
-    from heronpy.cli.look.tracker import remove_token
-
-    remove_token(name)
+    (remove_token if remove else make_token)(scope)

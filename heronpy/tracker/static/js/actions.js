@@ -5,14 +5,14 @@ import { taskName } from './format.js';
 import { Trouble } from './parts.js';
 import { html, useEffect, useRef, useState } from './ui.js';
 
-/** Name, title, scope, what it takes, how advice says it. */
+/** Name, title, what it takes, how advice says it. */
 const ACTIONS = [
-  { name: 'deactivate', title: 'pause', scope: 'operate', when: (topology) => topology.state !== 'PAUSED' },
-  { name: 'activate', title: 'activate', scope: 'operate', when: (topology) => topology.state === 'PAUSED' },
-  { name: 'restart', title: 'restart', scope: 'operate', choose: 'component', says: 'heron restart ' },
-  { name: 'update', title: 'update', scope: 'admin', choose: 'parallelism', says: '--component-parallelism ' },
-  { name: 'savepoint', title: 'savepoint', scope: 'operate', when: (topology) => topology.mode === 'EFFECTIVELY_ONCE' },
-  { name: 'kill', title: 'kill', scope: 'admin', typed: true },
+  { name: 'deactivate', title: 'pause', when: (topology) => topology.state !== 'PAUSED' },
+  { name: 'activate', title: 'activate', when: (topology) => topology.state === 'PAUSED' },
+  { name: 'restart', title: 'restart', choose: 'component', says: 'heron restart ' },
+  { name: 'update', title: 'update', choose: 'parallelism', says: '--component-parallelism ' },
+  { name: 'savepoint', title: 'savepoint', when: (topology) => topology.mode === 'EFFECTIVELY_ONCE' },
+  { name: 'kill', title: 'kill', typed: true },
 ];
 
 /** @type {Promise<any>|null} */
@@ -27,30 +27,33 @@ export function whoAmI() {
   return me;
 }
 
+/** Whether who asks may see and change everything. */
+export function useMay() {
+  const [may, setMay] = useState(false);
+  useEffect(() => {
+    whoAmI().then((found) => setMay(found.scope === 'all'), () => {});
+  }, []);
+  return may;
+}
+
 /** All that may be done; of what is said to be `next`, what its commands do. @param {{place: any, state: any, next?: string}} props */
 export function Actions({ place, state, next }) {
   const { topology, plan } = state.snapshot ?? {};
-  const [scopes, setScopes] = useState([]);
+  const may = useMay();
   const [open, setOpen] = useState(null);
-  useEffect(() => {
-    whoAmI().then((found) => setScopes(found.scopes), () => setScopes([]));
-  }, []);
   if (!topology || topology.ended_at || state.status === 'gone') return null;
-  const allowed = ACTIONS.filter((action) => scopes.includes(action.scope) && (next ? next.includes(action.says) : !action.when || action.when(topology)));
+  const allowed = ACTIONS.filter((action) => may && (next ? next.includes(action.says) : !action.when || action.when(topology)));
   return html`<span class=${next ? '' : 'actions'}>${allowed.map((action) => html`<button key=${action.name} onClick=${() => setOpen(action)}>${action.title} …</button>`)}
     ${open && html`<${Ask} key=${open.name} place=${place} action=${open} plan=${plan} next=${next} onClose=${() => setOpen(null)} />`}</span>`;
 }
 
-const RESTORE = { name: 'restore', title: 'restore', scope: 'admin' };
+const RESTORE = { name: 'restore', title: 'restore' };
 
 /** Go back to one checkpoint. @param {{place: any, plan: any, number: number}} props */
 export function Restore({ place, plan, number }) {
-  const [allowed, setAllowed] = useState(false);
+  const may = useMay();
   const [open, setOpen] = useState(false);
-  useEffect(() => {
-    whoAmI().then((found) => setAllowed(found.scopes.includes(RESTORE.scope)), () => setAllowed(false));
-  }, []);
-  if (!allowed) return null;
+  if (!may) return null;
   return html`<button onClick=${() => setOpen(true)} aria-label=${`restore checkpoint ${number}`}>restore …</button>
     ${open && html`<${Ask} place=${place} action=${{ ...RESTORE, body: { checkpoint: number }, about: `, checkpoint ${number}` }} plan=${plan} onClose=${() => setOpen(false)} />`}`;
 }

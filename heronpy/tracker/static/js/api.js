@@ -1,5 +1,8 @@
 /** REST of the tracker: errors are problems with one sentence; the token, if any, is kept for this tab only. */
 
+/** Whether a token may be sent: without TLS another user of the machine gets it when he takes the port of a tracker that has ended. */
+export const takesToken = location.protocol === 'https:';
+
 const KEY = 'heron-token';
 const BASE = new URL('api/v1/', document.baseURI);
 
@@ -20,7 +23,7 @@ export class Problem extends Error {
 export const problemOf = (error, title = String(error)) => (error instanceof Problem ? error : new Problem({ status: 0, title }));
 
 export const token = {
-  get: () => sessionStorage.getItem(KEY) ?? '',
+  get: () => (takesToken && sessionStorage.getItem(KEY)) || '',
   /** @param {string} value */
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
 };
@@ -44,7 +47,7 @@ export async function ask(where, options = {}) {
     answer = await fetch(where, { ...options, headers, cache: 'no-store', credentials: 'omit', redirect: 'error' });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Problem({ status: 0, title: 'the tracker does not answer', detail: 'start it again with: heron ui' });
+    throw new Problem({ status: 0, title: 'the tracker does not answer', detail: 'heron ui starts it again, and prints its new address' });
   }
   if (!answer.ok) throw new Problem(await told(answer));
   return answer;

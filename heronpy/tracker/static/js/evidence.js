@@ -1,6 +1,6 @@
 /** What a process does right now: stacks, a flame graph, objects by type; taken when a button is pressed. */
 
-import { whoAmI } from './actions.js';
+import { useMay } from './actions.js';
 import { get, pathOf, post } from './api.js';
 import { figure, plain } from './columns.js';
 import { bytes, count, duration, share, taskName, text, time } from './format.js';
@@ -15,12 +15,9 @@ const ROW = 17;
 export function Evidence({ place, process, cpu }) {
   const used = useRef(cpu);
   used.current = cpu;
-  const [allowed, setAllowed] = useState(false);
+  const allowed = useMay();
   const [{ kind, found, problem }, set] = useState({});
   const box = useRef(null);
-  useEffect(() => {
-    whoAmI().then((me) => setAllowed(me.scopes.includes('operate')), () => {});
-  }, []);
   const take = async (kind) => {
     const pause = kind === 'heap';
     if (pause && !confirm(`${process} stops for up to 2 s while its objects are counted.`)) return;

@@ -13,7 +13,7 @@ const SILENCE_MS = 40_000;
 /** So often it is looked at by the clock: a timer stands still while the computer sleeps. */
 const LOOK_MS = 4000;
 /** Answers that another try does not change. */
-const FINAL = new Set([400, 401, 403, 404]);
+const FINAL = new Set([400, 401, 403, 404, 421]);
 
 /** @param {Error} error */
 const broken = (error) => (error.name === 'AbortError' ? 'the tracker has sent nothing for 40 s' : 'the live stream was cut');

@@ -1,6 +1,6 @@
 /** The page that fits the address, the keyboard, and what all pages have. */
 
-import { token } from './api.js';
+import { takesToken, token } from './api.js';
 import { whoAmI } from './actions.js';
 import { KEYS, install, linkHere } from './keys.js';
 import { BatchesPage } from './pages/batches.js';
@@ -84,9 +84,9 @@ function Login({ problem }) {
   };
   return html`<main><h1>Who asks?</h1>
     <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p>
-    <form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
+    ${takesToken && html`<form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
     <button disabled=${!given.trim()}>enter</button></form>
-    <p class="quiet">It is kept for this tab only, and forgotten when the tab is closed.</p></main>`;
+    <p class="quiet">It is kept for this tab only, and forgotten when the tab is closed.</p>`}</main>`;
 }
 
 function App() {

@@ -58,7 +58,7 @@ export function Flow({ state }) {
   }
   if (state.status === 'waiting') {
     const ago = state.since ? ` for ${duration(Math.max(0, Math.round((now - state.since) / 1000)))}` : '';
-    return html`<p class="flow bad" role="status">No news${ago}: ${state.problem?.title}. Trying again.</p>`;
+    return html`<p class="flow bad" role="status">No news${ago}: ${state.problem?.title}${state.problem?.detail && ` (${state.problem.detail})`}. Trying again.</p>`;
   }
   if (silent > 10 && state.snapshot.topology?.state !== 'KILLING') {
     return html`<p class="flow bad" role="status">The topology master has not answered for ${duration(Math.round(silent))}; figures are older.</p>`;
