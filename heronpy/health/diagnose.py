@@ -16,6 +16,7 @@ from statistics import fmean, median
 from heronpy.common.states import lifecycle_name
 from heronpy.health import trends
 from heronpy.health.findings import CALM, Finding, Verdict
+from heronpy.health.lasting import kept
 from heronpy.health.memory import memory
 from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
 from heronpy.health.stopped import STOPPED_BY, stopped
@@ -59,14 +60,20 @@ DRAINS_S = 300.0
 UNITS_BEHIND_S = 60.0
 
 
-def diagnose(signals: Signals) -> list[Finding]:
+def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
     """All findings, most urgent first; one HEALTHY finding if there are none.
 
-    Until figures have settled after a change, rates and shares mix two configurations, so they are not judged.
+    `before` is what was found last: a cause of then is said until it has gone. Until figures have settled after a
+    change, rates and shares mix two configurations, so they are not judged.
     """
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
     changing = list(_changing(signals))
-    found += changing or [finding for rule in _SETTLED for finding in rule(signals)]
+    if not changing:
+        settled = [finding for rule in _SETTLED for finding in rule(signals)]
+        if _is_slow(signals):
+            settled = kept(settled, [_since(one, signals) for one in before], signals)
+        found += settled
+    found += changing
     found = [_placed(one, signals) for one in found]
     explained = any(one.verdict not in CALM for one in found)
     if not explained and not changing:
@@ -297,9 +304,9 @@ def _slow(signals: Signals) -> Iterator[Finding]:
             continue  # that is why, and its shares have the restarts in them
         finding = (
             _at_line(_dependency(tasks, _starved(signals)), signals)
-            or _of_key(_skew(tasks), signals)
+            or _of_key(_skew(tasks, signals), signals)
             or _slow_host(tasks)
-            or _at_line(_slow_task(tasks, culprits), signals)
+            or _at_line(_slow_task(tasks, culprits) or _alone_busy(tasks, culprits, signals), signals)
         )
         if finding is not None:
             yield _since(finding, signals)
@@ -369,20 +376,25 @@ def _dependency(tasks: list[TaskSignals], starved: bool) -> Finding | None:
     )  # fmt: skip
 
 
-def _skew(tasks: list[TaskSignals]) -> Finding | None:
-    if len(tasks) < 2:
+def _may_be_uneven(component: str, signals: Signals) -> bool:
+    return signals.keyed is None or component in signals.keyed
+
+
+def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
+    """By what was sent: what is executed is even less even where one task is slow."""
+    if len(tasks) < 2 or not _may_be_uneven(tasks[0].component, signals):
         return None
-    total = sum(task.executed for task in tasks)
+    gets = signals.gets(tasks[0].component)
     worst = max(tasks, key=_busy)
     usual = median(_busy(task) for task in tasks if task is not worst)
-    if not total or _busy(worst) < BUSY or usual > IDLE:
+    if gets is None or _busy(worst) < BUSY or usual > IDLE:
         return None
-    if worst.executed < SKEWED * fmean(task.executed for task in tasks):
+    if gets[worst.name] < SKEWED * fmean(gets.values()):
         return None
     return Finding(
         Verdict.SKEW, worst.component, worst.name,
-        {"share": worst.executed / total, "even": 1 / len(tasks), "tasks": len(tasks), "busy": _busy(worst),
-         "median": usual},
+        {"share": gets[worst.name] / sum(gets.values()), "even": 1 / len(tasks), "tasks": len(tasks),
+         "busy": _busy(worst), "median": usual},
     )  # fmt: skip
 
 
@@ -402,6 +414,23 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     if (task.per_served_s or 0.0) >= SLOW * median(served):
         return None  # it only gets less CPU than the others
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
+
+
+def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
+    """A task that is full while its siblings wait for tuples, though all are sent as many.
+
+    Of tasks that do nothing, because it holds the spouts all the time, no rate is known.
+    """
+    worst = max(tasks, key=_busy)
+    others = [_busy(task) for task in tasks if task is not worst]
+    gets = signals.gets(worst.component)
+    even = gets is not None and gets[worst.name] < SKEWED * fmean(gets.values())
+    if not others or worst.name not in culprits or not (even or not _may_be_uneven(worst.component, signals)):
+        return None
+    if _busy(worst) < SATURATED or max(others) >= trends.BUSY_MIN or worst.per_busy_s is None:
+        return None
+    figures = {"rate": worst.per_busy_s, "busy": _busy(worst), "others": max(others)}
+    return Finding(Verdict.SLOW_TASK, worst.component, worst.name, figures)
 
 
 def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:

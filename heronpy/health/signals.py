@@ -24,7 +24,7 @@ METRICS = (
     "__execute-count", "__emit-count",
     "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
-    "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
+    "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples", "__tuples_by_instanceid",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
     "units-backlog-bytes", "units-published-bytes",
 )  # fmt: skip
@@ -36,8 +36,13 @@ SERIES = (
 HISTORY_S = 3720.0
 #: The window that a diagnosis is based on, and how long figures mix two configurations after a change, seconds.
 WINDOW_S, SETTLE_S = 300.0, 180.0
+#: Tuples per task, at least, that tell how evenly they are shared out.
+SHARED_MIN = 20
 #: A checkpoint that has been under way for so long waits for somebody.
 CHECKPOINT_WAITS_S = 5.0
+
+#: Groupings that may give one task more tuples than another.
+_KEYED = frozenset({topology_pb2.FIELDS, topology_pb2.CUSTOM, topology_pb2.DIRECT, topology_pb2.LOWEST})
 
 _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 
@@ -56,6 +61,8 @@ class TaskSignals:
     #: Tuples per second executed and emitted.
     executed: float = 0.0
     emitted: float = 0.0
+    #: Tuples per second that were sent to it, processed or not; None: its stream manager does not say.
+    sent: float | None = None
     #: Share of the window spent in user code, and waiting for room to emit. Without `blocked`, `busy` includes it.
     busy: float | None = None
     blocked: float | None = None
@@ -189,6 +196,8 @@ class Signals:
     given_up: dict[str, float] = field(default_factory=dict)
     #: Tuples per second emitted to a bolt, by component, whether they have reached it or not.
     arrivals: dict[str, float] = field(default_factory=dict)
+    #: Components with a grouping that may give one task more tuples than another; None: not known.
+    keyed: list[str] | None = None
     lost: float = 0.0
     #: Nobody has counted some of what was lost since the topology began: as its totals say.
     lost_unknown: bool = False
@@ -222,6 +231,16 @@ class Signals:
     def of(self, component: str) -> list[TaskSignals]:
         """The tasks of a component."""
         return [task for task in self.tasks if task.component == component]
+
+    def gets(self, component: str) -> dict[str, float] | None:
+        """Tuples per second that were sent to each task of a component; None: too few to compare the tasks.
+
+        Where stream managers of an earlier release do not say it, what the tasks executed.
+        """
+        tasks = self.of(component)
+        told = all(task.sent is not None for task in tasks)
+        found = {task.name: (task.sent if told and task.sent is not None else task.executed) for task in tasks}
+        return found if sum(found.values()) * self.window_s >= SHARED_MIN * len(found) else None
 
     @property
     def components(self) -> list[str]:
@@ -277,11 +296,12 @@ def signals_of(
     silent = {spout.comp.name for spout in topology.spouts if not spout.outputs}
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}
-    hosts = _hosts_of_tasks(status)
+    hosts, sent = _hosts_of_tasks(status), _sent(metrics, found.window_s)
     for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
         values = sums.get(task.instance_id, {})
         found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
         found.tasks[-1].host = hosts.get(task.task_id, "")
+        found.tasks[-1].sent = sent.get(task.instance_id)
         found.tasks[-1].emits = task.component not in silent
         found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
     found.looks = {one.process: look_signals(one) for one in looks}
@@ -289,6 +309,7 @@ def signals_of(
     component_of = {task.name: task.component for task in found.tasks}
     _add_losses(found, metrics, component_of)
     found.lost_unknown = status.totals.lost_unknown
+    found.keyed = [bolt.comp.name for bolt in topology.bolts if any(one.gtype in _KEYED for one in bolt.inputs)]
     found.arrivals = _arrivals(topology, metrics, component_of, found.window_s)
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
@@ -395,6 +416,16 @@ def _arrivals(
         for bolt, streams in inputs.items()
         if any(stream in emitted for stream in streams)
     }
+
+
+def _sent(metrics: control_pb2.MetricsReply, over_s: float) -> dict[str, float]:
+    """Tuples per second that came for each task at its stream manager, of which it may have had several."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for report in metrics.reports:
+        for sample in report.samples:
+            if sample.name == "__tuples_by_instanceid":
+                found[sample.label] += sample.value / over_s
+    return found
 
 
 def look_signals(found: control_pb2.TaskLooks) -> LookSignals:

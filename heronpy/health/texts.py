@@ -86,7 +86,7 @@ def _dependency(f: Finding, topology: str) -> str:
 def _skew(f: Finding, topology: str) -> str:
     n = f.figures
     return (
-        f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, processes {_percent(n['share'])} of the tuples"
+        f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, gets {_percent(n['share'])} of the tuples"
         f" (an even share is {_percent(n['even'])}) and is {_percent(n['busy'])} busy,"
         f" the others {_percent(n['median'])}{_of_key(f)}{_lasting(f)}"
     )
@@ -235,8 +235,12 @@ def _over_provisioned(f: Finding, topology: str) -> str:
 
 
 def _slow_task(f: Finding, topology: str) -> str:
-    rate, usual = _rate(f.figures["rate"]), _rate(f.figures["usual"])
-    says = f"{f.task} is slow: while busy it handles {rate}, the other tasks of {f.component} {usual} each"
+    n, rate = f.figures, _rate(f.figures["rate"])
+    if "usual" in n:
+        others = f"the other tasks of {f.component} {_rate(n['usual'])} each"
+    else:
+        others = f"and the other tasks of {f.component} wait for tuples: they are {_percent(n['others'])} busy at most"
+    says = f"{f.task} is slow: while busy it handles {rate}, {others}"
     return says + _in_line(f) + _lasting(f)
 
 

@@ -85,14 +85,14 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "skew": (
         signals(*SKEWED, **HELD), Verdict.SKEW,
-        "data skew: count-2, one of 4 tasks, processes 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
+        "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
         " the others 31 %",
     ),
     "skew of one key": (
         signals(*SKEWED, **HELD, looks={"count-2": LookSignals(keyed=100, key="user='big'", of_key=0.94)},
                 history={**history("", held=[0.0, 0.1, 0.4, 0.5]), **history(busy=0.5)}),
         Verdict.SKEW,
-        "data skew: count-2, one of 4 tasks, processes 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
+        "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
         " the others 31 %; 94 % of its tuples have user='big', for 1m00s",
     ),
     "slow in one line": (
