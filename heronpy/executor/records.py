@@ -18,7 +18,12 @@ _KINDS = {INSTANCE: control_pb2.PROCESS_TASK, STMGR: control_pb2.PROCESS_STMGR}
 
 
 def process_record(
-    view: ProcessView, usage: Usage, started_at: float, epoch: int, now: float
+    view: ProcessView,
+    usage: Usage,
+    started_at: float,
+    epoch: int,
+    now: float,
+    footprint: control_pb2.Footprint | None = None,
 ) -> control_pb2.ProcessRecord:
     """`now` is monotonic, like the supervisor's deadlines."""
     outlook = view.outlook
@@ -29,6 +34,8 @@ def process_record(
     record.restarts_charged, record.restart_budget = outlook.charged, outlook.budget
     record.failing_s = max(0.0, now - outlook.failing_since) if outlook.failing_max_s else 0.0
     record.failing_max_s = outlook.failing_max_s
+    if footprint is not None:
+        record.footprint.CopyFrom(footprint)
     record.kind = _KINDS.get(view.spec.role, control_pb2.PROCESS_OTHER)
     record.next_restart_s = max(0.0, view.restart_at - now) if view.restart_at is not None else 0.0
     return record
@@ -51,8 +58,9 @@ def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory:
         pid=record.pid,
     )
     gauge, counter = control_pb2.Sample.GAUGE, control_pb2.Sample.COUNTER
+    taken = record.footprint
     up = 1.0 if record.state == control_pb2.PROC_RUNNING else 0.0
-    for name, kind, value in (
+    samples = [
         ("__process/__up", gauge, up),
         ("__process/__restarts", counter, float(record.restarts)),
         ("__process/__out_of_memory", counter, float(out_of_memory)),
@@ -60,7 +68,16 @@ def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory:
         ("__process/__cpu_seconds", counter, record.cpu_s),
         ("__process/__resident_bytes", gauge, float(record.rss_bytes)),
         ("__process/__unshared_bytes", gauge, float(record.uss_bytes)),
-    ):
+    ]
+    if record.HasField("footprint"):
+        samples += [
+            ("__process/__descendants", gauge, float(taken.descendants)),
+            ("__process/__descendant_bytes", gauge, float(taken.descendant_bytes)),
+            ("__process/__descriptors", gauge, float(taken.descriptors)),
+            ("__process/__threads", gauge, float(taken.threads)),
+            ("__process/__log_bytes_per_s", gauge, taken.log_per_s),
+        ]
+    for name, kind, value in samples:
         report.samples.add(name=name, type=kind, value=value)
     return report
 

@@ -16,6 +16,7 @@ from statistics import fmean, median
 from heronpy.common.states import lifecycle_name
 from heronpy.health import trends
 from heronpy.health.findings import CALM, Finding, Verdict
+from heronpy.health.footprint import footprints, full_disks
 from heronpy.health.lasting import kept
 from heronpy.health.memory import memory
 from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
@@ -73,7 +74,7 @@ def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
         if _is_slow(signals):
             settled = kept(settled, [_since(one, signals) for one in before], signals)
         found += settled
-    found += changing
+    found += [*footprints(signals), *changing]
     found = [_placed(one, signals) for one in found]
     explained = any(one.verdict not in CALM for one in found)
     if not explained and not changing:
@@ -564,7 +565,7 @@ def _over_provisioned(signals: Signals) -> Iterator[Finding]:
 
 _Rule = Callable[[Signals], Iterator[Finding]]
 #: Rules that always apply, and rules that need figures without a change.
-_ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, memory, _crashing, stopped, _losses)
+_ALWAYS: tuple[_Rule, ...] = (_failed, _down, full_disks, _hung, memory, _crashing, stopped, _losses)
 _SETTLED: tuple[_Rule, ...] = (
     _bad_update, _slow, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
 )  # fmt: skip

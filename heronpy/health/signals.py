@@ -88,6 +88,14 @@ class TaskSignals:
     emits: bool = True
     #: A spout whose input has ended.
     ended: bool = False
+    #: Processes below its own, and their memory; its open descriptors, and the most there may be; 0: not known.
+    descendants: int = 0
+    descendant_bytes: int = 0
+    descriptors: int = 0
+    descriptors_max: int = 0
+    threads: int = 0
+    #: Bytes of log per second.
+    log_per_s: float = 0.0
 
     @property
     def per_busy_s(self) -> float | None:
@@ -220,6 +228,8 @@ class Signals:
     hosts: list[HostSignals] = field(default_factory=list)
     #: Memory of each machine.
     machine_memory: dict[str, int] = field(default_factory=dict)
+    #: Size and free bytes of the disk with the topology's folder, by machine.
+    disks: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Limit of the memory of one task, by component; those without a limit are missing.
     memory_limits: dict[str, int] = field(default_factory=dict)
     #: The last hour, and how long ago its last minute ended.
@@ -329,6 +339,7 @@ def signals_of(
         _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
     _add_units(found, metrics)
     _add_hosts(found, status, sums)
+    _add_footprints(found, status)
     if timeline is not None:
         found.history = history_of(timeline)
         found.history_age_s = max(0.0, now - timeline.first - timeline.points * timeline.step_s)
@@ -500,6 +511,8 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
         usage = executor.usage
         if usage.memory_bytes:
             found.machine_memory[executor.host] = usage.memory_bytes
+        if usage.disk_bytes:
+            found.disks[executor.host] = usage.disk_bytes, usage.disk_free_bytes
         if not usage.cores or not usage.HasField("cpu_pressure") or not usage.HasField("cpu_used"):
             continue
         host = hosts.setdefault(
@@ -515,6 +528,16 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
         host.own = min(host.own, host.used)
         host.spark = min(host.spark, host.own)
     found.hosts = list(hosts.values())
+
+
+def _add_footprints(found: Signals, status: control_pb2.StatusReply) -> None:
+    tasks = {task.name: task for task in found.tasks}
+    for process in (process for executor in status.executors for process in executor.processes):
+        task, taken = tasks.get(process.name), process.footprint
+        if task is not None and process.HasField("footprint"):
+            task.descendants, task.descendant_bytes = taken.descendants, taken.descendant_bytes
+            task.descriptors, task.descriptors_max = taken.descriptors, taken.descriptors_max
+            task.threads, task.log_per_s = taken.threads, taken.log_per_s
 
 
 def _counted(

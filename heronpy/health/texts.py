@@ -313,6 +313,42 @@ def _start_again(f: Finding, where: str) -> str:
     return f"look at what {f.component} reads; heron logs {where}" + (f" {f.task}" if f.task else "")
 
 
+def _processes(f: Finding, topology: str) -> str:
+    n = f.figures
+    if "threads" in n:
+        return f"{f.task} has {n['threads']:,.0f} threads{_others(f)}"
+    below = "1 process" if n["processes"] == 1 else f"{n['processes']:,.0f} processes"
+    return f"{f.task} has {below} below it, with about {format_bytes(int(n['bytes']))} of memory{_others(f)}"
+
+
+def _others(f: Finding) -> str:
+    """The tasks of its component of which the same is so."""
+    more = int(f.figures["tasks"]) - 1
+    return f"; it is so of {counted(more, 'other task')} of {f.component}, too" if more else ""
+
+
+def _fewer_processes(f: Finding, where: str) -> str:
+    what = "threads" if "threads" in f.figures else "processes"
+    return f"let {f.component} end the {what} that it starts, or take them from a pool; heron stacks {where} {f.task}"
+
+
+def _descriptors(f: Finding, topology: str) -> str:
+    n = f.figures
+    return (
+        f"{f.task} is close to its limit of file descriptors: {n['descriptors']:,.0f} of {n['limit']:,.0f} are"
+        f" open{_others(f)}"
+    )
+
+
+def _logging(f: Finding, topology: str) -> str:
+    return f"{f.task} writes {format_bytes(int(60 * f.figures['log_per_s']))} of log per minute{_others(f)}"
+
+
+def _disk(f: Finding, topology: str) -> str:
+    free, size = format_bytes(int(f.figures["free"])), format_bytes(int(f.figures["size"]))
+    return f"the disk with the folder of {topology} on {f.names[0]} is nearly full: {free} of {size} are left"
+
+
 def _untriaged(f: Finding, topology: str) -> str:
     n, late = f.figures, ""
     if "p99_s" in n:
@@ -347,6 +383,10 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.UNTRIAGED: _untriaged,
     Verdict.STOPPED: _stopped,
+    Verdict.PROCESSES: _processes,
+    Verdict.DESCRIPTORS: _descriptors,
+    Verdict.LOGGING: _logging,
+    Verdict.DISK: _disk,
     Verdict.BAD_UPDATE: _bad_update,
     Verdict.SLOW_HOST: _slow_host,
     Verdict.MACHINE: _machine,
@@ -395,6 +435,17 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"
     ),
     Verdict.STOPPED: _start_again,
+    Verdict.PROCESSES: _fewer_processes,
+    Verdict.DESCRIPTORS: lambda f, where: (
+        f"close the files and sockets that {f.component} opens, or submit with a higher limit (ulimit -n)"
+    ),
+    Verdict.LOGGING: lambda f, where: (
+        f"log less in {f.component}, or at level DEBUG: its last files alone are kept (heron.logging.files_max of"
+        " heron.logging.file_max_bytes)"
+    ),
+    Verdict.DISK: lambda f, where: (
+        "free space there: logs, checkpoints and batches stop when none is left; the folder is in HERON_HOME"
+    ),
     Verdict.BAD_UPDATE: _go_back,
     Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
     Verdict.MACHINE: _free_cpu,
