@@ -210,11 +210,16 @@ def _ends_again(signals: Signals, name: str) -> bool:
 
 def _hung(signals: Signals) -> Iterator[Finding]:
     for task in signals.tasks:
-        if task.up and task.silent_s > HUNG_S:
+        if task.up and task.silent_s > HUNG_S and not _waits_for_spark(task, signals):
             looks = signals.looks.get(task.name)
             yield Finding(
                 Verdict.HUNG, task.component, task.name, {"silent_s": task.silent_s}, quote=looks.line if looks else ""
             )
+
+
+def _waits_for_spark(task: TaskSignals, signals: Signals) -> bool:
+    """Whether its call is our own, which waits until Spark has done a batch."""
+    return task.component in signals.spark_sinks and signals.spark_waiting > 0
 
 
 def _crashing(signals: Signals) -> Iterator[Finding]:
@@ -499,7 +504,8 @@ def _spark(signals: Signals) -> Iterator[Finding]:
     late = lag_s > 2 * (batch_s or 0.0) and (signals.spark_waiting >= SPARK_WAITING or lag_s >= SPARK_LATE_S)
     # Of batches that take half a second one always waits.
     paces = bool(_waits_for_acks(signals)) and max(lag_s, batch_s or 0.0) >= BEHIND_S
-    if comes_s is not None or paces or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
+    holds = any(task.silent_s > HUNG_S and _waits_for_spark(task, signals) for task in signals.tasks)
+    if comes_s is not None or paces or holds or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
         figures = {"waiting": float(waiting), "lag_s": lag_s, "window_s": signals.window_s}
         if batch_s is not None:
             figures["batch_s"] = batch_s

@@ -222,6 +222,8 @@ class Signals:
     spark_waiting: float = 0.0
     spark_batch_s: float | None = None
     spark_lag_s: float = 0.0
+    #: Components that hand batches to Spark.
+    spark_sinks: list[str] = field(default_factory=list)
     #: Work units: bytes of log files that are not published yet, and published per second; None without pipelines.
     units_backlog: float | None = None
     units_published: float = 0.0
@@ -320,6 +322,12 @@ def signals_of(
     _add_losses(found, metrics, component_of)
     found.lost_unknown = status.totals.lost_unknown
     found.keyed = [bolt.comp.name for bolt in topology.bolts if any(one.gtype in _KEYED for one in bolt.inputs)]
+    # As heronpy.connectors.spark.requirements has it.
+    found.spark_sinks = [
+        bolt.comp.name
+        for bolt in topology.bolts
+        if any(pair.key == "spark.sink" and pair.value == "true" for pair in bolt.comp.config.kvs)
+    ]
     found.arrivals = _arrivals(topology, metrics, component_of, found.window_s)
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)

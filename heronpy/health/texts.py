@@ -302,12 +302,15 @@ def _stopped(f: Finding, topology: str) -> str:
     return f"{says}; nothing holds it, so its source gives nothing"
 
 
+_AWAITED = "if it waits for a service, an AsyncBolt can wait for many calls at once"
+
+
 def _start_again(f: Finding, where: str) -> str:
     if "hung" in f.figures:
         return f"heron stacks {where} {f.task}" if f.task else f"heron top {where}"
     if "held" in f.figures or "checkpoint" in f.figures:
         task = next((name for name in f.names if " " not in name), "")  # it may be a link
-        return f"heron top {where}" + (f"; heron stacks {where} {task}" if task else "")
+        return f"heron top {where}" + (f"; heron stacks {where} {task}; {_AWAITED}" if task else "")
     if "pending" in f.figures:
         return f"look for the bolt that does not ack: heron top {where}; heron exceptions {where}"
     return f"look at what {f.component} reads; heron logs {where}" + (f" {f.task}" if f.task else "")
@@ -403,7 +406,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         if f == SCHEDULER_DOWN
         else f"heron status {where}; heron exceptions {where}; heron logs {where} {f.names[0]}"
     ),
-    Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task} shows the line that it is in",
+    Verdict.HUNG: lambda f, where: f"heron stacks {where} {f.task} shows the line that it is in; {_AWAITED}",
     Verdict.MEMORY: _keep_less,
     Verdict.CRASHING: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.task}",
     Verdict.DEPENDENCY: lambda f, where: (

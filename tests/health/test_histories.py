@@ -115,7 +115,8 @@ SENTENCES = {
     ),
     "hung": (
         "container_1_work_2 has been in one call for 32s: process (troubled.py:100)",
-        "heron profile local Troubled container_1_work_2 shows the line that it is in",
+        "heron stacks local Troubled container_1_work_2 shows the line that it is in; if it waits for a service, an"
+        " AsyncBolt can wait for many calls at once",
     ),
     "limit": (
         "topology.max.spout.pending (20) sets the pace: the spouts wait for acks, and no bolt is busier than 5 %",
