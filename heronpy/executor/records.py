@@ -58,9 +58,8 @@ def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory:
         pid=record.pid,
     )
     gauge, counter = control_pb2.Sample.GAUGE, control_pb2.Sample.COUNTER
-    taken = record.footprint
     up = 1.0 if record.state == control_pb2.PROC_RUNNING else 0.0
-    samples = [
+    for name, kind, value in (
         ("__process/__up", gauge, up),
         ("__process/__restarts", counter, float(record.restarts)),
         ("__process/__out_of_memory", counter, float(out_of_memory)),
@@ -68,16 +67,7 @@ def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory:
         ("__process/__cpu_seconds", counter, record.cpu_s),
         ("__process/__resident_bytes", gauge, float(record.rss_bytes)),
         ("__process/__unshared_bytes", gauge, float(record.uss_bytes)),
-    ]
-    if record.HasField("footprint"):
-        samples += [
-            ("__process/__descendants", gauge, float(taken.descendants)),
-            ("__process/__descendant_bytes", gauge, float(taken.descendant_bytes)),
-            ("__process/__descriptors", gauge, float(taken.descriptors)),
-            ("__process/__threads", gauge, float(taken.threads)),
-            ("__process/__log_bytes_per_s", gauge, taken.log_per_s),
-        ]
-    for name, kind, value in samples:
+    ):
         report.samples.add(name=name, type=kind, value=value)
     return report
 

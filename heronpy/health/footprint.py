@@ -40,7 +40,7 @@ def _worst(
     found = [(figures, task) for task in tasks if (figures := of(task))]
     if found:
         figures, worst = max(found, key=lambda one: next(iter(one[0].values())))
-        yield Finding(verdict, worst.component, worst.name, {**figures, "tasks": float(len(found))})
+        yield Finding(verdict, worst.component, worst.name, figures)
 
 
 def _processes(task: TaskSignals, signals: Signals) -> dict[str, float]:

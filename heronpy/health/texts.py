@@ -319,15 +319,9 @@ def _start_again(f: Finding, where: str) -> str:
 def _processes(f: Finding, topology: str) -> str:
     n = f.figures
     if "threads" in n:
-        return f"{f.task} has {n['threads']:,.0f} threads{_others(f)}"
+        return f"{f.task} has {n['threads']:,.0f} threads"
     below = "1 process" if n["processes"] == 1 else f"{n['processes']:,.0f} processes"
-    return f"{f.task} has {below} below it, with about {format_bytes(int(n['bytes']))} of memory{_others(f)}"
-
-
-def _others(f: Finding) -> str:
-    """The tasks of its component of which the same is so."""
-    more = int(f.figures["tasks"]) - 1
-    return f"; it is so of {counted(more, 'other task')} of {f.component}, too" if more else ""
+    return f"{f.task} has {below} below it, with about {format_bytes(int(n['bytes']))} of memory"
 
 
 def _fewer_processes(f: Finding, where: str) -> str:
@@ -337,14 +331,11 @@ def _fewer_processes(f: Finding, where: str) -> str:
 
 def _descriptors(f: Finding, topology: str) -> str:
     n = f.figures
-    return (
-        f"{f.task} is close to its limit of file descriptors: {n['descriptors']:,.0f} of {n['limit']:,.0f} are"
-        f" open{_others(f)}"
-    )
+    return f"{f.task} is close to its limit of file descriptors: {n['descriptors']:,.0f} of {n['limit']:,.0f} are open"
 
 
 def _logging(f: Finding, topology: str) -> str:
-    return f"{f.task} writes {format_bytes(int(60 * f.figures['log_per_s']))} of log per minute{_others(f)}"
+    return f"{f.task} writes {format_bytes(int(60 * f.figures['log_per_s']))} of log per minute"
 
 
 def _disk(f: Finding, topology: str) -> str:

@@ -203,13 +203,6 @@ _DAEMON = (
     Metric("__process/__peak_resident_bytes", _G, "bytes", "", "Most resident memory of the last process that ended."),
     Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
     Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory, measured by the executor."),
-    Metric("__process/__descendants", _G, "", "", "Processes below a task, measured every ten seconds."),
-    Metric(
-        "__process/__descendant_bytes", _G, "bytes", "", "Memory of the processes below a task, of a sample of them."
-    ),
-    Metric("__process/__descriptors", _G, "", "", "Open file descriptors of a task, measured every ten seconds."),
-    Metric("__process/__threads", _G, "", "", "Threads of a task, measured every ten seconds."),
-    Metric("__process/__log_bytes_per_s", _G, "bytes", "", "Bytes that a task logged per second, in the last ten."),
     Metric("__process/__unshared_bytes", _G, "bytes", "", "Memory that no other process shares."),
     Metric("__replica/__checkpoints_copied", _C, "", "", "Checkpoints copied to the replica."),
     Metric("__replica/__checkpoints_failed", _C, "", "", "Checkpoints that could not be copied to the replica."),

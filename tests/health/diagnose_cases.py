@@ -53,7 +53,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "child processes that nobody ends": (
         signals(bolt(2, descendants=18_581, descendant_bytes=9 << 30), bolt(3, descendants=12), bolt(4, descendants=230)),
         Verdict.PROCESSES,
-        "count-2 has 18,581 processes below it, with about 9GB of memory; it is so of 1 other task of count, too",
+        "count-2 has 18,581 processes below it, with about 9GB of memory",
     ),
     "one child process with half of the memory": (
         signals(bolt(2, descendants=1, descendant_bytes=5 << 30, host="h1"), machine_memory={"h1": 8 << 30}),
