@@ -387,7 +387,7 @@ def _may_be_uneven(component: str, signals: Signals) -> bool:
 
 
 def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
-    """By what was sent: what is executed is even less even where one task is slow."""
+    """A share is of what was sent: a slow task makes the shares of what was executed uneven."""
     if len(tasks) < 2 or not _may_be_uneven(tasks[0].component, signals):
         return None
     gets = signals.gets(tasks[0].component)

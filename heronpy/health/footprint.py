@@ -1,4 +1,4 @@
-"""Tasks that take too much beside CPU and memory of their own, and disks without room (pure)."""
+"""Tasks with too many child processes, threads, descriptors or log lines, and disks without room (pure)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROCESSES_MANY, MEMORY_MUCH, THREADS_MANY = 200, 0.5, 1000
 DESCRIPTORS_NEAR = 0.8
 #: Bytes of log per second: 30 MB a minute.
 LOG_MUCH = 500_000.0
-#: A disk is nearly full when it has less than this part of its size left, and less than so many bytes.
+#: A disk is nearly full when both less than this part of its size and less than this number of bytes are left.
 DISK_PART, DISK_BYTES = 0.05, 5 << 30
 
 

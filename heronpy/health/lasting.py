@@ -16,8 +16,9 @@ from heronpy.health.signals import Signals, TaskSignals
 CAUSES = frozenset({Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK})
 #: What is said of a component instead of its cause, if that is not known any more.
 _INSTEAD = CAUSES | {Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED}
-#: A cause has gone beyond these; to be found it takes more: a task that is less busy, does this share of what its
-#: siblings do per busy second, gets so many times the mean of the tuples, computes for this share of its busy time.
+#: A cause has gone when its task is less busy than the first, does this share of what its siblings do per busy second,
+#: gets less than this multiple of the mean of the tuples, or computes for more than this share of its busy time. The
+#: limits for finding a cause are stricter.
 BUSY_GONE, SLOW_GONE, SKEWED_GONE, WAITS_GONE = 0.6, 0.75, 1.2, 0.6
 
 

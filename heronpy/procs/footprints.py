@@ -1,4 +1,4 @@
-"""What tasks take beside CPU and memory of their own: child processes, descriptors, threads, log; and the disk's room.
+"""Child processes, descriptors, threads and log of tasks, and the room on the disk.
 
 Each task is looked at every `LOOK_S`, by who measures its processes anyway. A look reads a bounded number of small
 files: the children of `SAMPLED` processes below a task, and the memory of as many.

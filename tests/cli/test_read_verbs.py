@@ -375,7 +375,7 @@ def test_a_metric_that_does_not_exist_is_an_error(heron: Heron, wordy: FakeTopol
 
 
 def test_a_rate_of_the_window_is_not_told_as_that_of_now() -> None:
-    """ "Nothing for 55s" stood beside "spouts emit 1,576/s"."""
+    """The doctor said that a spout emits nothing for 55 s, and in the next line that spouts emit 1,576/s."""
     spout = TaskSignals("words-1", "words", True, True, emitted=1576.0)
     signals = Signals("wordy", control_pb2.LIFE_RUNNING, "", 300.0, [spout])
     assert doctor.seen(signals)[0] == "5m00s: spouts emit 1,576/s, held 0 %"

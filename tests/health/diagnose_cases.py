@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*EVEN, disks={"h1": (100 << 30, 512 << 20), "h2": (1 << 30, 1 << 29)}), Verdict.DISK,
         "the disk with the folder of wc on h1 is nearly full: 512MB of 100GB are left",
     ),
-    "what is no blind spot": (
+    "as much as a task may take": (
         signals(bolt(2, descendants=64, descendant_bytes=1 << 30, threads=300, descriptors=300, descriptors_max=1024,
                      log_per_s=1e5, host="h1"), disks={"h1": (10 << 40, 400 << 30)}, machine_memory={"h1": 8 << 30}),
         Verdict.HEALTHY, "wc is healthy: ",

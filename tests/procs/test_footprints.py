@@ -1,4 +1,4 @@
-"""What a task takes beside CPU and memory of its own, of a real process."""
+"""Child processes, descriptors, threads and log of a task, of real processes."""
 
 from __future__ import annotations
 

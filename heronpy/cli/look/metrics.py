@@ -70,7 +70,7 @@ def show_metrics(
 
 
 def _check_names(session: Session, topology: str, names: tuple[str, ...], reply: control_pb2.MetricsReply) -> None:
-    """A Failure for a name that is no metric of heronpy, and that no process of the topology reports."""
+    """Raise a Failure for a name that heronpy does not have and that no process of the topology reports."""
     unknown = {*names} - {sample.name for report in reply.reports for sample in report.samples}
     if not (unknown := {name for name in unknown if find(name) is None}):
         return
