@@ -187,6 +187,7 @@ class Link:
         "settled_tuples",
         "task",
         "total_bytes",
+        "total_came",
         "total_consumed",
         "total_frames",
         "total_tuples",
@@ -210,6 +211,8 @@ class Link:
         self.queued_bytes = self.queued_tuples = 0
         #: Over all incarnations of the link.
         self.total_tuples = self.total_bytes = self.total_consumed = self.total_frames = 0
+        #: Tuples that came here for the other end, sent or waiting.
+        self.total_came = 0
         self.open = False
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
@@ -330,6 +333,7 @@ class Link:
         """Send or queue a frame. While the queue is past `hold_above` bytes, its sender's credit waits, too."""
         creditor = waiting.creditor
         size, tuples = len(waiting.data), waiting.tuples
+        self.total_came += tuples
         queue = self.queue
         if self.held and waiting.dest_task in self.held:
             queue = self.held[waiting.dest_task]

@@ -142,6 +142,7 @@ def metrics(
     for culprit, seconds in switch.backpressure.spent(now).items():
         add("__time_spent_back_pressure_by_compid", seconds * 1000, name_of(culprit))
     for task in switch.tasks.values():
+        add("__tuples_by_instanceid", task.link.total_came, name_of(task.task))
         add("__connection_buffer_by_instanceid/bytes", task.link.queued_bytes, name_of(task.task), GAUGE)
         add("__connection_buffer_length_by_instanceid/packets", len(task.link.queue), name_of(task.task), GAUGE)
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -119,7 +119,7 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
     signals.unanswered = ask.unanswered
     # Of a part of the figures a wrong cause follows: what is unknown to us is known to the topology master.
     own = [one for one in map(from_proto, load.findings) if one is not None] if load is not None else []
-    return signals, own if own and ask.unanswered else diagnose(signals)
+    return signals, own if own and ask.unanswered else diagnose(signals, own)
 
 
 def _age(status: control_pb2.StatusReply) -> float:

@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,9 @@ from heronpy.common.log_format import (
 
 RECORD_LINES_MAX: Final = 10_000
 _CHUNK: Final = 64 * 1024
+#: Of the end of a log, that are read at first, and at most before all of it is read piece by piece.
+TAIL_BYTES: Final = 128 * 1024
+TAIL_BYTES_MAX: Final = 64 << 20
 _LEVEL_NUMBERS: Final = {"DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
 _PROCESS_NAME: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*")
 
@@ -223,6 +227,54 @@ def read_logs(
             continue
         if shown(record.level):
             yield record
+
+
+def last_logs(
+    directory: str | os.PathLike[str],
+    process: str,
+    count: int,
+    since: float | None = None,
+    level: str | None = None,
+    wanted: Callable[[Record], bool] = lambda record: True,
+) -> list[Record]:
+    """The last `count` records that `read_logs` gives and that are wanted, oldest first; read from the end."""
+    path, shown, size = Path(directory) / f"{process}.log", level_filter(level), TAIL_BYTES
+    while 0 < count and size <= TAIL_BYTES_MAX:
+        lines, whole = _tail(path, size)
+        records = list(_records(iter(lines), process))
+        found = [one for one in records if (since is None or one.when >= since) and shown(one.level) and wanted(one)]
+        begins_before = since is not None and bool(records) and records[0].when < since
+        if whole or begins_before or len(found) >= count:
+            return found[-count:]
+        size *= 8
+    return list(deque(filter(wanted, read_logs(directory, process, since, level)), maxlen=count)) if count else []
+
+
+def _tail(path: Path, size: int) -> tuple[list[str], bool]:
+    """The lines of the last `size` bytes, from the first one that begins a record; and whether that is all there is."""
+    parts: list[bytes] = []
+    known: set[tuple[int, int]] = set()
+    # The newest first: a file that is rotated meanwhile comes a second time, and none is left out.
+    for _, _, file in reversed(_files(path)):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            with open(descriptor, "rb") as opened:
+                status = os.fstat(descriptor)
+                if (status.st_dev, status.st_ino) in known:
+                    continue
+                known.add((status.st_dev, status.st_ino))
+                opened.seek(max(0, status.st_size - size))
+                parts.insert(0, opened.read(size))
+                size -= len(parts[0])
+        if size <= 0:
+            break
+    lines = [line.decode("utf-8", "backslashreplace") for line in b"".join(parts).split(b"\n")]
+    if not lines[-1]:
+        lines.pop()
+    if size > 0:
+        return lines, True
+    first = next((number for number, line in enumerate(lines) if parse_line(line) is not None), len(lines))
+    return lines[first:], False
 
 
 def level_filter(level: str | None) -> Callable[[str], bool]:

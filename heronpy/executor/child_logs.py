@@ -42,6 +42,11 @@ class ChildLogs:
             self._logs[name] = child_log
         return child_log.open_pipe()
 
+    def logged(self, name: str) -> int:
+        """Bytes that a process has logged so far, in all its incarnations."""
+        child_log = self._logs.get(name)
+        return child_log.logged if child_log is not None else 0
+
     def last_words(self, name: str, exception: control_pb2.ExceptionReport | None, killed: bool) -> tuple[str, bool]:
         """Why a process ended, according to its own output, and whether it ran out of memory.
 

@@ -18,7 +18,12 @@ _KINDS = {INSTANCE: control_pb2.PROCESS_TASK, STMGR: control_pb2.PROCESS_STMGR}
 
 
 def process_record(
-    view: ProcessView, usage: Usage, started_at: float, epoch: int, now: float
+    view: ProcessView,
+    usage: Usage,
+    started_at: float,
+    epoch: int,
+    now: float,
+    footprint: control_pb2.Footprint | None = None,
 ) -> control_pb2.ProcessRecord:
     """`now` is monotonic, like the supervisor's deadlines."""
     outlook = view.outlook
@@ -29,6 +34,8 @@ def process_record(
     record.restarts_charged, record.restart_budget = outlook.charged, outlook.budget
     record.failing_s = max(0.0, now - outlook.failing_since) if outlook.failing_max_s else 0.0
     record.failing_max_s = outlook.failing_max_s
+    if footprint is not None:
+        record.footprint.CopyFrom(footprint)
     record.kind = _KINDS.get(view.spec.role, control_pb2.PROCESS_OTHER)
     record.next_restart_s = max(0.0, view.restart_at - now) if view.restart_at is not None else 0.0
     return record

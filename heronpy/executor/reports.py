@@ -16,6 +16,7 @@ from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.records import end_report, health, own_report, process_record
 from heronpy.executor.sinks import Sinks
 from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.footprints import FootprintMeter
 from heronpy.procs.host_usage import HostMeter
 from heronpy.procs.supervision import Ended, Overgrown, ProcessState, ProcessView
 from heronpy.procs.supervisor import Supervisor
@@ -41,6 +42,7 @@ class Reports:
         inbox: MetricsInbox,
         usage_interval_s: float,
         sinks: Sinks,
+        footprints: FootprintMeter,
         clock: Callable[[], control_pb2.ClockOffset | None] = lambda: None,
     ) -> None:
         """`clock` tells how that of this host differs from the topology master's."""
@@ -52,6 +54,7 @@ class Reports:
         self._sinks = sinks
         self._usage = UsageMeter(usage_interval_s)
         self._host = HostMeter()
+        self._footprints = footprints
         self._own, self._spark = TreeMeter(), TreeMeter()
         #: Number of out-of-memory ends, by process.
         self._out_of_memory: Counter[str] = Counter()
@@ -69,6 +72,8 @@ class Reports:
         views = [view for view in self._supervisor.views() if view.pid]
         self._usage.measure([os.getpid(), *(view.pid for view in views)], time.monotonic())
         self._host.measure()
+        self._footprints.measure({view.spec.name: view.pid for view in views if view.spec.task_id}, time.monotonic())
+        self._host.usage.disk_bytes, self._host.usage.disk_free_bytes = self._footprints.disk
         self._measure_own(views)
         used = [(view, self._usage.of(view.pid).rss_bytes, view.spec.memory_max_bytes) for view in views]
         return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
@@ -180,6 +185,7 @@ class Reports:
                 self._started_at.get(view.spec.name, 0.0),
                 child_epoch(self._place.epoch, view.number),
                 now,
+                self._footprints.of(view.spec.name),
             )
             for view in self._supervisor.views()
         ]

@@ -51,6 +51,7 @@ from heronpy.net.transport import keys_of
 from heronpy.procs import sampler
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.footprints import FootprintMeter
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.handed_plans import plan_file
 from heronpy.procs.host import ProcessHost
@@ -195,6 +196,7 @@ class Executor:
             self._inbox,
             self._settings.usage_interval_s,
             self._sinks,
+            FootprintMeter(launch.working_dir, self._logs.logged),
             lambda: self._clocks.offset() if self._clocks is not None else None,
         )
         self._state = open_state_of(launch, owns=False)

@@ -16,6 +16,8 @@ from statistics import fmean, median
 from heronpy.common.states import lifecycle_name
 from heronpy.health import trends
 from heronpy.health.findings import CALM, Finding, Verdict
+from heronpy.health.footprint import footprints, full_disks
+from heronpy.health.lasting import kept
 from heronpy.health.memory import memory
 from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
 from heronpy.health.stopped import STOPPED_BY, stopped
@@ -59,14 +61,20 @@ DRAINS_S = 300.0
 UNITS_BEHIND_S = 60.0
 
 
-def diagnose(signals: Signals) -> list[Finding]:
+def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
     """All findings, most urgent first; one HEALTHY finding if there are none.
 
-    Until figures have settled after a change, rates and shares mix two configurations, so they are not judged.
+    `before` is what was found last: a cause of then is said until it has gone. Until figures have settled after a
+    change, rates and shares mix two configurations, so they are not judged.
     """
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
     changing = list(_changing(signals))
-    found += changing or [finding for rule in _SETTLED for finding in rule(signals)]
+    if not changing:
+        settled = [finding for rule in _SETTLED for finding in rule(signals)]
+        if _is_slow(signals):
+            settled = kept(settled, [_since(one, signals) for one in before], signals)
+        found += settled
+    found += [*footprints(signals), *changing]
     found = [_placed(one, signals) for one in found]
     explained = any(one.verdict not in CALM for one in found)
     if not explained and not changing:
@@ -202,11 +210,16 @@ def _ends_again(signals: Signals, name: str) -> bool:
 
 def _hung(signals: Signals) -> Iterator[Finding]:
     for task in signals.tasks:
-        if task.up and task.silent_s > HUNG_S:
+        if task.up and task.silent_s > HUNG_S and not _waits_for_spark(task, signals):
             looks = signals.looks.get(task.name)
             yield Finding(
                 Verdict.HUNG, task.component, task.name, {"silent_s": task.silent_s}, quote=looks.line if looks else ""
             )
+
+
+def _waits_for_spark(task: TaskSignals, signals: Signals) -> bool:
+    """Whether its call is our own, which waits until Spark has done a batch."""
+    return task.component in signals.spark_sinks and signals.spark_waiting > 0
 
 
 def _crashing(signals: Signals) -> Iterator[Finding]:
@@ -297,9 +310,9 @@ def _slow(signals: Signals) -> Iterator[Finding]:
             continue  # that is why, and its shares have the restarts in them
         finding = (
             _at_line(_dependency(tasks, _starved(signals)), signals)
-            or _of_key(_skew(tasks), signals)
+            or _of_key(_skew(tasks, signals), signals)
             or _slow_host(tasks)
-            or _at_line(_slow_task(tasks, culprits), signals)
+            or _at_line(_slow_task(tasks, culprits) or _alone_busy(tasks, culprits, signals), signals)
         )
         if finding is not None:
             yield _since(finding, signals)
@@ -369,20 +382,25 @@ def _dependency(tasks: list[TaskSignals], starved: bool) -> Finding | None:
     )  # fmt: skip
 
 
-def _skew(tasks: list[TaskSignals]) -> Finding | None:
-    if len(tasks) < 2:
+def _may_be_uneven(component: str, signals: Signals) -> bool:
+    return signals.keyed is None or component in signals.keyed
+
+
+def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
+    """A share is of what was sent: a slow task makes the shares of what was executed uneven."""
+    if len(tasks) < 2 or not _may_be_uneven(tasks[0].component, signals):
         return None
-    total = sum(task.executed for task in tasks)
+    gets = signals.gets(tasks[0].component)
     worst = max(tasks, key=_busy)
     usual = median(_busy(task) for task in tasks if task is not worst)
-    if not total or _busy(worst) < BUSY or usual > IDLE:
+    if gets is None or _busy(worst) < BUSY or usual > IDLE:
         return None
-    if worst.executed < SKEWED * fmean(task.executed for task in tasks):
+    if gets[worst.name] < SKEWED * fmean(gets.values()):
         return None
     return Finding(
         Verdict.SKEW, worst.component, worst.name,
-        {"share": worst.executed / total, "even": 1 / len(tasks), "tasks": len(tasks), "busy": _busy(worst),
-         "median": usual},
+        {"share": gets[worst.name] / sum(gets.values()), "even": 1 / len(tasks), "tasks": len(tasks),
+         "busy": _busy(worst), "median": usual},
     )  # fmt: skip
 
 
@@ -402,6 +420,23 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     if (task.per_served_s or 0.0) >= SLOW * median(served):
         return None  # it only gets less CPU than the others
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
+
+
+def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
+    """A task that is full while its siblings wait for tuples, though all are sent as many.
+
+    Of tasks that do nothing, because it holds the spouts all the time, no rate is known.
+    """
+    worst = max(tasks, key=_busy)
+    others = [_busy(task) for task in tasks if task is not worst]
+    gets = signals.gets(worst.component)
+    even = gets is not None and gets[worst.name] < SKEWED * fmean(gets.values())
+    if not others or worst.name not in culprits or not (even or not _may_be_uneven(worst.component, signals)):
+        return None
+    if _busy(worst) < SATURATED or max(others) >= trends.BUSY_MIN or worst.per_busy_s is None:
+        return None
+    figures = {"rate": worst.per_busy_s, "busy": _busy(worst), "others": max(others)}
+    return Finding(Verdict.SLOW_TASK, worst.component, worst.name, figures)
 
 
 def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
@@ -469,7 +504,8 @@ def _spark(signals: Signals) -> Iterator[Finding]:
     late = lag_s > 2 * (batch_s or 0.0) and (signals.spark_waiting >= SPARK_WAITING or lag_s >= SPARK_LATE_S)
     # Of batches that take half a second one always waits.
     paces = bool(_waits_for_acks(signals)) and max(lag_s, batch_s or 0.0) >= BEHIND_S
-    if comes_s is not None or paces or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
+    holds = any(task.silent_s > HUNG_S and _waits_for_spark(task, signals) for task in signals.tasks)
+    if comes_s is not None or paces or holds or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
         figures = {"waiting": float(waiting), "lag_s": lag_s, "window_s": signals.window_s}
         if batch_s is not None:
             figures["batch_s"] = batch_s
@@ -535,7 +571,7 @@ def _over_provisioned(signals: Signals) -> Iterator[Finding]:
 
 _Rule = Callable[[Signals], Iterator[Finding]]
 #: Rules that always apply, and rules that need figures without a change.
-_ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, memory, _crashing, stopped, _losses)
+_ALWAYS: tuple[_Rule, ...] = (_failed, _down, full_disks, _hung, memory, _crashing, stopped, _losses)
 _SETTLED: tuple[_Rule, ...] = (
     _bad_update, _slow, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
 )  # fmt: skip

@@ -35,6 +35,10 @@ class Verdict(Enum):
     OVER_PROVISIONED = "over-provisioned"
     UNTRIAGED = "untriaged"
     STOPPED = "stopped"
+    PROCESSES = "processes"
+    DESCRIPTORS = "descriptors"
+    LOGGING = "logging"
+    DISK = "disk"
 
 
 #: Verdicts that need no action now.

@@ -24,7 +24,7 @@ METRICS = (
     "__execute-count", "__emit-count",
     "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
-    "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
+    "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples", "__tuples_by_instanceid",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
     "units-backlog-bytes", "units-published-bytes",
 )  # fmt: skip
@@ -36,8 +36,13 @@ SERIES = (
 HISTORY_S = 3720.0
 #: The window that a diagnosis is based on, and how long figures mix two configurations after a change, seconds.
 WINDOW_S, SETTLE_S = 300.0, 180.0
+#: Tuples per task, at least, that tell how evenly they are shared out.
+SHARED_MIN = 20
 #: A checkpoint that has been under way for so long waits for somebody.
 CHECKPOINT_WAITS_S = 5.0
+
+#: Groupings that may give one task more tuples than another.
+_KEYED = frozenset({topology_pb2.FIELDS, topology_pb2.CUSTOM, topology_pb2.DIRECT, topology_pb2.LOWEST})
 
 _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 
@@ -56,6 +61,8 @@ class TaskSignals:
     #: Tuples per second executed and emitted.
     executed: float = 0.0
     emitted: float = 0.0
+    #: Tuples per second that were sent to it, processed or not; None: its stream manager does not say.
+    sent: float | None = None
     #: Share of the window spent in user code, and waiting for room to emit. Without `blocked`, `busy` includes it.
     busy: float | None = None
     blocked: float | None = None
@@ -81,6 +88,14 @@ class TaskSignals:
     emits: bool = True
     #: A spout whose input has ended.
     ended: bool = False
+    #: Processes below its own, and their memory; its open descriptors, and the most there may be; 0: not known.
+    descendants: int = 0
+    descendant_bytes: int = 0
+    descriptors: int = 0
+    descriptors_max: int = 0
+    threads: int = 0
+    #: Bytes of log per second.
+    log_per_s: float = 0.0
 
     @property
     def per_busy_s(self) -> float | None:
@@ -189,6 +204,8 @@ class Signals:
     given_up: dict[str, float] = field(default_factory=dict)
     #: Tuples per second emitted to a bolt, by component, whether they have reached it or not.
     arrivals: dict[str, float] = field(default_factory=dict)
+    #: Components with a grouping that may give one task more tuples than another; None: not known.
+    keyed: list[str] | None = None
     lost: float = 0.0
     #: Nobody has counted some of what was lost since the topology began: as its totals say.
     lost_unknown: bool = False
@@ -205,12 +222,16 @@ class Signals:
     spark_waiting: float = 0.0
     spark_batch_s: float | None = None
     spark_lag_s: float = 0.0
+    #: Components that hand batches to Spark.
+    spark_sinks: list[str] = field(default_factory=list)
     #: Work units: bytes of log files that are not published yet, and published per second; None without pipelines.
     units_backlog: float | None = None
     units_published: float = 0.0
     hosts: list[HostSignals] = field(default_factory=list)
     #: Memory of each machine.
     machine_memory: dict[str, int] = field(default_factory=dict)
+    #: Size and free bytes of the disk with the topology's folder, by machine.
+    disks: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Limit of the memory of one task, by component; those without a limit are missing.
     memory_limits: dict[str, int] = field(default_factory=dict)
     #: The last hour, and how long ago its last minute ended.
@@ -222,6 +243,16 @@ class Signals:
     def of(self, component: str) -> list[TaskSignals]:
         """The tasks of a component."""
         return [task for task in self.tasks if task.component == component]
+
+    def gets(self, component: str) -> dict[str, float] | None:
+        """Tuples per second that were sent to each task of a component; None: too few to compare the tasks.
+
+        Where stream managers of an earlier release do not say it, what the tasks executed.
+        """
+        tasks = self.of(component)
+        told = all(task.sent is not None for task in tasks)
+        found = {task.name: (task.sent if told and task.sent is not None else task.executed) for task in tasks}
+        return found if sum(found.values()) * self.window_s >= SHARED_MIN * len(found) else None
 
     @property
     def components(self) -> list[str]:
@@ -277,11 +308,12 @@ def signals_of(
     silent = {spout.comp.name for spout in topology.spouts if not spout.outputs}
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}
-    hosts = _hosts_of_tasks(status)
+    hosts, sent = _hosts_of_tasks(status), _sent(metrics, found.window_s)
     for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
         values = sums.get(task.instance_id, {})
         found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
         found.tasks[-1].host = hosts.get(task.task_id, "")
+        found.tasks[-1].sent = sent.get(task.instance_id)
         found.tasks[-1].emits = task.component not in silent
         found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
     found.looks = {one.process: look_signals(one) for one in looks}
@@ -289,6 +321,13 @@ def signals_of(
     component_of = {task.name: task.component for task in found.tasks}
     _add_losses(found, metrics, component_of)
     found.lost_unknown = status.totals.lost_unknown
+    found.keyed = [bolt.comp.name for bolt in topology.bolts if any(one.gtype in _KEYED for one in bolt.inputs)]
+    # As heronpy.connectors.spark.requirements has it.
+    found.spark_sinks = [
+        bolt.comp.name
+        for bolt in topology.bolts
+        if any(pair.key == "spark.sink" and pair.value == "true" for pair in bolt.comp.config.kvs)
+    ]
     found.arrivals = _arrivals(topology, metrics, component_of, found.window_s)
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
@@ -308,6 +347,7 @@ def signals_of(
         _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
     _add_units(found, metrics)
     _add_hosts(found, status, sums)
+    _add_footprints(found, status)
     if timeline is not None:
         found.history = history_of(timeline)
         found.history_age_s = max(0.0, now - timeline.first - timeline.points * timeline.step_s)
@@ -397,6 +437,16 @@ def _arrivals(
     }
 
 
+def _sent(metrics: control_pb2.MetricsReply, over_s: float) -> dict[str, float]:
+    """Tuples per second that came for each task at its stream manager, of which it may have had several."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for report in metrics.reports:
+        for sample in report.samples:
+            if sample.name == "__tuples_by_instanceid":
+                found[sample.label] += sample.value / over_s
+    return found
+
+
 def look_signals(found: control_pb2.TaskLooks) -> LookSignals:
     """What is known of one task by looks at it."""
     return LookSignals(
@@ -469,6 +519,8 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
         usage = executor.usage
         if usage.memory_bytes:
             found.machine_memory[executor.host] = usage.memory_bytes
+        if usage.disk_bytes:
+            found.disks[executor.host] = usage.disk_bytes, usage.disk_free_bytes
         if not usage.cores or not usage.HasField("cpu_pressure") or not usage.HasField("cpu_used"):
             continue
         host = hosts.setdefault(
@@ -484,6 +536,16 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
         host.own = min(host.own, host.used)
         host.spark = min(host.spark, host.own)
     found.hosts = list(hosts.values())
+
+
+def _add_footprints(found: Signals, status: control_pb2.StatusReply) -> None:
+    tasks = {task.name: task for task in found.tasks}
+    for process in (process for executor in status.executors for process in executor.processes):
+        task, taken = tasks.get(process.name), process.footprint
+        if task is not None and process.HasField("footprint"):
+            task.descendants, task.descendant_bytes = taken.descendants, taken.descendant_bytes
+            task.descriptors, task.descriptors_max = taken.descriptors, taken.descriptors_max
+            task.threads, task.log_per_s = taken.threads, taken.log_per_s
 
 
 def _counted(

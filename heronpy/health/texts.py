@@ -88,7 +88,7 @@ def _dependency(f: Finding, topology: str) -> str:
 def _skew(f: Finding, topology: str) -> str:
     n = f.figures
     return (
-        f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, processes {_percent(n['share'])} of the tuples"
+        f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, gets {_percent(n['share'])} of the tuples"
         f" (an even share is {_percent(n['even'])}) and is {_percent(n['busy'])} busy,"
         f" the others {_percent(n['median'])}{_of_key(f)}{_lasting(f)}"
     )
@@ -237,8 +237,12 @@ def _over_provisioned(f: Finding, topology: str) -> str:
 
 
 def _slow_task(f: Finding, topology: str) -> str:
-    rate, usual = _rate(f.figures["rate"]), _rate(f.figures["usual"])
-    says = f"{f.task} is slow: while busy it handles {rate}, the other tasks of {f.component} {usual} each"
+    n, rate = f.figures, _rate(f.figures["rate"])
+    if "usual" in n:
+        others = f"the other tasks of {f.component} {_rate(n['usual'])} each"
+    else:
+        others = f"and the other tasks of {f.component} wait for tuples: they are {_percent(n['others'])} busy at most"
+    says = f"{f.task} is slow: while busy it handles {rate}, {others}"
     return says + _in_line(f) + _lasting(f)
 
 
@@ -300,15 +304,45 @@ def _stopped(f: Finding, topology: str) -> str:
     return f"{says}; nothing holds it, so its source gives nothing"
 
 
+_AWAITED = "if it waits for a service, an AsyncBolt can wait for many calls at once"
+
+
 def _start_again(f: Finding, where: str) -> str:
     if "hung" in f.figures:
         return f"heron stacks {where} {f.task}" if f.task else f"heron top {where}"
     if "held" in f.figures or "checkpoint" in f.figures:
         task = next((name for name in f.names if " " not in name), "")  # it may be a link
-        return f"heron top {where}" + (f"; heron stacks {where} {task}" if task else "")
+        return f"heron top {where}" + (f"; heron stacks {where} {task}; {_AWAITED}" if task else "")
     if "pending" in f.figures:
         return f"look for the bolt that does not ack: heron top {where}; heron exceptions {where}"
     return f"look at what {f.component} reads; heron logs {where}" + (f" {f.task}" if f.task else "")
+
+
+def _processes(f: Finding, topology: str) -> str:
+    n = f.figures
+    if "threads" in n:
+        return f"{f.task} has {n['threads']:,.0f} threads"
+    below = "1 process" if n["processes"] == 1 else f"{n['processes']:,.0f} processes"
+    return f"{f.task} has {below} below it, with about {format_bytes(int(n['bytes']))} of memory"
+
+
+def _fewer_processes(f: Finding, where: str) -> str:
+    what = "threads" if "threads" in f.figures else "processes"
+    return f"let {f.component} end the {what} that it starts, or take them from a pool; heron stacks {where} {f.task}"
+
+
+def _descriptors(f: Finding, topology: str) -> str:
+    n = f.figures
+    return f"{f.task} is close to its limit of file descriptors: {n['descriptors']:,.0f} of {n['limit']:,.0f} are open"
+
+
+def _logging(f: Finding, topology: str) -> str:
+    return f"{f.task} writes {format_bytes(int(60 * f.figures['log_per_s']))} of log per minute"
+
+
+def _disk(f: Finding, topology: str) -> str:
+    free, size = format_bytes(int(f.figures["free"])), format_bytes(int(f.figures["size"]))
+    return f"the disk with the folder of {topology} on {f.names[0]} is nearly full: {free} of {size} are left"
 
 
 def _untriaged(f: Finding, topology: str) -> str:
@@ -345,6 +379,10 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.UNTRIAGED: _untriaged,
     Verdict.STOPPED: _stopped,
+    Verdict.PROCESSES: _processes,
+    Verdict.DESCRIPTORS: _descriptors,
+    Verdict.LOGGING: _logging,
+    Verdict.DISK: _disk,
     Verdict.BAD_UPDATE: _bad_update,
     Verdict.SLOW_HOST: _slow_host,
     Verdict.MACHINE: _machine,
@@ -363,7 +401,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         if "down" not in f.figures
         else f"heron status {where}; heron exceptions {where}; heron logs {where} {f.names[0]}"
     ),
-    Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task} shows the line that it is in",
+    Verdict.HUNG: lambda f, where: f"heron stacks {where} {f.task} shows the line that it is in; {_AWAITED}",
     Verdict.MEMORY: _keep_less,
     Verdict.CRASHING: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.task}",
     Verdict.DEPENDENCY: lambda f, where: (
@@ -395,6 +433,17 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"
     ),
     Verdict.STOPPED: _start_again,
+    Verdict.PROCESSES: _fewer_processes,
+    Verdict.DESCRIPTORS: lambda f, where: (
+        f"close the files and sockets that {f.component} opens, or submit with a higher limit (ulimit -n)"
+    ),
+    Verdict.LOGGING: lambda f, where: (
+        f"log less in {f.component}, or at level DEBUG: its last files alone are kept (heron.logging.files_max of"
+        " heron.logging.file_max_bytes)"
+    ),
+    Verdict.DISK: lambda f, where: (
+        "free space there: logs, checkpoints and batches stop when none is left; the folder is in HERON_HOME"
+    ),
     Verdict.BAD_UPDATE: _go_back,
     Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
     Verdict.MACHINE: _free_cpu,

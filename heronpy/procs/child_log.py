@@ -58,6 +58,8 @@ class ChildLog:
         self._line_limits = min(_RAW_LINE_MAX_BYTES, room), min(_RECORD_LINE_MAX_BYTES, room)
         self._tail = b""
         self._capture: bytearray | None = None
+        #: Bytes logged so far.
+        self.logged = 0
 
     def open_pipe(self) -> int:
         """Open a new pipe; returns its writing end for the child; the caller closes it."""
@@ -89,6 +91,7 @@ class ChildLog:
         if self._capture is not None:
             raw = "".join([f"{line.text}\n" for line in lines if line.raw]).encode()
             self._capture += raw[: max(0, _CAPTURE_MAX_BYTES - len(self._capture))]
+        self.logged += len(data)
         self._log.write(data)
         if self._echo is not None:
             self._echo(self._name, data)

@@ -79,16 +79,20 @@ VERDICT_CHANGING: HealthVerdict
 VERDICT_CHECKPOINTS: HealthVerdict
 VERDICT_CRASHING: HealthVerdict
 VERDICT_DEPENDENCY: HealthVerdict
+VERDICT_DESCRIPTORS: HealthVerdict
+VERDICT_DISK: HealthVerdict
 VERDICT_DOWN: HealthVerdict
 VERDICT_FAILED: HealthVerdict
 VERDICT_HEALTHY: HealthVerdict
 VERDICT_HUNG: HealthVerdict
 VERDICT_LIMIT: HealthVerdict
+VERDICT_LOGGING: HealthVerdict
 VERDICT_LOSSES: HealthVerdict
 VERDICT_MACHINE: HealthVerdict
 VERDICT_MEMORY: HealthVerdict
 VERDICT_NO_INPUT: HealthVerdict
 VERDICT_OVER_PROVISIONED: HealthVerdict
+VERDICT_PROCESSES: HealthVerdict
 VERDICT_SKEW: HealthVerdict
 VERDICT_SLOW_HOST: HealthVerdict
 VERDICT_SLOW_TASK: HealthVerdict
@@ -714,6 +718,22 @@ class FinishTasks(_message.Message):
     task_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Footprint(_message.Message):
+    __slots__ = ["descendant_bytes", "descendants", "descriptors", "descriptors_max", "log_per_s", "threads"]
+    DESCENDANTS_FIELD_NUMBER: _ClassVar[int]
+    DESCENDANT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTORS_MAX_FIELD_NUMBER: _ClassVar[int]
+    LOG_PER_S_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    descendant_bytes: int
+    descendants: int
+    descriptors: int
+    descriptors_max: int
+    log_per_s: float
+    threads: int
+    def __init__(self, descendants: _Optional[int] = ..., descendant_bytes: _Optional[int] = ..., descriptors: _Optional[int] = ..., descriptors_max: _Optional[int] = ..., threads: _Optional[int] = ..., log_per_s: _Optional[float] = ...) -> None: ...
+
 class GetCheckpoints(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
@@ -899,20 +919,24 @@ class HopFigures(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., hop: _Optional[str] = ..., count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., max_s: _Optional[float] = ..., error_s: _Optional[float] = ...) -> None: ...
 
 class HostUsage(_message.Message):
-    __slots__ = ["cores", "cpu_pressure", "cpu_used", "memory_bytes", "own_used", "spark_used"]
+    __slots__ = ["cores", "cpu_pressure", "cpu_used", "disk_bytes", "disk_free_bytes", "memory_bytes", "own_used", "spark_used"]
     CORES_FIELD_NUMBER: _ClassVar[int]
     CPU_PRESSURE_FIELD_NUMBER: _ClassVar[int]
     CPU_USED_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     OWN_USED_FIELD_NUMBER: _ClassVar[int]
     SPARK_USED_FIELD_NUMBER: _ClassVar[int]
     cores: int
     cpu_pressure: float
     cpu_used: float
+    disk_bytes: int
+    disk_free_bytes: int
     memory_bytes: int
     own_used: float
     spark_used: float
-    def __init__(self, cpu_pressure: _Optional[float] = ..., cpu_used: _Optional[float] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., own_used: _Optional[float] = ..., spark_used: _Optional[float] = ...) -> None: ...
+    def __init__(self, cpu_pressure: _Optional[float] = ..., cpu_used: _Optional[float] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., own_used: _Optional[float] = ..., spark_used: _Optional[float] = ..., disk_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ...) -> None: ...
 
 class InstanceStatus(_message.Message):
     __slots__ = ["status"]
@@ -1159,7 +1183,7 @@ class Ok(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class ProcessRecord(_message.Message):
-    __slots__ = ["cpu_s", "engine_id", "epoch", "exit", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "host", "kind", "name", "next_restart_s", "peak_rss_bytes", "phase", "pid", "pss_bytes", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "start_spans", "started_at", "starts_at", "state", "submission", "task_id", "uss_bytes", "words"]
+    __slots__ = ["cpu_s", "engine_id", "epoch", "exit", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "footprint", "host", "kind", "name", "next_restart_s", "peak_rss_bytes", "phase", "pid", "pss_bytes", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "start_spans", "started_at", "starts_at", "state", "submission", "task_id", "uss_bytes", "words"]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1168,6 +1192,7 @@ class ProcessRecord(_message.Message):
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
     FAILING_MAX_S_FIELD_NUMBER: _ClassVar[int]
     FAILING_S_FIELD_NUMBER: _ClassVar[int]
+    FOOTPRINT_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -1196,6 +1221,7 @@ class ProcessRecord(_message.Message):
     exit_reason: str
     failing_max_s: float
     failing_s: float
+    footprint: Footprint
     host: str
     kind: ProcessKind
     name: str
@@ -1216,7 +1242,7 @@ class ProcessRecord(_message.Message):
     task_id: int
     uss_bytes: int
     words: str
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ..., exit: _Optional[_Union[ExitReason, str]] = ..., host: _Optional[str] = ..., engine_id: _Optional[str] = ..., phase: _Optional[str] = ..., words: _Optional[str] = ..., submission: _Optional[int] = ..., starts_at: _Optional[float] = ..., start_spans: _Optional[_Iterable[_Union[_door_pb2.StartSpan, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ..., exit: _Optional[_Union[ExitReason, str]] = ..., host: _Optional[str] = ..., engine_id: _Optional[str] = ..., phase: _Optional[str] = ..., words: _Optional[str] = ..., submission: _Optional[int] = ..., starts_at: _Optional[float] = ..., start_spans: _Optional[_Iterable[_Union[_door_pb2.StartSpan, _Mapping]]] = ..., footprint: _Optional[_Union[Footprint, _Mapping]] = ...) -> None: ...
 
 class Profile(_message.Message):
     __slots__ = ["duration_s", "idle", "name", "native", "rate"]

@@ -1,7 +1,8 @@
 """What a topology master knows about the figures of its topology: reports in, answers out.
 
-The findings are worked out only while somebody asks, and never take more than about a hundredth of a CPU: the next ones
-wait a hundred times as long as the last ones took.
+The findings are worked out while somebody asks, and else once a minute, because a cause that was found is said until it
+has gone. They never take more than about a hundredth of a CPU: the next ones wait a hundred times as long as the last
+ones took.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from heronpy.common.host_clock import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import to_proto
+from heronpy.health.findings import Finding, to_proto
 from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Signals, signals_of, window_of
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
@@ -61,7 +62,7 @@ class Observatory:
         self.traces = TraceStore(self.clocks)
         #: Names of the instances when a packing plan was last stored.
         self._placed: set[str] = set()
-        self._findings: list[control_pb2.HealthFinding] = []
+        self._findings: list[Finding] = []
         self._found_at = 0.0
         #: When they may be worked out again, and if an event comes after the last one that they know.
         self._due = self._due_by_event = float("-inf")
@@ -71,6 +72,7 @@ class Observatory:
         """Take the reports of a container."""
         if self.figures.turn(now):
             self.metrics.add(self._own_report(), now)
+            self._diagnose(now)
         for report in batch.reports:
             placed = not report.task_id or report.process in self._placed
             # The last report of a removed task may come after the plan without it.
@@ -109,18 +111,23 @@ class Observatory:
 
     def load(self, asked: control_pb2.GetLoad, now: float) -> control_pb2.LoadReply:
         """Answer GetLoad."""
+        self._diagnose(now)
+        findings = [to_proto(one) for one in self._findings[:FINDINGS_MAX]]
+        shared = self.figures.reply(asked.plan_version, now)
+        reply = control_pb2.LoadReply(findings=findings, found_at=self._found_at)
+        reply.MergeFrom(shared)
+        return reply
+
+    def _diagnose(self, now: float) -> None:
+        """Work out the findings, if they are due."""
         last_event = self._machine.desk.journal.last
         # Else a view would say in one line that a task is down, and in the next what was found when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
-            self._findings = [to_proto(one) for one in diagnose(self.signals(now))[:FINDINGS_MAX]]
+            self._findings = diagnose(self.signals(now), self._findings)
             self._found_at, self._known_event = now + self._wall_offset_s, last_event
             patience_s = _PATIENCE * (time.thread_time() - began)
             self._due, self._due_by_event = now + max(FINDINGS_S, patience_s), now + max(SOON_S, patience_s)
-        shared = self.figures.reply(asked.plan_version, now)
-        reply = control_pb2.LoadReply(findings=self._findings, found_at=self._found_at)
-        reply.MergeFrom(shared)
-        return reply
 
     def looks(self, asked: control_pb2.GetLooks, now: float) -> control_pb2.LooksReply:
         """Answer GetLooks."""

@@ -99,10 +99,12 @@ class Restorer:
         self.regions.use(regions)
         if fresh:
             self._coordinator.abort("the tasks of the topology change", now)
-            going_back = sum(region.record.attempt > 0 for region in fresh)
-            self._renew(fresh, "its tasks have a new placement" if going_back else None, now)
+            going_back = [region for region in fresh if region.record.attempt > 0]
+            why = "its tasks have a new placement"
+            self._renew(fresh, why if going_back else None, now)
             if going_back:
-                self._desk.registry.totals.count_restores(going_back)
+                self._desk.registry.totals.count_restores(len(going_back))
+                self.last_restore = f"{going_back[-1].name}: {why}"
         for region in regions:
             # The predecessor found nothing that could be restored; that does not mean an empty start.
             if not region.started and not region.record.checkpoint and region not in fresh and self._has_past:

@@ -401,7 +401,7 @@ def test_metrics(heron: Heron) -> None:
         assert {"process", "component", "task_id", "container", "pid", "metrics"} <= set(process)
     recent = heron("metrics", "local", "wc", "--name", "__execute-count", "--interval", "5s").ok().out
     assert re.search(r"Metrics of 'wc' in the last \d", recent) and re.search(r"split/default +[1-9]", recent)
-    heron("metrics", "local", "wc", "--name", "no-such-metric").ok()
+    assert heron("metrics", "local", "wc", "--name", "no-such-metric").code == 2
 
 
 @pytest.mark.heavy

@@ -12,7 +12,7 @@ from textwrap import indent
 
 import pytest
 
-from heronpy.cli.look import stateful
+from heronpy.cli.look import doctor, stateful
 from heronpy.common.errors import InvalidRpcError
 from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import Finding, Verdict
@@ -381,6 +381,25 @@ def test_evidence_without_a_file_is_in_one_of_this_folder(
     assert list(replay(file.read_text().splitlines(), file.name))
 
 
+def test_a_metric_that_does_not_exist_is_an_error(heron: Heron, wordy: FakeTopology) -> None:
+    """It exited with 0, so that a script took a misspelt name for a count of 0."""
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply()
+    refused = heron("metrics", "local", "wordy", "--name", "__emit-cuont")
+    assert refused.code == 2
+    assert "has no metric '__emit-cuont'; did you mean '__emit-count'?" in refused.err
+    assert heron("metrics", "local", "wordy", "--name", "mine", "--json").code == 2
+    assert heron("metrics", "local", "wordy", "--name", "__emit-count").code == 0, "it may come"
+
+
+def test_a_rate_of_the_window_is_not_told_as_that_of_now() -> None:
+    """The doctor said that a spout emits nothing for 55 s, and in the next line that spouts emit 1,576/s."""
+    spout = TaskSignals("words-1", "words", True, True, emitted=1576.0)
+    signals = Signals("wordy", control_pb2.LIFE_RUNNING, "", 300.0, [spout])
+    assert doctor.seen(signals)[0] == "5m00s: spouts emit 1,576/s, held 0 %"
+    signals.still_s = {"words": 55.0}
+    assert doctor.seen(signals)[0] == "5m00s: spouts emitted 1,576/s, nothing in the last 55s, held 0 %"
+
+
 def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:
     reply = control_pb2.MetricsReply()
     report = reply.reports.add(process="container_1_count_2", component="count", task_id=2)
@@ -388,7 +407,8 @@ def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, 
     report.samples.add(name="__pending", type=control_pb2.Sample.GAUGE, value=3)
     wordy.answers["get_metrics"] = reply
     lines = [
-        line.split() for line in heron("metrics", "local", "wordy", "--by-instance", "--name", "x").out.splitlines()
+        line.split()
+        for line in heron("metrics", "local", "wordy", "--by-instance", "--name", "__execute-count").out.splitlines()
     ]
     counts = {words[0]: words[1:4] for words in lines if "__execute-count" in words}
     assert counts == {
@@ -396,7 +416,9 @@ def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, 
         "container_1_count_3": ["__execute-count", "word/default", "0"],
     }
     assert not [words for words in lines if words[:2] == ["container_1_count_3", "__pending"]], "a gauge has no zero"
-    assert "container_1_word_1" not in heron("metrics", "local", "wordy", "--by-instance", "--name", "x").out
+    assert (
+        "container_1_word_1" not in heron("metrics", "local", "wordy", "--by-instance", "--name", "__execute-count").out
+    )
     shown = json.loads(heron("metrics", "local", "wordy", "count", "--json").out)["processes"]
     assert [(row["process"], row["metrics"][0]["value"]) for row in shown] == [
         ("container_1_count_2", 7.0),

@@ -478,3 +478,44 @@ def test_reading_ends_when_the_newest_file_is_rotated_away(tmp_path: Path) -> No
     for descriptor in held:
         os.close(descriptor)
     log.close()
+
+
+@given(
+    lines=st.lists(st.sampled_from(["INFO", "ERROR", "more", "raw"]), max_size=60),
+    count=st.integers(0, 12),
+    since=st.none() | st.integers(0, 60),
+    level=st.sampled_from([None, "ERROR"]),
+    tail=st.sampled_from([1, 100, 1000]),
+    files_max=st.integers(1, 4),
+)
+def test_the_last_records_are_those_of_the_whole_log(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], count: int, since: int | None, level: str | None, tail: int,
+    files_max: int,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("logs")
+    log = RotatingLog(folder / "p.log", 500, files_max)
+    for number, kind in enumerate(lines):
+        marked = {"more": f"  | more {number}", "raw": f"raw | {number}"}.get(kind)
+        log.write(f"{marked or format_record(1000.0 + number, kind, 'p', 'x', f'line {number}')}\n".encode())
+    log.close()
+    if not lines:
+        return
+    oldest = None if since is None else 1000.0 + since
+    whole = [one for one in read_logs(folder, "p", oldest, level) if "3" not in one.message]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_files, "TAIL_BYTES", tail)
+        patch.setattr(log_files, "TAIL_BYTES_MAX", 20_000)
+        last = log_files.last_logs(folder, "p", count, oldest, level, lambda one: "3" not in one.message)
+    assert last == whole[max(0, len(whole) - count) :]
+
+
+def test_the_last_records_of_a_large_log_are_read_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`heron logs -n 2` parsed every line of all files."""
+    log = RotatingLog(tmp_path / "p.log", 4 << 20, 5)
+    for number in range(40):
+        log.write("".join([f"{format_record(number, 'INFO', 'p', 'x', 'word ' * 20)}\n" * 1000]).encode())
+    log.close()
+    parsed, parse = [], log_files.parse_line
+    monkeypatch.setattr(log_files, "parse_line", lambda line: parsed.append(line) or parse(line))
+    assert [one.when for one in log_files.last_logs(tmp_path, "p", 2)] == [39.0, 39.0]
+    assert sum(map(len, parsed)) <= 2 * log_files.TAIL_BYTES

@@ -50,6 +50,33 @@ EVEN = [bolt(n) for n in (2, 3, 4, 5)]
 SKEWED = [bolt(2, 0.98, 6100), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))]
 HELD = {"held": 0.83, "culprits": ["count-2"]}
 CASES: dict[str, tuple[Signals, Verdict, str]] = {
+    "child processes that nobody ends": (
+        signals(bolt(2, descendants=18_581, descendant_bytes=9 << 30), bolt(3, descendants=12), bolt(4, descendants=230)),
+        Verdict.PROCESSES,
+        "count-2 has 18,581 processes below it, with about 9GB of memory",
+    ),
+    "one child process with half of the memory": (
+        signals(bolt(2, descendants=1, descendant_bytes=5 << 30, host="h1"), machine_memory={"h1": 8 << 30}),
+        Verdict.PROCESSES, "count-2 has 1 process below it, with about 5GB of memory",
+    ),
+    "threads that nobody ends": (signals(bolt(2, threads=1200)), Verdict.PROCESSES, "count-2 has 1,200 threads"),
+    "descriptors near their limit": (
+        signals(bolt(2, descriptors=900, descriptors_max=1024), bolt(3, descriptors=20, descriptors_max=1024)),
+        Verdict.DESCRIPTORS, "count-2 is close to its limit of file descriptors: 900 of 1,024 are open",
+    ),
+    "much log": (
+        signals(bolt(2, log_per_s=1.17 * (1 << 20)), bolt(3, log_per_s=1e5)), Verdict.LOGGING,
+        "count-2 writes 70.2MB of log per minute",
+    ),
+    "a disk that is nearly full": (
+        signals(*EVEN, disks={"h1": (100 << 30, 512 << 20), "h2": (1 << 30, 1 << 29)}), Verdict.DISK,
+        "the disk with the folder of wc on h1 is nearly full: 512MB of 100GB are left",
+    ),
+    "as much as a task may take": (
+        signals(bolt(2, descendants=64, descendant_bytes=1 << 30, threads=300, descriptors=300, descriptors_max=1024,
+                     log_per_s=1e5, host="h1"), disks={"h1": (10 << 40, 400 << 30)}, machine_memory={"h1": 8 << 30}),
+        Verdict.HEALTHY, "wc is healthy: ",
+    ),
     "healthy": (
         signals(*EVEN), Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 % of the time, busiest task count-2 at 30 %"
     ),
@@ -85,14 +112,14 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "skew": (
         signals(*SKEWED, **HELD), Verdict.SKEW,
-        "data skew: count-2, one of 4 tasks, processes 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
+        "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
         " the others 31 %",
     ),
     "skew of one key": (
         signals(*SKEWED, **HELD, looks={"count-2": LookSignals(keyed=100, key="user='big'", of_key=0.94)},
                 history={**history("", held=[0.0, 0.1, 0.4, 0.5]), **history(busy=0.5)}),
         Verdict.SKEW,
-        "data skew: count-2, one of 4 tasks, processes 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
+        "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
         " the others 31 %; 94 % of its tuples have user='big', for 1m00s",
     ),
     "slow in one line": (

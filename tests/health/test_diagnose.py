@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import CALM, Verdict, from_proto, to_proto
+from heronpy.health.findings import CALM, Finding, Verdict, from_proto, to_proto
 from heronpy.health.recording import from_json, head, line, replay, to_json
 from heronpy.health.signals import SERIES, HostSignals, LookSignals, Signals, TaskSignals, signals_of, window_of
 from heronpy.health.texts import advice, sentence
@@ -480,3 +480,24 @@ def test_work_units_that_write_a_table_are_no_missing_input() -> None:
     status.tasks.add(task_id=4, component="words", instance_id="words-4", state=control_pb2.TASK_RUNNING)
     idle = signals_of(status, control_pb2.MetricsReply(interval_s=10.0), now=0.0)
     assert first(idle) == (Verdict.NO_INPUT, "nothing to read: words emitted nothing in the last 10s")
+
+
+def test_our_own_wait_for_spark_is_no_hang_of_users() -> None:
+    """A sink at its limit of batches waits in the call; "has been in one call" and "profile it" were said of that."""
+    waits = bolt(2, 0.9, 10.0, silent_s=40.0)
+    behind = signals(waits, spark_sinks=["count"], spark_waiting=1.0, spark_batch_s=30.0, spark_lag_s=40.0)
+    assert [one.verdict for one in diagnose(behind)] == [Verdict.SPARK]
+    assert first(signals(waits, spark_sinks=["count"]))[0] is Verdict.HUNG, "Spark has nothing to do"
+    assert first(signals(waits, spark_waiting=1.0))[0] is Verdict.HUNG, "it hands nothing to Spark"
+
+
+def test_who_hangs_or_holds_is_told_of_async_bolts() -> None:
+    hung = diagnose(signals(bolt(2, silent_s=31.0)))[0]
+    assert advice(hung, "local", "wc") == (
+        "heron stacks local wc count-2 shows the line that it is in; if it waits for a service, an AsyncBolt can wait"
+        " for many calls at once"
+    )
+    held = Finding(Verdict.STOPPED, "words", figures={"still_s": 40.0, "held": 1.0}, names=("count-2",))
+    assert advice(held, "local", "wc").endswith(
+        "; if it waits for a service, an AsyncBolt can wait for many calls at once"
+    )

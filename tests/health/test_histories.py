@@ -8,8 +8,9 @@ is the word count, which emits all it can, `update` the same under way to a task
 that take 15 s, and more than a minute. The last ones are of `tests/support/troubled.py`; of those, `too-few`, `burst`,
 `bad-update`, `late-acks` and `start-burst` are without the CPU pressure of their machine, which is that of others; all
 but the last ran with priority over all else. In `crash-acks` two tasks of a topology with acks raise. `leak-early` and
-`leak-once` are a leak before its first end and after it, with the memory of the last seconds. The sentences are those
-of the last look.
+`leak-once` are a leak before its first end and after it, with the memory of the last seconds. In `slow-held` the slow
+task has held the spouts for longer than the window, so that no other task did anything. The sentences are those of the
+last look.
 """
 
 from __future__ import annotations
@@ -44,8 +45,12 @@ SENTENCES = {
     "healthy": ("Sick is healthy: 473/s, spouts held 0 % of the time, busiest task container_1_work_2 at 7 %", ""),
     "loaded": ("Sick is healthy: 464/s, spouts held 0 % of the time, busiest task container_1_work_2 at 94 %", ""),
     "slow": ("container_1_work_2 is slow: while busy it handles 39/s, the other tasks of work 836/s each", _RESTART),
+    "slow-held": (
+        "container_1_work_2 is slow: while busy it handles 21/s, and the other tasks of work wait for tuples: they are 0 %"
+        " busy at most; 100 % of the time in process (sick.py:60), for 14m00s", _RESTART,
+    ),
     "skew": (
-        "data skew: container_1_work_3, one of 4 tasks, processes 85 % of the tuples (an even share is 25 %) and is 100 % busy,"
+        "data skew: container_1_work_3, one of 4 tasks, gets 85 % of the tuples (an even share is 25 %) and is 100 % busy,"
         " the others 8 %", _SKEW,
     ),
     "crash": (
@@ -74,7 +79,7 @@ SENTENCES = {
         " process (sick.py:60)", _RESTART,
     ),
     "skew-key": (
-        "data skew: container_1_work_3, one of 4 tasks, processes 54 % of the tuples (an even share is 25 %) and is 100 % busy,"
+        "data skew: container_1_work_3, one of 4 tasks, gets 54 % of the tuples (an even share is 25 %) and is 100 % busy,"
         " the others 13 %; 96 % of its tuples have user='big'", _SKEW,
     ),
     "crash-line": (
@@ -110,7 +115,8 @@ SENTENCES = {
     ),
     "hung": (
         "container_1_work_2 has been in one call for 32s: process (troubled.py:100)",
-        "heron profile local Troubled container_1_work_2 shows the line that it is in",
+        "heron stacks local Troubled container_1_work_2 shows the line that it is in; if it waits for a service, an"
+        " AsyncBolt can wait for many calls at once",
     ),
     "limit": (
         "topology.max.spout.pending (20) sets the pace: the spouts wait for acks, and no bolt is busier than 5 %",

@@ -54,9 +54,10 @@ def test_frames_beyond_the_credit_wait_in_order() -> None:
         link.put(frame, NEVER)
     # One frame may overshoot the grant, so a frame larger than the window passes.
     assert [frame for _, _, frame in wire.sent] == [f.data for f in frames[:2]]
-    assert link.queued_tuples == 3
+    assert (link.queued_tuples, link.total_came) == (3, 5)
     link.credit(Frame(granted_bytes=1 << 20, granted_tuples=100, consumed_frames=1))
     assert link.pump()
+    assert link.total_came == 5
     assert [frame for _, _, frame in wire.sent] == [f.data for f in frames]
     assert [seq for _, seq, _ in wire.sent] == [1, 2, 3, 4, 5]
     assert (link.queued_bytes, link.queued_tuples, link.in_flight(), link.total_consumed) == (0, 0, 4, 1)
@@ -118,7 +119,7 @@ def test_put_back_sends_again_what_is_left_of_a_frame() -> None:
         link.pump()
         assert Frame.FromString(wire.sent[-2][2]).skip == skip
     link.consumed(Frame(consumed_frames=2))
-    assert (link.in_flight(), link.total_consumed) == (0, 17)
+    assert (link.in_flight(), link.total_consumed, link.total_came) == (0, 17, 17)
 
 
 def test_held_tasks_do_not_stand_in_the_way_of_others() -> None:

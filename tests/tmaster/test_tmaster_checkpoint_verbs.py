@@ -33,6 +33,8 @@ def test_an_update_goes_through_a_checkpoint() -> None:
         region = w.regions()[0]
         assert region.checkpoint == number and len(region.epochs) == 2 + parallelism
         w.until(lambda: started(w))
+        restores = w.machine.checkpoints_reply(w.now)
+        assert restores.restores == number and restores.last_restore.endswith(": its tasks have a new placement")
     assert w.life == control_pb2.LIFE_RUNNING
 
 

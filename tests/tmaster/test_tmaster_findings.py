@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from heronpy.health.findings import Finding, Verdict
+from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2
 from heronpy.tmaster import observatory
 from heronpy.tmaster.observatory import FINDINGS_S, SOON_S, Observatory
@@ -36,3 +38,19 @@ def test_an_event_makes_findings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     happens()
     assert found_at(15.8) == pytest.approx(10.9), "what takes long is found a hundredth of the time"
     assert found_at(16.0) == pytest.approx(16.0)
+
+
+def test_findings_are_made_each_minute_though_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cause that only the first minutes show was not known to who asked later."""
+    w = World(containers=1).running()
+    watched = Observatory(w.machine, w.settings, 0.0, resumed=False)
+    asked: list[list[Finding]] = []
+
+    def diagnose(signals: Signals, before: list[Finding]) -> list[Finding]:
+        asked.append(before)
+        return [Finding(Verdict.SLOW_TASK, figures={"rate": float(len(asked))})]
+
+    monkeypatch.setattr(observatory, "diagnose", diagnose)
+    for second in range(125):
+        watched.take(control_pb2.MetricsBatch(), 600.0 + second)
+    assert [[one.figures["rate"] for one in before] for before in asked] == [[], [1.0]]

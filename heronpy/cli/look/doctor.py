@@ -21,6 +21,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.health.findings import CALM, Finding, from_proto
 from heronpy.health.signals import Signals
+from heronpy.health.stopped import STILL_S
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 
@@ -177,7 +178,11 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
 def seen(signals: Signals) -> list[str]:
     """The evidence: figures of the topology, then of its busiest tasks."""
     window = format_duration(round(signals.window_s))
+    still_s = min((signals.still_s.get(one.component, 0.0) for one in signals.tasks if one.is_spout), default=0.0)
+    # The rate is that of the whole window.
     emits = [f"spouts emit {signals.arrival:,.0f}/s"]
+    if still_s >= STILL_S and signals.arrival:
+        emits = [f"spouts emitted {signals.arrival:,.0f}/s, nothing in the last {format_duration(round(still_s))}"]
     if signals.units_backlog is not None:
         units = f"{format_bytes(int(signals.units_published))}/s of log files are published"
         # Workers that write a table emit nothing.

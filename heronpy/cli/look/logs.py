@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +30,7 @@ from heronpy.clusters.searching import Wanted
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError
-from heronpy.common.log_files import log_processes, read_logs
+from heronpy.common.log_files import last_logs, log_processes, read_logs
 from heronpy.common.log_format import Record
 from heronpy.common.log_search import TEXT_MAX_BYTES, contains
 from heronpy.common.nearest import suggestion
@@ -136,12 +136,15 @@ def _show(
         if lines is not None or not follow:
             # Following takes over at this moment, so that no record is shown twice.
             now = time.time() if follow else float("inf")
-            past = (
-                record
-                for record in past_records(folders, names, oldest, level)
-                if record.when < now and (find is None or contains(record.text, find, ignore_case))
-            )
-            for record in deque(past, maxlen=lines) if lines is not None else past:
+
+            def wanted(record: Record) -> bool:
+                return record.when < now and (find is None or contains(record.text, find, ignore_case))
+
+            if lines is not None:
+                past = last_records(folders, names, lines, oldest, level, wanted)
+            else:
+                past = filter(wanted, past_records(folders, names, oldest, level))
+            for record in past:
                 shown.print(record)
             oldest = now
         if watch is not None:
@@ -225,6 +228,21 @@ def past_records(folders: list[Path], names: list[str], since: float | None, lev
     """The present records of all the processes, by time."""
     streams = [read_logs(folder, name, since=since, level=level) for folder, name in _files(folders) if name in names]
     yield from heapq.merge(*streams, key=lambda record: record.when)
+
+
+def last_records(
+    folders: list[Path],
+    names: list[str],
+    lines: int,
+    since: float | None,
+    level: str | None,
+    wanted: Callable[[Record], bool],
+) -> Iterator[Record]:
+    """The last wanted records of all the processes together, by time."""
+    streams = [
+        last_logs(folder, name, lines, since, level, wanted) for folder, name in _files(folders) if name in names
+    ]
+    yield from deque(heapq.merge(*streams, key=lambda record: record.when), maxlen=lines)
 
 
 class Lines:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from heronpy.cli import exits
 from heronpy.cli.look.combined import Combined
 from heronpy.cli.look.metrics_short import COLUMNS, LINK_METRICS, Link, figures, links
 from heronpy.cli.look.silent_tasks import add_zeros
 from heronpy.cli.output import clean, console, print_json, print_table, say, table
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.common.nearest import suggestion
 from heronpy.common.units import format_bytes, format_duration, parse_duration_s
-from heronpy.metrics.names import find
+from heronpy.metrics.names import METRICS, find
 from heronpy.proto import control_pb2
 
 QUANTILES = (0.5, 0.99)
@@ -45,6 +47,7 @@ def show_metrics(
         interval_s=parse_duration_s(interval) if interval else 0.0,
     )
     reply = session.ask(topology, request)
+    _check_names(session, topology, names, reply)
     add_zeros(reply, session.packing_plan(topology), component or "", instances)
     if as_json:
         print_json(_metrics_json(topology, reply))
@@ -64,6 +67,19 @@ def show_metrics(
         (row.owner, row.name, row.label or None, _shown(row), *(_quantile(row, q) for q in QUANTILES)) for row in rows
     ]
     print_table(columns, cells, f"Metrics of '{clean(topology)}'{over}", right=columns[3:])
+
+
+def _check_names(session: Session, topology: str, names: tuple[str, ...], reply: control_pb2.MetricsReply) -> None:
+    """Raise a Failure for a name that heronpy does not have and that no process of the topology reports."""
+    unknown = {*names} - {sample.name for report in reply.reports for sample in report.samples}
+    if not (unknown := {name for name in unknown if find(name) is None}):
+        return
+    everything = session.ask(topology, control_pb2.GetMetrics())
+    reported = {sample.name for report in everything.reports for sample in report.samples}
+    if wrong := sorted(unknown - reported):
+        otherwise = "; 'heron metrics' with --all lists what is reported"
+        hint = suggestion(wrong[0], {*reported, *METRICS}, otherwise)
+        raise exits.Failure(f"topology '{topology}' has no metric {wrong[0]!r}{hint}", exits.USAGE)
 
 
 def _show_short(

@@ -51,7 +51,8 @@ def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
     if reply.restores and not restoring:
         took = f" (took {format_duration(reply.last_restore_s)})" if reply.last_restore_s else ""
         times = "once" if reply.restores == 1 else f"{reply.restores:,} times, last"
-        found.append(f"restored {times}{why or ' without a known cause'}{took}")
+        # A topology master that was started again knows the number alone.
+        found.append(f"restored {times}{why or '; heron events says why'}{took}")
     if reply.last_failure:
         count = reply.aborted + reply.failed
         last = "" if count == 1 else ", last"
