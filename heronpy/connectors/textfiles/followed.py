@@ -48,7 +48,7 @@ class Followed:
     renamed: bool = False
     #: Where it was until that place got other content; (0, 0): nowhere.
     left: tuple[int, int] = (0, 0)
-    #: It has so many bytes at least, also while nobody knows what they are.
+    #: Its size in bytes at least. It counts while the content before that is not known.
     least: int = 0
     #: Why it is not read now, and why it will not be before the reader starts again.
     held: str = ""
