@@ -22,7 +22,7 @@ from heronpy.ingest.agreement import contradictions, disagreements, found_files,
 from heronpy.ingest.ledger.beginning import joined
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Chunk, FoundFile, Rebuild, Rebuilt, Who
-from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row
+from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row, Unfinished
 from heronpy.ingest.marks import is_marked
 from heronpy.ingest.options import pattern_at
 from heronpy.ingest.outputs.lineage import Lineage, batches, folder_name, published, units_of
@@ -48,6 +48,8 @@ class Checked:
     bytes_other: int
     #: Bytes that are not in the table yet: what was compared may be less than all.
     bytes_waiting: int
+    #: Files that are not read, because a keeper takes them for copies of others.
+    copies: int = 0
 
 
 class _Bytes(Enum):
@@ -108,6 +110,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
         sizes[_Bytes.UNSEEN],
         sizes[_Bytes.OTHER],
         waiting_bytes(rows),
+        max((row.copies for row in rows if isinstance(row, Unfinished)), default=0),
     )
 
 

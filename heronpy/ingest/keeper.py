@@ -24,6 +24,7 @@ from heronpy.ingest.ledger.requests import (
     Chunk,
     Collect,
     Cut,
+    CutUnits,
     Finished,
     KnownFile,
     Line,
@@ -73,6 +74,8 @@ class LogKeeper(Spout):
         """Joins the pipeline."""
         self._options = options_here(config)
         self._run = context.get_topology_id()
+        #: As the ledger knows it; "" for an endless run.
+        self._bounded_run = self._run if self._options.bounded else ""
         self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))
         self._stages = self._options.stages()
         self._publisher = Publisher(self._make_visible, self.report_error)
@@ -194,7 +197,7 @@ class LogKeeper(Spout):
             seen, gone = watch.changes(REPORT_MAX)
             if not seen and not gone:
                 break
-            report = ReportScan(seen, gone, self._generation, watch.made)
+            report = ReportScan(seen, gone, self._generation, watch.made, self._bounded_run)
             if not watch.answered(self._asking.ask(report)):
                 # Another keeper was faster: begin with what the ledger has.
                 self._watch = None
@@ -204,11 +207,16 @@ class LogKeeper(Spout):
                 self.report_error(LogFileError(notice.text))
             else:
                 self.log(notice.text, "warn")
-        looked = self._looking_since if self._watch is not None and watch.is_complete else None
-        cut = self._asking.ask(Cut(looked, unfinished=watch.unfinished_bytes()))
+        reported = self._watch is not None
+        looked = self._looking_since if reported and watch.is_complete else None
+        files = {"unfinished": watch.unfinished_bytes(), "copies": watch.copies()}
+        cut = self._cut(looked, **files, complete=reported and watch.has_all_readable)
         self._looking_since = cut.now
         if cut.units or cut.brake is not Brake.NOTHING:
             self._lively_until = now + LIVELY_S
+
+    def _cut(self, looked: float | None, **about: Any) -> CutUnits:
+        return self._asking.ask(Cut(looked, run=self._bounded_run, **about))
 
     def _publish(self) -> bool:
         """Publish what is committed; whether there may be more."""
@@ -294,15 +302,15 @@ class LogKeeper(Spout):
         self._figures.show(figures, watch.unfinished_bytes() if watch is not None else 0)
         if figures.units:
             self._lively_until = time.monotonic() + LIVELY_S
-        if not self._options.bounded or watch is None:
+        if not self._options.bounded:
             return
-        failed = figures.units.get("failed", (0, 0))[0]
-        open_units = sum(count for count, _ in figures.units.values()) - failed - figures.units_held
-        if not figures.waiting_bytes and not open_units and self._is_recorded(watch):
-            self._asking.ask(Cut(self._looking_since, closed=True))
+        if not self._stages.has_ended(self._run):
+            if watch is None or not self._cut(None).over or not self._is_recorded(watch):
+                return
+            self._cut(self._looking_since, closed=True)
             self._stages.mark_end(self._run)
-            self._ended = True
-            self.end_of_input()
+        self._ended = True
+        self.end_of_input()
 
     def _is_recorded(self, watch: Watch) -> bool:
         """Whether all that is bad has its record: a bounded run does not end before."""

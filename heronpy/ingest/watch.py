@@ -87,6 +87,8 @@ class Watch:
         self._unfinished = 0
         #: Whether the last look has seen all that was there: nothing was moved under its eyes.
         self.is_complete = False
+        #: Likewise, but for known files that cannot be read now.
+        self.has_all_readable = False
         for one in known:
             self._learn(one)
         following = {one // PART: one for one in self._made}
@@ -115,7 +117,7 @@ class Watch:
         """Look at the files, and measure what has grown."""
         begun, begun_cpu = time.monotonic(), time.thread_time()
         moving = self._finder.look(now)
-        self.is_complete = not moving
+        self.is_complete, unreadable = not moving, False
         is_here = self._finder.is_here
         self._unfinished = 0
         for file in self._table:
@@ -123,10 +125,14 @@ class Watch:
                 continue
             if file.is_readable and file.size > file.mark.cut:
                 self.is_complete &= self._measure(file)
+            elif file.held and not file.short:
+                unreadable = True
             elif file.held and not file.mutated and file.short < MISSES:
                 self.is_complete = False
             if file.size > file.mark.cut:
                 self._unfinished += file.size - file.mark.cut
+        self.has_all_readable = self.is_complete
+        self.is_complete &= not unreadable
         # What it takes from others counts, and not how long they made it wait; but a slow disk gets a rest, too.
         self._pace.looked(now, max(time.thread_time() - begun_cpu, (time.monotonic() - begun) / COST_FACTOR))
         if moving:
@@ -160,10 +166,12 @@ class Watch:
             if isinstance(change, GoneFile):
                 known.gone = True
                 continue
-            row = ids[known.key, known.generation]
+            known.path, known.size, known.inode, known.mutated = change.path, change.size, change.inode, change.mutated
+            row = ids.get((known.key, known.generation))
+            if row is None:
+                continue  # the run is sealed, and the file is new
             known.id, known.head, known.gone = row.id, row.head, False
             self._ids.add(row.id)
-            known.path, known.size, known.inode, known.mutated = change.path, change.size, change.inode, change.mutated
             if row.state is FileState.LATE:
                 self._notices.say(
                     f"{change.path} is older than what is kept of processed files, so it is not processed; copy it to"
@@ -193,6 +201,10 @@ class Watch:
         """Bytes of last lines that had no end yet when it last looked."""
         return self._unfinished
 
+    def copies(self) -> int:
+        """How many files are not read, because they are taken for copies of files that are."""
+        return self._finder.copies
+
     # ---- inside -----------------------------------------------------------------------------
     def _learn(self, one: KnownFile) -> None:
         row = one.file
@@ -210,6 +222,9 @@ class Watch:
             place, _, number = copy.inode.partition(":")
             device, inode, path = int(place), int(number), copy.path
         file = self._table.add(join(self._root, path), device, inode, mark, mark.cut, mark.cut)
+        file.renamed = copy is not None and copy.path != row.key
+        # Without sites nobody else has it, so what is shorter is no copy that grows.
+        file.least = 0 if one.copies or self._site else row.size
         known = self._known[file.number] = _Known(row.key, row.generation, row.id, row.head)
         known.mutated = row.state is FileState.MUTATED
         if copy is not None:

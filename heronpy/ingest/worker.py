@@ -104,6 +104,10 @@ class LogWorker(Spout):
             self._go_on(self._attempt)
             return
         if self._request is None:
+            if self._options.bounded and self._stages.has_ended(self._run):
+                self._ended = True
+                self.end_of_input()
+                return
             self._request = self._greetings.pop() if self._greetings else Lease()
         try:
             answer = self._asking.ask(self._request)
@@ -195,10 +199,6 @@ class LogWorker(Spout):
     def _rest(self, idle: Idle) -> None:
         if idle.brake is Brake.FAILED:
             self._request = ListUnits(UnitState.FAILED, 1)
-            return
-        if self._options.bounded and not idle.open and self._stages.has_ended(self._run):
-            self._ended = True
-            self.end_of_input()
             return
         self.wait(idle.wait_s)
 

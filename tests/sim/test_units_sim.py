@@ -38,6 +38,11 @@ def test_many_seeds_come_to_the_right_end() -> None:
     assert stats["zombies"] > 20 and stats["bad"] > 20 and stats["thrown"]
 
 
+@pytest.mark.heavy
+def test_bytes_that_nobody_has_do_not_wait_for_a_shorter_copy() -> None:
+    _passes((40014,))
+
+
 def test_processes_of_a_lost_ledger_do_not_begin_anew_beside_its_table() -> None:
     _passes((3,))
 

@@ -194,7 +194,10 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
         why = ", ".join(f"{format_bytes(size)} {reason}" for reason, size in reasons.items() if size)
         gone = f"; {format_bytes(left)} could not be compared: {why}" if left else ""
         later = f"; {format_bytes(found.bytes_waiting)} are not in the table yet" if found.bytes_waiting else ""
-        say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{later}{gone}")
+        copies = (
+            f"; {counted(found.copies, 'file')} not read, taken for {_copies(found.copies)}" if found.copies else ""
+        )
+        say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{later}{gone}{copies}")
     if found.problems:
         raise SystemExit(1)
 
@@ -293,6 +296,8 @@ def _sentences(figures: Figures) -> Iterator[str]:
         yield f"{counted(figures.backups_won, 'backup')} won"
     if figures.unfinished_bytes:
         yield f"{format_bytes(figures.unfinished_bytes)} of last lines without an end wait for it"
+    if figures.copies:
+        yield f"{counted(figures.copies, 'file')} not read, taken for {_copies(figures.copies)}"
     if figures.bad_ranges:
         yield f"{counted(figures.bad_ranges, 'bad range')} of {format_bytes(figures.bad_bytes)}: heron units bad"
     for state in ("mutated", "late"):
@@ -316,6 +321,10 @@ def _sentences(figures: Figures) -> Iterator[str]:
         yield f"{figures.dispatches_failed:,} {lost} of {held}: mend the cause, then: heron units retry"
     if figures.paused:
         yield "paused"
+
+
+def _copies(count: int) -> str:
+    return "a copy of another one" if count == 1 else "copies of others"
 
 
 def _site_row(site: SiteView) -> tuple[str, ...]:

@@ -63,7 +63,14 @@ class Finder:
         self._is_moving = False
         #: Places whose content was found elsewhere, so that they have another.
         self._freed: list[str] = []
+        #: Paths that are not read, because they are taken for copies.
+        self._copies: set[str] = set()
         self.lost_bytes = 0
+
+    @property
+    def copies(self) -> int:
+        """How many files are not read, because they are taken for copies of files that are."""
+        return len(self._copies)
 
     def divide(self, index: int, readers: int) -> None:
         """Be reader `index` of so many: files of others are given up, and those that become one's own are new."""
@@ -71,6 +78,7 @@ class Finder:
             return
         self._share = (index, readers)
         self._settled.clear()
+        self._copies.clear()
         for file in self._table:
             if not self._owns(file.mark.first):
                 self._table.drop(file)
@@ -85,6 +93,8 @@ class Finder:
         for path, why in look.refused.items():
             self._notices.say(f"{path} {why}", is_error=why != WAITS)
         settled, self._settled = self._settled, {}
+        if self._copies:
+            self._copies.intersection_update(entry.path for entry in look.files)
         unknown: list[Entry] = []
         for entry in look.files:
             last = settled.get(entry.path)
@@ -137,8 +147,10 @@ class Finder:
             self._is_moving = True
             return True
         if found is Identity.NEW:
+            file.left = entry.device, entry.inode
             self._table.detach(file)
             return False
+        file.renamed |= file.path != entry.path
         self._see(file, entry, outside)
         if self._judge(file, found):
             self._settle(entry, file)
@@ -240,6 +252,10 @@ class Finder:
             if (status.st_dev, status.st_ino) != (entry.device, entry.inode):
                 self._is_moving = True
                 return
+            self._copies.discard(entry.path)
+            known = self._table.at(entry.device, entry.inode)
+            if known is not None and known.seen == self._looks:
+                return  # another name of an inode that has come in this look
             beginning = os.pread(descriptor, self._header_bytes, 0)
             packed = next((name for magic, name in _PACKED.items() if beginning.startswith(magic)), None)
             if packed is not None:
@@ -284,11 +300,12 @@ class Finder:
             return False
         if file.seen == self._looks:
             # The file itself is still there, or what was taken for it.
-            if found is Identity.MUTATED:
+            if found is Identity.MUTATED or self._is_next_life(file, entry):
                 return False
             if file.short and found is not Identity.SHORTER and self._places.was_rewritten(file, descriptor):
                 # Copied, truncated, and written anew with the same beginning, such as a header.
                 self._freed.append(file.path)
+                file.left = file.device, file.inode
                 self._adopt(file, entry)
                 self._judge(file, found)
                 return True
@@ -300,11 +317,13 @@ class Finder:
                 return True
             if found is Identity.SHORTER and not self._places.begin_alike(file, descriptor, size):
                 return False
+            self._copies.add(entry.path)
             if self._is_settled(entry):
                 self._notices.say(f"{entry.path} is a copy of {file.path} and is not read")
             return True
         if found is Identity.SHORTER:
             # A copy in the making, or one made before the last lines came; it is looked at again.
+            self._copies.add(entry.path)
             if self._is_settled(entry):
                 self._notices.say(
                     f"{entry.path} begins like {file.path}, of which more was read; it waits until it is longer, or"
@@ -314,6 +333,16 @@ class Finder:
         self._adopt(file, entry)
         self._judge(file, found)
         return True
+
+    @staticmethod
+    def _is_next_life(file: Followed, entry: Entry) -> bool:
+        """Whether an entry that begins like a known file, which is elsewhere, is the log after a rotation.
+
+        Renaming has taken the known inode away from the name of the log, and copying and truncating has left it there.
+        """
+        if (entry.device, entry.inode) == file.left:
+            return True
+        return file.renamed and file.path != entry.path and file.path.startswith(entry.path)
 
     def _place_freed(self) -> None:
         """What is at the places of files that were found elsewhere."""
@@ -329,7 +358,9 @@ class Finder:
         self._see(file, entry, outside)
 
     def _see(self, file: Followed, entry: Entry, outside: bool = False) -> None:
-        self._table.rename(file, entry.path)
+        if file.path != entry.path:
+            self._copies.discard(entry.path)
+            self._table.rename(file, entry.path)
         file.size, file.seen, file.outside = entry.size, self._looks, outside
         file.misses, file.gone_s = 0, 0.0
 

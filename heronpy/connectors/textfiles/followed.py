@@ -44,6 +44,12 @@ class Followed:
     short: int = 0
     #: Its name does not match the patterns: it was renamed.
     outside: bool = False
+    #: Its inode had another name before.
+    renamed: bool = False
+    #: Where it was until that place got other content; (0, 0): nowhere.
+    left: tuple[int, int] = (0, 0)
+    #: Its size in bytes at least. It counts while the content before that is not known.
+    least: int = 0
     #: Why it is not read now, and why it will not be before the reader starts again.
     held: str = ""
     #: Bytes that were read have changed.

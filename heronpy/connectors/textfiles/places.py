@@ -41,7 +41,8 @@ class Places:
         context = os.pread(descriptor, mark.cut - start, start) if size >= mark.cut else None
         # Last: a file that is replaced meanwhile is another one, not a changed one.
         beginning = os.pread(descriptor, HEAD_BYTES, 0)
-        return identify(mark, size, beginning, context, header_lines=self._header_lines)
+        found = identify(mark, size, beginning, context, header_lines=self._header_lines)
+        return Identity.SHORTER if found is Identity.SAME and size < file.least else found
 
     def is_at(self, file: Followed, descriptor: int) -> bool:
         """Whether an open file is where a known one was last seen."""
@@ -68,12 +69,15 @@ class Places:
             return True
 
     def was_rewritten(self, file: Followed, descriptor: int) -> bool:
-        """Whether the place of a known file, of which an open file has all that was read, has other content by now."""
+        """Whether the place of a known file, of which an open file has all that was read, has other content by now, or
+        less: it was truncated."""
         try:
             with self.open(file.path) as other:
                 if not self.is_at(file, other):
                     return False
-                end = min(os.fstat(other).st_size, file.mark.cut)
+                end = file.mark.cut
+                if os.fstat(other).st_size < end:
+                    return True
                 start = before(end)
                 return os.pread(descriptor, end - start, start) != os.pread(other, end - start, start)
         except UNREADABLE:

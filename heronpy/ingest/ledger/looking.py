@@ -31,15 +31,17 @@ def note(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
-    """Write down how much of the files has no line end yet: at once when it begins or ends, else now and then."""
+    """Write down how much of the files has no line end yet: at once when it begins or ends, else now and then; and how
+    many files are taken for copies."""
     if request.unfinished is None:
         return
     found = draft.get(Unfinished, who.site)
-    known = found.bytes if found is not None else 0
-    if request.unfinished == known:
+    known, copies = (found.bytes, found.copies) if found is not None else (0, 0)
+    if (request.unfinished, request.copies) == (known, copies):
         return
-    if found is None or not known or not request.unfinished or draft.now - found.at >= UNFINISHED_S:
-        draft.put(Unfinished(who.site, request.unfinished, draft.now))
+    is_new = found is None or request.copies != copies or draft.now - found.at >= UNFINISHED_S
+    if is_new or not known or not request.unfinished:
+        draft.put(Unfinished(who.site, request.unfinished, draft.now, request.copies))
 
 
 def arrived(draft: Draft, site: str) -> float:

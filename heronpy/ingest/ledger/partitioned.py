@@ -216,12 +216,15 @@ class PartitionedLedger:
         # yet is in the files of all of them: the first one keeps it.
         several = len(self._ledgers) > 1
         first, *others = self._ledgers.values()
-        answers = [first.ask(requests.Cut(unfinished=request.unfinished) if several else request)]
-        answers += [ledger.ask(requests.Cut()) for ledger in others]
+        part = requests.Cut(run=request.run, complete=request.complete)
+        files = replace(part, unfinished=request.unfinished, copies=request.copies)
+        answers = [first.ask(files if several else request)]
+        answers += [ledger.ask(part) for ledger in others]
         brakes = [one.brake for one in answers if one.brake is not requests.Brake.NOTHING]
         units = tuple(number for one in answers for number in one.units)
         now = 0.0 if several else answers[0].now
-        return requests.CutUnits(units, brakes[0] if brakes else requests.Brake.NOTHING, now)
+        brake = brakes[0] if brakes else requests.Brake.NOTHING
+        return requests.CutUnits(units, brake, now, all(one.over for one in answers))
 
     # ---- units ------------------------------------------------------------------------------
     def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:
@@ -376,6 +379,7 @@ def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
         p50_s=_slower(one.p50_s, other.p50_s),
         p99_s=_slower(one.p99_s, other.p99_s),
         unfinished_bytes=max(one.unfinished_bytes, other.unfinished_bytes),
+        copies=max(one.copies, other.copies),
         logs=one.logs,
     )
 

@@ -26,6 +26,7 @@ from heronpy.ingest.ledger.types import (
     Look,
     Pace,
     Row,
+    Seal,
     Site,
     Span,
     SpanState,
@@ -187,6 +188,10 @@ def upgrades(version: int, dialect: Dialect) -> list[str]:
             'ALTER TABLE units ADD COLUMN "backup" BIGINT NOT NULL DEFAULT 0',
             *(_TABLES[kind].create(dialect) for kind in (Tally, Unfinished)),
         ]
+    if version == 3:
+        found.append('ALTER TABLE unfinished ADD COLUMN "copies" BIGINT NOT NULL DEFAULT 0')
+    if version < 4:
+        found.append(_TABLES[Seal].create(dialect))
     return found
 
 

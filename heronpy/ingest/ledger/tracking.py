@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum, auto
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import looking, policy, sites
+from heronpy.ingest.ledger import looking, policy, sealing, sites
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.ranges import Piece, total
 from heronpy.ingest.ledger.requests import (
@@ -42,6 +43,13 @@ VANISHED = "the file was gone before it was processed"
 MUTATED = "bytes of the file were changed after they had been read"
 
 
+class _Refused(Enum):
+    """Why a seen file gets no row: the scanner has decided on an old row, or the run is sealed and the file is new."""
+
+    STALE = auto()
+    SEALED = auto()
+
+
 # ---- reports --------------------------------------------------------------------------------
 def report(draft: Draft, request: ReportScan, who: Who) -> Reported:
     """See `ReportScan`."""
@@ -52,16 +60,17 @@ def report(draft: Draft, request: ReportScan, who: Who) -> Reported:
     known: dict[int, File] = {}
     new: dict[tuple[str, int], int] = {}
     stale, late = [], []
-    knows_all = _knows_all(draft, request)
+    knows_all, sealed = _knows_all(draft, request), sealing.is_sealed(draft, request.run, who)
     for index, seen in enumerate(request.seen):
         _check(seen)
-        file = _file_of(draft, seen, new, knows_all)
-        if file is None:
+        found = _file_of(draft, seen, new, knows_all, sealed)
+        if found is _Refused.STALE:
             stale.append(index)
             known.update((one.id, one) for one in draft.view.files_of(seen.key))
+        if isinstance(found, _Refused):
             continue
-        _grow(draft, file, seen, who.site)
-        file = draft.get(File, file.id)
+        _grow(draft, found, seen, who.site, sealed)
+        file = draft.get(File, found.id)
         assert file is not None
         known[file.id] = file
         if file.state is FileState.LATE:
@@ -110,15 +119,19 @@ def _knows_all(draft: Draft, request: ReportScan) -> bool:
     return all(number in found for number in range(first, following))
 
 
-def _file_of(draft: Draft, seen: SeenFile, new: dict[tuple[str, int], int], knows_all: bool) -> File | None:
-    """The row of a seen file; None when the scanner has decided on an old row. `new`: ids that this report has made."""
+def _file_of(
+    draft: Draft, seen: SeenFile, new: dict[tuple[str, int], int], knows_all: bool, sealed: bool
+) -> File | _Refused:
+    """The row of a seen file, or why it has none. `new`: ids that this report has made."""
     others = {one.generation: draft.get(File, one.id) or one for one in draft.view.files_of(seen.key)}
     made = new.get((seen.key, seen.generation))
     found = draft.get(File, made) if made is not None else others.get(seen.generation)
     if found is not None:
-        return found if found.head in (seen.compared, seen.head) else None
+        return found if found.head in (seen.compared, seen.head) else _Refused.STALE
     if seen.compared or not knows_all or seen.generation <= max(others, default=0):
-        return None
+        return _Refused.STALE
+    if sealed:
+        return _Refused.SEALED
     pipeline, now = draft.pipeline, draft.now
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
     # In a pipeline younger than the horizon nothing can have been forgotten yet, so nothing is late.
@@ -131,8 +144,11 @@ def _file_of(draft: Draft, seen: SeenFile, new: dict[tuple[str, int], int], know
     return file
 
 
-def _grow(draft: Draft, file: File, seen: SeenFile, site: str) -> None:
+def _grow(draft: Draft, file: File, seen: SeenFile, site: str, sealed: bool) -> None:
     copy = draft.get(Copy, file.id, site)
+    if sealed and seen.size > file.size:
+        # What it has more is for a later run, which finds it by the size and the tail that are kept.
+        seen = replace(seen, size=file.size, tail=copy.tail if copy is not None else seen.tail)
     size = max(seen.size, copy.size if copy is not None else 0)
     tail = seen.tail if copy is None or seen.size >= copy.size else copy.tail
     new_copy = Copy(file.id, site, seen.path, size, seen.inode, tail, draft.now)
@@ -177,7 +193,8 @@ def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
     """See `Cut`."""
     looking.note(draft, request, who)
     looking.note_unfinished(draft, request, who)
-    return replace(_cut(draft), now=draft.now)
+    sealing.note(draft, request, who)
+    return replace(_cut(draft), now=draft.now, over=sealing.is_over(draft, request, who))
 
 
 def _cut(draft: Draft) -> CutUnits:

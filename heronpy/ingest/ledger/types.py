@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 #: Changes with the rows: a ledger of a higher version is refused.
-VERSION: Final = 3
+VERSION: Final = 4
 #: Ids of each part of a partitioned ledger begin at a multiple of this.
 PART: Final = 1 << 40
 #: Of an error that a row keeps, and of any name.
@@ -314,12 +314,26 @@ class Unfinished:
     site: str
     bytes: int
     at: float
+    #: Files of the site that are not read, because they are taken for copies of others.
+    copies: int = 0
 
 
-Row = Pipeline | File | Copy | Span | Unit | Dispatch | Client | Answer | Site | Look | Pace | Tally | Unfinished
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """A bounded run processes what its site had until its first complete look; no later look adds to it."""
+
+    KEY: ClassVar[int] = 1
+    site: str
+    #: The id of the topology.
+    run: str
+    #: When all that the look had found was in the ledger.
+    at: float
+
+
+Row = Pipeline | File | Copy | Span | Unit | Dispatch | Client | Answer | Site | Look | Pace | Tally | Unfinished | Seal
 ROWS: Final[tuple[type[Row], ...]] = (
     *(Pipeline, File, Copy, Span, Unit, Dispatch),
-    *(Client, Answer, Site, Look, Pace, Tally, Unfinished),
+    *(Client, Answer, Site, Look, Pace, Tally, Unfinished, Seal),
 )
 
 

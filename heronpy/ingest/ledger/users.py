@@ -43,6 +43,7 @@ from heronpy.ingest.ledger.types import (
     File,
     Kind,
     Look,
+    Seal,
     Site,
     Span,
     Tally,
@@ -94,6 +95,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         p99_s=_percentile(seconds, 0.99),
         # The same files are on all sites.
         unfinished_bytes=max((one.bytes for one in view.unfinished()), default=0),
+        copies=max((one.copies for one in view.unfinished()), default=0),
         logs=config.pattern,
     )
 
@@ -233,7 +235,7 @@ def forget_site(draft: Draft, request: ForgetSite, who: Who) -> SiteForgotten:
         file = draft.get(File, copy.file)
         if file is not None:
             sites.lose_copy(draft, file, copy)
-    for known in (draft.get(kind, request.site) for kind in (Site, Look, Unfinished)):
+    for known in (draft.get(kind, request.site) for kind in (Site, Look, Seal, Unfinished)):
         if known is not None:
             draft.drop(known)
     return SiteForgotten(min(len(copies), limit), len(copies) > limit)

@@ -86,12 +86,15 @@ class ReportScan(Request[Reported]):
     `made`: up to which ids the asker knows all files, as `Opened` said first. Who has missed a file may take it for a
     new one when it was renamed, so new files of such an asker are stale. () for an asker beside which there is no other
     one; `generation` 0 likewise.
+    `run`: the bounded run of the asker. When it is sealed, no file grows and no new one is taken: such a file is in no
+    list of the answer.
     """
 
     seen: tuple[SeenFile, ...] = ()
     gone: tuple[GoneFile, ...] = ()
     generation: int = 0
     made: tuple[int, ...] = ()
+    run: str = ""
 
 
 class Brake(StrEnum):
@@ -115,11 +118,13 @@ class Brake(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CutUnits:
-    """`brake`: why no more were cut. `now`: the time of the ledger, for the next look."""
+    """`brake`: why no more were cut. `now`: the time of the ledger, for the next look. `over`: all that the asker's run
+    has to process is published, bad or failed."""
 
     units: tuple[int, ...]
     brake: Brake
     now: float = 0.0
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +133,14 @@ class Cut(Request[CutUnits]):
 
     `looked`: all that the asker's site had in its files at that time of the ledger is reported; None: it is not known.
     `closed`: it is published, too, and nothing more will come. `unfinished`: bytes of last lines without an end in all
-    files of the site; None: not known.
+    files of the site; None: not known. `copies`: files that are taken for copies of others.
+    `run`: the bounded run of the asker; "" for an endless one. `complete`: its last look has found all that its site
+    had, and that is reported, so that the run is sealed.
     """
 
     looked: float | None = None
     closed: bool = False
     unfinished: int | None = None
+    copies: int = 0
+    run: str = ""
+    complete: bool = False

@@ -78,6 +78,8 @@ class Figures:
     p99_s: float | None = None
     #: Of last lines that have no end yet, as keepers have seen them.
     unfinished_bytes: int = 0
+    #: Files that are not read, because they are taken for copies of others.
+    copies: int = 0
     #: The pattern of the files.
     logs: str = ""
 
