@@ -57,7 +57,7 @@ UNLIMITED = sys.maxsize
 
 def has_own(spout: object, method: str) -> bool:
     """Whether the spout overrides `ack` or `fail`; without a `fail` of its own it cannot send failed tuples again."""
-    # Not by vars(): CPython 3.11 then keeps a dict of the object's attributes, and each `self.x` of the user gets slower.
+    # Not by vars(): in CPython 3.11 it makes each `self.x` of the object slower.
     found = getattr(spout, method, None)
     return getattr(found, "__func__", found) not in (getattr(Spout, method), getattr(AsyncSpout, method), None)
 
