@@ -14,9 +14,10 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from heronpy.common import apache_keys, topology_keys
 from heronpy.common.errors import ConfigError
@@ -36,8 +37,7 @@ _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One field of one room, as shown by documentation and tools."""
 
     room: str
@@ -89,8 +89,7 @@ class Setting:
         return what
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """All settings of one topology, ready for its launch file."""
 
     settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)

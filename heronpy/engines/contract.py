@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from msgspec import Struct
+
 from heronpy.common.errors import FatalError, HeronError, RetryableError
 from heronpy.procs.exit_reason import ExitReason
 
@@ -85,8 +87,7 @@ class Request:
     ticket: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """One object as the engine lists it."""
 
     engine_id: str
@@ -110,8 +111,7 @@ class Seen:
     avoid: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """Why an object is not running yet."""
 
     words: str
@@ -119,8 +119,7 @@ class Explained:
     starts_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSize:
+class NodeSize(Struct, frozen=True):
     """What one kind of host has, all of it: what others use now does not count."""
 
     cpu: float
@@ -140,8 +139,7 @@ class Untried(Enum):
     SKIPPED = "skip"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """One line of `check`: a requirement, whether it is met, and what to do if not."""
 
     what: str
@@ -163,8 +161,7 @@ class Found:
         return cls(what, True, detail, fix, Untried.SKIPPED)
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(Struct, frozen=True):
     """What an engine does otherwise than most; one that differs has them as its attribute `traits`."""
 
     #: It can keep a container away from hosts; without it none is drained.
