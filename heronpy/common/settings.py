@@ -9,7 +9,6 @@ the nearest one, unless Apache Heron has it; any other key belongs to the user a
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -115,25 +114,20 @@ class HasSettings(Protocol):
 def describe() -> Iterator[Setting]:
     """Every setting there is, in the order of the rooms."""
     for room, cls in ROOMS.items():
-        for item in dataclasses.fields(cls):
-            yield _setting(room, item)
-
-
-def _setting(room: str, item: dataclasses.Field[Any]) -> Setting:
-    made = item.default_factory is not dataclasses.MISSING
-    suffix = max((end for end in _UNITS if item.name.endswith(end)), key=len, default="")
-    return Setting(
-        room=room,
-        name=item.name,
-        type=str(item.type),
-        unit=_UNITS.get(suffix, ""),
-        default={} if made else item.default,
-        doc=item.metadata["doc"],
-        low=item.metadata.get("low"),
-        high=item.metadata.get("high"),
-        choices=item.metadata.get("choices", ()),
-        absolute=item.metadata.get("absolute", False),
-    )
+        for name, item in cls.described.items():
+            suffix = max((end for end in _UNITS if name.endswith(end)), key=len, default="")
+            yield Setting(
+                room=room,
+                name=name,
+                type=cls.__annotations__[name],
+                unit=_UNITS.get(suffix, ""),
+                default=item.default,
+                doc=item.doc,
+                low=item.low,
+                high=item.high,
+                choices=item.choices,
+                absolute=item.absolute,
+            )
 
 
 _SETTINGS: Final[dict[str, Setting]] = {item.key: item for item in describe()}
@@ -245,9 +239,8 @@ def _apply_profiles(result: Resolved) -> None:
     for component, values in result.component_settings.items():
         chosen = values.get("profile")
         if chosen is not None:
-            defaults: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(ROOMS["instance"])}
             for name in PROFILES["latency"].keys() - values.keys():
-                values[name] = PROFILES[str(chosen)].get(name, defaults[name])
+                values[name] = PROFILES[str(chosen)].get(name, ROOMS["instance"].described[name].default)
                 origins[f"instance.{name}@{component}"] = f"profile {chosen} of component {component!r}"
 
 
