@@ -15,9 +15,10 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders

@@ -19,12 +19,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import PackageError
 from heronpy.common.folders import make_folders

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from heronpy.cli.output import moment, print_json, print_table, say, warn
 from heronpy.clusters.target import Common, Target
