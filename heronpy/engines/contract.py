@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from msgspec import Struct
-
 from heronpy.common.errors import FatalError, HeronError, RetryableError
 from heronpy.procs.exit_reason import ExitReason
 
@@ -87,7 +85,8 @@ class Request:
     ticket: str = field(default="", repr=False)
 
 
-class Seen(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Seen:
     """One object as the engine lists it."""
 
     engine_id: str
@@ -111,7 +110,8 @@ class Seen(Struct, frozen=True):
     avoid: tuple[str, ...] = ()
 
 
-class Explained(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Explained:
     """Why an object is not running yet."""
 
     words: str
@@ -119,7 +119,8 @@ class Explained(Struct, frozen=True):
     starts_at: float | None = None
 
 
-class NodeSize(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class NodeSize:
     """What one kind of host has, all of it: what others use now does not count."""
 
     cpu: float
@@ -139,7 +140,8 @@ class Untried(Enum):
     SKIPPED = "skip"
 
 
-class Found(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Found:
     """One line of `check`: a requirement, whether it is met, and what to do if not."""
 
     what: str
@@ -161,7 +163,8 @@ class Found(Struct, frozen=True):
         return cls(what, True, detail, fix, Untried.SKIPPED)
 
 
-class Traits(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Traits:
     """What an engine does otherwise than most; one that differs has them as its attribute `traits`."""
 
     #: It can keep a container away from hosts; without it none is drained.

@@ -22,12 +22,11 @@ class World:
     """A switch with a spout and a bolt of its own and a peer with a task; everybody is a list of frames."""
 
     def __init__(self, **settings: Any) -> None:
-        import dataclasses
 
         self.sent: dict[bytes, list[Frame]] = {}
         self.dead: set[bytes] = set()
         self.now = 0.0
-        self.switch = Switch(dataclasses.replace(StmgrSettings(), **settings), self.send, lambda: self.now)
+        self.switch = Switch(msgspec.structs.replace(StmgrSettings(), **settings), self.send, lambda: self.now)
         self.owed = 0
         self.switch.on_credit_owed = self.owe
         self.switch.take_places({SPOUT: "spout", BOLT: "bolt"}, {"spout"}, {FAR: "stmgr-2"})

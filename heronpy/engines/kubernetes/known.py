@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
-
-from msgspec.structs import replace
 
 from heronpy.engines.contract import Ended, EnginePhase, Seen
 from heronpy.engines.kubernetes.seen import is_deleted, name_of, node_of, printed, seen_of, uid_of
