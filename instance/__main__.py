@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, RetryableError
@@ -30,8 +31,7 @@ _KINDS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """What an executor says to a task."""
 
     #: Path of launch.json.

@@ -16,8 +16,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("heron.instance")
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A cut that is due at the next tuple boundary."""
 
     checkpoint: int
@@ -49,8 +49,7 @@ class Cut:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class CutWork:
+class CutWork(Struct, frozen=True):
     """What a task's checkpoints save; for its thread."""
 
     #: The user's object.
@@ -62,8 +61,7 @@ class CutWork:
     report_exception: Callable[[Exception], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CutOutput:
+class CutOutput(Struct, frozen=True):
     """Where a task's frames go, as seen by its checkpoints; for its thread."""
 
     #: Everything that was emitted and is still buffered leaves.
@@ -90,8 +88,7 @@ class CutControl(Protocol):
         """Make the loop stop at the next tuple boundary."""
 
 
-@dataclass(frozen=True, slots=True)
-class CutPorts:
+class CutPorts(Struct, frozen=True):
     """A task as seen by its checkpoints."""
 
     name: TaskName

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from heronpy.common import exit_codes
 from heronpy.proto import control_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The stream manager does not take this task, now or later; `why` is for people alone."""
 
     refusal: control_pb2.Refusal
@@ -27,8 +26,7 @@ class Refused:
         return exit_codes.FENCED if self.refusal == control_pb2.REFUSAL_FENCED else exit_codes.FAILURE
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotWritten:
+class SnapshotWritten(Struct, frozen=True):
     """The writer of a checkpoint is done; without a snapshot it has failed."""
 
     checkpoint: int

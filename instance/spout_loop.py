@@ -57,8 +57,9 @@ UNLIMITED = sys.maxsize
 
 def has_own(spout: object, method: str) -> bool:
     """Whether the spout overrides `ack` or `fail`; without a `fail` of its own it cannot send failed tuples again."""
-    inherited = (getattr(Spout, method), getattr(AsyncSpout, method), None)
-    return method in vars(spout) or getattr(type(spout), method, None) not in inherited
+    # Not by vars(): in CPython 3.11 it makes each `self.x` of the object slower.
+    found = getattr(spout, method, None)
+    return getattr(found, "__func__", found) not in (getattr(Spout, method), getattr(AsyncSpout, method), None)
 
 
 class SpoutTask(Task):

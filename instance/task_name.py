@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from heronpy.common import ids
 
 
-@dataclass(frozen=True, slots=True)
-class TaskName:
+class TaskName(Struct, frozen=True):
     """One incarnation of a task; `epoch` numbers its processes, from 1."""
 
     task_id: int

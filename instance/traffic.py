@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 #: Two reports closer together than this, such as the last one of a task, say nothing about a rate.
 APART_MIN_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """Frames with tuples that have passed over a link, and the tuples in them, up to a moment."""
 
     at: float

@@ -6,10 +6,10 @@ token is answered at most once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.common.errors import HeronError
 from heronpy.proto import control_pb2, plan_pb2
@@ -33,8 +33,7 @@ class Signal(Enum):
     STOPPED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRegistered:
+class TaskRegistered(Struct, frozen=True):
     """A process that may be a task of this container asks to take part."""
 
     request: int
@@ -42,37 +41,32 @@ class TaskRegistered:
     message: control_pb2.RegisterInstance
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReported:
+class TaskReported(Struct, frozen=True):
     """The heartbeat of a task."""
 
     identity: bytes
     status: control_pb2.TaskStatus
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRemoved:
+class TaskRemoved(Struct, frozen=True):
     """The switch has let go of a task that is not in the plan."""
 
     task: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReceived:
+class PlanReceived(Struct, frozen=True):
     """The topology master sends a physical plan."""
 
     plan: plan_pb2.PhysicalPlan
 
 
-@dataclass(frozen=True, slots=True)
-class TasksOrdered:
+class TasksOrdered(Struct, frozen=True):
     """The topology master's message for tasks: FinishTasks, HoldTicks, TraceRate or one about a checkpoint."""
 
     order: Message
 
 
-@dataclass(frozen=True, slots=True)
-class PressureHeard:
+class PressureHeard(Struct, frozen=True):
     """Another stream manager of the plan announces backpressure, or its end."""
 
     message: control_pb2.Backpressure
@@ -95,8 +89,7 @@ class Duty(Enum):
     EXPORT_METRICS = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchPlan:
+class SwitchPlan(Struct, frozen=True):
     """Route by this plan; PLAN_IN_FORCE follows."""
 
     plan: plan_pb2.PhysicalPlan
@@ -111,8 +104,7 @@ class SwitchPlan:
     hold_above: int
 
 
-@dataclass(frozen=True, slots=True)
-class AttachTask:
+class AttachTask(Struct, frozen=True):
     """Begin a link of a task."""
 
     registration: TaskRegistered
@@ -120,22 +112,19 @@ class AttachTask:
     link_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTask:
+class RemoveTask(Struct, frozen=True):
     """Let go of a task that is not in the plan."""
 
     task: int
 
 
-@dataclass(frozen=True, slots=True)
-class Clamp:
+class Clamp(Struct, frozen=True):
     """Stop or resume the spouts of this container."""
 
     on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Answer a registration: with a body, with nothing, or with why not."""
 
     request: int
@@ -143,37 +132,32 @@ class Reply:
     error: HeronError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """Send a one-way message to a task."""
 
     identity: bytes
     body: Message
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectPeer:
+class ConnectPeer(Struct, frozen=True):
     """Connect to a stream manager, or to its new incarnation."""
 
     record: plan_pb2.StmgrRecord
 
 
-@dataclass(frozen=True, slots=True)
-class DropPeer:
+class DropPeer(Struct, frozen=True):
     """A stream manager has left the plan."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Struct, frozen=True):
     """Send to all peers."""
 
     message: control_pb2.Backpressure
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A line of the log."""
 
     text: str

@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from heronpy.common.absolute import absolute
 from heronpy.common.engine_settings import EngineSettings
@@ -85,8 +86,7 @@ def where(one: Seen) -> str:
     return f"container {one.container} ({one.engine_id}{f' on {one.host}' if one.host else ''})"
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
+class Ends(Struct, frozen=True):
     """What became of the objects of a topology that were to end."""
 
     asked: int = 0

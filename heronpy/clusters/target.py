@@ -8,6 +8,8 @@ import re
 import socket
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from heronpy.clusters.errors import RequestError
 
 #: Clusters, roles and environs.
@@ -59,8 +61,7 @@ def unix_user() -> str:
     return name if NAME.fullmatch(name) else f"uid{os.getuid()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Common:
+class Common(Struct, frozen=True):
     """Values of the flags that every verb has."""
 
     config_path: str | None = None

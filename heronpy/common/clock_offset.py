@@ -8,8 +8,9 @@ the samples of the last minute the most exact one is used; an older one is less 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 #: How long a sample counts, and how many are kept.
 KEPT_NS: Final = 60_000_000_000
@@ -18,8 +19,7 @@ SAMPLES_MAX: Final = 16
 DRIFT: Final = 30e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+class Offset(Struct, frozen=True):
     """Nanoseconds. `offset`, added to a time of this clock, gives one of the other; it is wrong by at most `error`."""
 
     offset: int

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
-from heronpy.common.setting_field import setting
+from heronpy.common.setting_field import Room, setting
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineSettings(Room, frozen=True):
     """The cluster that runs the containers; without it they run on this machine."""
 
     kind: str = setting("", "Kind of cluster: kubernetes, slurm or spark; empty: this machine.")
@@ -56,8 +54,7 @@ class EngineSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmSettings:
+class SlurmSettings(Room, frozen=True):
     """Slurm: what is asked of it for each container."""
 
     partition: str = setting("", "Partition; empty: the cluster's default.")
@@ -71,8 +68,7 @@ class SlurmSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KubernetesSettings:
+class KubernetesSettings(Room, frozen=True):
     """Kubernetes: where pods are made, and from what."""
 
     context: str = setting("", "Context of the kubeconfig; empty: its current one, or in a pod its service account.")
@@ -86,8 +82,7 @@ class KubernetesSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SparkEngineSettings:
+class SparkEngineSettings(Room, frozen=True):
     """Spark as the engine that runs the containers: the application whose executors they run in."""
 
     master: str = setting(
@@ -102,7 +97,7 @@ class SparkEngineSettings:
         0, "Memory of each executor; 0: what the largest container of an application asks for, 512 MB at least."
     )
     driver_memory: str = setting("512m", "Heap of the driver, in Spark's notation; it is a child of the scheduler.")
-    conf: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={"doc": "Additional Spark properties, a map of name to value; those that decide what runs are ours."},
+    conf: dict[str, Any] = setting(
+        {},
+        "Additional Spark properties, a map of name to value; those that decide what runs are ours.",
     )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from heronpy.common.setting_field import setting
+from heronpy.common.setting_field import Room, setting
 from heronpy.common.units import GB, MB
 
 
-@dataclass(frozen=True, slots=True)
-class IngestSettings:
+class IngestSettings(Room, frozen=True):
     """Work units: pipelines of growing log files. What LogUnits.specs(...) is given by the program wins."""
 
     ledger: str = setting(

@@ -16,9 +16,10 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders

@@ -15,9 +15,10 @@ from __future__ import annotations
 import calendar
 import re
 import time
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 CONTINUATION: Final = "  | "
 RAW: Final = "raw | "
@@ -75,8 +76,7 @@ def format_record(when: float, level: str, process: str, logger: str, message: s
     return f"{stamp} {level:<5} {word(process)} [{word(logger, ']')}] {body}"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One record of a log; `level` is "" for output that bypassed logging, such as a crash dump.
 
     Raw output has `logger` "raw", and its message is without the mark.

@@ -12,8 +12,9 @@ kept part of an unfinished line.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from heronpy.common.log_format import CONTINUATION, RAW, escape
 
@@ -50,8 +51,7 @@ def sealed(record: str, seal: str) -> str:
     return f"{seal}{record}\n" if "\n" not in record else seal + record.replace("\n", "\n" + seal) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line of a child's output, escaped, without its newline."""
 
     text: str

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from heronpy.common.log_format import CONTINUATION, parse_line
 
 CHUNK = 1024 * 1024
@@ -41,8 +43,7 @@ class Hit:
         return sum(map(len, (self.line, self.head, *self.before, *self.after)))
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The hits of one call, newest first."""
 
     hits: list[Hit]
@@ -51,8 +52,7 @@ class Found:
     searched: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a line with a hit begins and ends, without its newline, and where the text is."""
 
     begin: int

@@ -1,6 +1,6 @@
-"""Every setting of every room: one frozen dataclass per room, the single place where defaults live.
+"""Every setting of every room: one frozen struct per room, the single place where defaults live.
 
-A field carries its documentation, unit and range as metadata, so that parsing, the commented files
+A field carries its documentation and range, so that parsing, the commented files
 in conf/, the documentation and `heron config show` all read the same source.  Invariants: every
 default is in its own range and the defaults satisfy `ORDERED`; a name ends in its unit (`_bytes`,
 `_s`, `_ms`, `_us`) if it has one.
@@ -9,18 +9,17 @@ default is in its own range and the defaults satisfy `ORDERED`; a name ends in i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from heronpy.common.engine_settings import EngineSettings, KubernetesSettings, SlurmSettings, SparkEngineSettings
 from heronpy.common.ingest_settings import IngestSettings
+from heronpy.common.setting_field import Room
 from heronpy.common.setting_field import SettingValue as SettingValue
 from heronpy.common.setting_field import setting as _setting
 from heronpy.common.units import GB, KB, MB
 
 
-@dataclass(frozen=True, slots=True)
-class StmgrSettings:
+class StmgrSettings(Room, frozen=True):
     """The stream manager: one process per container that routes frames."""
 
     backpressure_high_bytes: int = _setting(
@@ -58,8 +57,7 @@ class StmgrSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceSettings:
+class InstanceSettings(Room, frozen=True):
     """The instance: one process per task. Components may override these in their own config."""
 
     profile: str = _setting(
@@ -144,8 +142,7 @@ class InstanceSettings:
     force_exit_s: float = _setting(2.0, "Time for user code to clean up before the process exits anyway.")
 
 
-@dataclass(frozen=True, slots=True)
-class TmasterSettings:
+class TmasterSettings(Room, frozen=True):
     """The topology master: one per topology."""
 
     stmgr_lost_s: float = _setting(10.0, "A stream manager that is silent for this long counts as lost.", low=0.01)
@@ -168,8 +165,7 @@ class TmasterSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorSettings:
+class ExecutorSettings(Room, frozen=True):
     """The executor: supervises the processes of one container."""
 
     restart_backoff_s: float = _setting(0.05, "Pause before the first restart of a process.")
@@ -177,12 +173,10 @@ class ExecutorSettings:
     restart_budget: int = _setting(
         10, "Restarts of a process for the same reason within the window before it is given up."
     )
-    restart_budgets: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "doc": "Budgets that override restart_budget for single reasons, a map of reason to number: user_exception,"
-            " oom, crashed, hung, ok, fenced, own_bug, spawn_failed; and killed, which is unlimited by default."
-        },
+    restart_budgets: dict[str, Any] = _setting(
+        {},
+        "Budgets that override restart_budget for single reasons, a map of reason to number: user_exception,"
+        " oom, crashed, hung, ok, fenced, own_bug, spawn_failed; and killed, which is unlimited by default.",
     )
     restart_window_s: float = _setting(300.0, "Length of the window in which restarts are counted.", low=1)
     restart_exception_budget_s: float = _setting(
@@ -217,8 +211,7 @@ class ExecutorSettings:
     preload: bool = _setting(True, "Start tasks by forking a process that has already loaded the runtime.")
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerSettings:
+class SchedulerSettings(Room, frozen=True):
     """The local scheduler: starts and restarts the containers of a topology."""
 
     container_restart_backoff_s: float = _setting(0.2, "Pause before the first restart of a container.")
@@ -229,8 +222,7 @@ class SchedulerSettings:
     kill_grace_s: float = _setting(3.0, "Time for a container to stop by itself before it is killed.")
 
 
-@dataclass(frozen=True, slots=True)
-class StatemgrSettings:
+class StatemgrSettings(Room, frozen=True):
     """The state manager: where plans and locations are kept."""
 
     type: str = _setting(
@@ -254,8 +246,7 @@ class StatemgrSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PackingSettings:
+class PackingSettings(Room, frozen=True):
     """Packing: which task runs in which container."""
 
     algorithm: str = _setting(
@@ -283,8 +274,7 @@ class PackingSettings:
     instance_disk_bytes: int = _setting(GB, "Disk of a task whose component does not specify any.")
 
 
-@dataclass(frozen=True, slots=True)
-class SparkSettings:
+class SparkSettings(Room, frozen=True):
     """The Spark gateway: one driver per topology that aggregates micro-batches of sink bolts."""
 
     master: str = _setting(
@@ -325,14 +315,13 @@ class SparkSettings:
         "Spark is given up if it has no session after this long; the error shows the last output of its JVM.",
         low=1,
     )
-    conf: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={"doc": "Additional Spark properties, a map of name to value."},
+    conf: dict[str, Any] = _setting(
+        {},
+        "Additional Spark properties, a map of name to value.",
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSettings:
+class CheckpointSettings(Room, frozen=True):
     """Checkpoints of EFFECTIVELY_ONCE topologies: when they are taken, where they are stored, how they are restored."""
 
     interval_s: float = _setting(
@@ -364,12 +353,10 @@ class CheckpointSettings:
         "Checkpoint store: a folder, or a URL s3://, gs:// or az:// with bucket and prefix; empty means"
         " checkpoints/<cluster> in HERON_HOME.",
     )
-    stores: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "doc": "Several folders as stores, a map of name to folder, or to a map of folder, weight, writers and"
-            " rate_bytes; store_policy assigns one to each topology."
-        },
+    stores: dict[str, Any] = _setting(
+        {},
+        "Several folders as stores, a map of name to folder, or to a map of folder, weight, writers and"
+        " rate_bytes; store_policy assigns one to each topology.",
     )
     store_policy: str = _setting(
         "least_used",
@@ -414,8 +401,7 @@ class CheckpointSettings:
     restore_window_s: float = _setting(300.0, "Restores older than this are forgiven.", low=1)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSettings:
+class MetricsSettings(Room, frozen=True):
     """Metrics of all processes."""
 
     export_interval_s: float = _setting(
@@ -436,8 +422,7 @@ class MetricsSettings:
     graphite_prefix: str = _setting("heron", "First parts of the paths in Graphite, before the topology's name.")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSettings:
+class TraceSettings(Room, frozen=True):
     """A sample of tuples of which is measured how long they take, in all and hop by hop."""
 
     per_s: float = _setting(
@@ -450,8 +435,7 @@ class TraceSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LoggingSettings:
+class LoggingSettings(Room, frozen=True):
     """Logs of all processes."""
 
     level: str = _setting(
@@ -479,8 +463,7 @@ class LoggingSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SecuritySettings:
+class SecuritySettings(Room, frozen=True):
     """How a topology's processes reach each other, and where they listen."""
 
     transport: str = _setting(
@@ -503,7 +486,7 @@ class SecuritySettings:
     )
 
 
-ROOMS: Final[Mapping[str, type]] = {
+ROOMS: Final[Mapping[str, type[Room]]] = {
     "stmgr": StmgrSettings,
     "instance": InstanceSettings,
     "tmaster": TmasterSettings,
@@ -523,7 +506,7 @@ ROOMS: Final[Mapping[str, type]] = {
     "kubernetes": KubernetesSettings,
     "spark_engine": SparkEngineSettings,
 }
-"""Room name to the dataclass of its settings."""
+"""Room name to the struct of its settings."""
 
 ROOM_OF: Final[Mapping[type, str]] = {kind: room for room, kind in ROOMS.items()}
 
@@ -555,9 +538,9 @@ ALIASES: Final[Mapping[str, str]] = {"topology.stateful.checkpoint.interval.seco
 OPERATORS_KEYS: Final = frozenset(
     {"heron.checkpoint.interval_min_s", "heron.security.network", "heron.security.port_range"}
     | {
-        f"heron.{ROOM_OF[kind]}.{item.name}"
+        f"heron.{ROOM_OF[kind]}.{name}"
         for kind in (EngineSettings, SlurmSettings, KubernetesSettings, SparkEngineSettings)
-        for item in fields(kind)
+        for name in kind.described
     }
 )
 """Keys that protect others from a topology; its own configuration cannot set them."""

@@ -9,14 +9,14 @@ the nearest one, unless Apache Heron has it; any other key belongs to the user a
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from heronpy.common import apache_keys, topology_keys
 from heronpy.common.errors import ConfigError
@@ -36,8 +36,7 @@ _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One field of one room, as shown by documentation and tools."""
 
     room: str
@@ -89,8 +88,7 @@ class Setting:
         return what
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """All settings of one topology, ready for its launch file."""
 
     settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
@@ -116,25 +114,20 @@ class HasSettings(Protocol):
 def describe() -> Iterator[Setting]:
     """Every setting there is, in the order of the rooms."""
     for room, cls in ROOMS.items():
-        for item in dataclasses.fields(cls):
-            yield _setting(room, item)
-
-
-def _setting(room: str, item: dataclasses.Field[Any]) -> Setting:
-    made = item.default_factory is not dataclasses.MISSING
-    suffix = max((end for end in _UNITS if item.name.endswith(end)), key=len, default="")
-    return Setting(
-        room=room,
-        name=item.name,
-        type=str(item.type),
-        unit=_UNITS.get(suffix, ""),
-        default={} if made else item.default,
-        doc=item.metadata["doc"],
-        low=item.metadata.get("low"),
-        high=item.metadata.get("high"),
-        choices=item.metadata.get("choices", ()),
-        absolute=item.metadata.get("absolute", False),
-    )
+        for name, item in cls.described.items():
+            suffix = max((end for end in _UNITS if name.endswith(end)), key=len, default="")
+            yield Setting(
+                room=room,
+                name=name,
+                type=cls.__annotations__[name],
+                unit=_UNITS.get(suffix, ""),
+                default=item.default,
+                doc=item.doc,
+                low=item.low,
+                high=item.high,
+                choices=item.choices,
+                absolute=item.absolute,
+            )
 
 
 _SETTINGS: Final[dict[str, Setting]] = {item.key: item for item in describe()}
@@ -246,9 +239,8 @@ def _apply_profiles(result: Resolved) -> None:
     for component, values in result.component_settings.items():
         chosen = values.get("profile")
         if chosen is not None:
-            defaults: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(ROOMS["instance"])}
             for name in PROFILES["latency"].keys() - values.keys():
-                values[name] = PROFILES[str(chosen)].get(name, defaults[name])
+                values[name] = PROFILES[str(chosen)].get(name, ROOMS["instance"].described[name].default)
                 origins[f"instance.{name}@{component}"] = f"profile {chosen} of component {component!r}"
 
 
@@ -459,13 +451,18 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
 
 def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
     """Field to value and line of one YAML file."""
-    import yaml  # only the command line reads YAML; processes read the launch file
-
     try:
         with open(file, "rb") as opened:
             content = opened.read(_YAML_MAX_BYTES + 1)
-        if len(content) > _YAML_MAX_BYTES:
-            raise ConfigError(f"{file} is larger than {_YAML_MAX_BYTES} bytes")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    if len(content) > _YAML_MAX_BYTES:
+        raise ConfigError(f"{file} is larger than {_YAML_MAX_BYTES} bytes")
+    if content.isascii() and all(not line.strip() or line.lstrip().startswith(b"#") for line in content.splitlines()):
+        return {}  # only comments, as in the files that come with heronpy: reading them would take most of a command
+    import yaml
+
+    try:
         loader = yaml.SafeLoader(content)
         try:
             root = loader.get_single_node()
@@ -489,5 +486,3 @@ def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
         raise ConfigError(f"{file}:{line}: not valid YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: not valid YAML: {str(error).splitlines()[0]}") from None
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None

@@ -16,8 +16,9 @@ of a scheduler stops nothing. `heronpy.scheduler.leases` is the other side: what
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 
@@ -35,8 +36,7 @@ class Fencing(Enum):
     CONFIRMATION = "confirmation"
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTimes:
+class LeaseTimes(Struct, frozen=True):
     """The times of all leases, in seconds; ConfigError unless they exclude each other's mistakes."""
 
     renew_s: float = 5.0

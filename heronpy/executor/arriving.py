@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import SecuritySettings

@@ -8,7 +8,8 @@ masters, assigned round robin; a container that is not in the plan has nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.common.ids import child_epoch, instance_id, stmgr_id
 from heronpy.plan.launch import LaunchSpec
@@ -25,8 +26,7 @@ SPARK_GATEWAY = "spark-gateway"
 REPLICATOR = "checkpoint-replicator"
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
+class Roles(Struct, frozen=True):
     """The module whose `main(argv)` each kind of process runs."""
 
     tmaster: str = "heronpy.tmaster"
@@ -46,8 +46,7 @@ class Roles:
         }[role]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Which executor this is."""
 
     launch: LaunchSpec

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from math import ceil
 from statistics import fmean, median
+
+from msgspec.structs import replace
 
 from heronpy.common.states import lifecycle_name
 from heronpy.health import trends

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from math import isfinite
+
+from msgspec import Struct, field
 
 from heronpy.proto import control_pb2
 
@@ -49,8 +50,7 @@ CALM = frozenset({Verdict.HEALTHY, Verdict.CHANGING, Verdict.NO_INPUT, Verdict.C
 OF_MACHINES = frozenset({Verdict.MACHINE})
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A diagnosis: the component or task concerned, and the evidence."""
 
     verdict: Verdict

@@ -6,10 +6,11 @@ Minutes that are unknown count for nothing; with too few known ones there is no 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, inf
 from statistics import median
+
+from msgspec import Struct
 
 from heronpy.health.signals import Signals
 
@@ -33,8 +34,7 @@ WARM_S, SEEN_S, STEADY, NO_SLOWER = 3.5, 30.0, 0.5, 0.75
 Minutes = Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """Tuples per busy second of one task before and after an update."""
 
     before: float
@@ -61,8 +61,7 @@ def _updated_in(signals: Signals, minutes: int) -> int:
     return minutes - 1 - int(max(0.0, passed_s) // 60)
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(Struct, frozen=True):
     """What an update has changed: the plans, and the tasks that the components of another number had."""
 
     plan: int
@@ -87,8 +86,7 @@ def before_update(signals: Signals) -> Before | None:
     return Before(known[-1], now[-1], tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """99th percentile of the time from the emit of a tuple at its spout to its end, seconds: of late, and before.
 
     The end is at the component, a sink, or with `acked` the full ack at the component, its spout.
@@ -157,8 +155,7 @@ def memory_p95(signals: Signals, component: str) -> float | None:
     return known[ceil(0.95 * len(known)) - 1] if len(known) >= SIDE_MIN else None
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Struct, frozen=True):
     """Memory that grows: bytes per second, and for how many seconds it has done so.
 
     `most` are the bytes that it will grow by, if it goes on to grow ever more slowly as it does; inf: it does not.

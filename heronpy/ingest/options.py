@@ -106,7 +106,7 @@ def _heron_home() -> Path:
 
 def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
     """The options with what the program has not given, by the settings (pure); the submit settles site and ledger."""
-    names = {item.name for item in fields(IngestSettings)} - {"site", "ledger"} - options.given
+    names = IngestSettings.described.keys() - {"site", "ledger"} - options.given
     free = {name: getattr(settings, name) for name in names}
     numbers = {item.name for item in fields(Config)}
     config = replace(options.config, **{name: value for name, value in free.items() if name in numbers})

@@ -6,8 +6,9 @@ a value to some names ("<name>/<instance>"); that part is a label. Invariant: a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 
 class Kind(Enum):
@@ -18,8 +19,7 @@ class Kind(Enum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One metric of heronpy."""
 
     name: str

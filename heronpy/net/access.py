@@ -13,10 +13,10 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import zmq
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 from heronpy.net import curve
@@ -33,8 +33,7 @@ TOPOLOGIES_MAX: Final = 10_000
 BROUGHT_MAX_BYTES: Final = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class DoorPlace:
+class DoorPlace(Struct, frozen=True):
     """The door of one topology's scheduler."""
 
     topology_id: str

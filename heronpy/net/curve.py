@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import zmq
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 from heronpy.net.private import check_private, is_mounted, make_private, read_mounted, read_private, write_private
@@ -29,8 +29,7 @@ _FILE: Final = re.compile(rb"public ([!-~]{40})\nsecret ([!-~]{40})\n")
 _FILE_MAX_BYTES: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """A public key and its secret, in Z85."""
 
     public: bytes
@@ -41,8 +40,7 @@ class Pair:
         return f"Pair({self.public.decode()})"
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Struct, frozen=True):
     """The keys of one topology, whose id is their ZAP domain."""
 
     domain: str

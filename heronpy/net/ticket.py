@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 from heronpy.net.curve import Keys, Pair
@@ -20,8 +21,7 @@ _KEY: Final = re.compile(r"[!-~]{40}")
 TEXT_MAX_CHARS: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(Struct, frozen=True):
     """What one topology's containers get."""
 
     topology_id: str

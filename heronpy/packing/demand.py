@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.nearest import did_you_mean
@@ -29,8 +30,7 @@ ZERO: Size = (0.0, 0, 0)
 _SORTING = ("RAM_FIRST", "CPU_FIRST")
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentDemand:
+class ComponentDemand(Struct, frozen=True):
     """A component to place: a number of instances, all of one size."""
 
     name: str
@@ -39,8 +39,7 @@ class ComponentDemand:
     upstream: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """Everything that a packing algorithm needs to know."""
 
     topology: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from heronpy.common.units import MB, counted, format_bytes
 from heronpy.packing.demand import padding_of
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from heronpy.common.setting_types import PackingSettings
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceRequest:
+class ResourceRequest(Struct, frozen=True):
     """Room for one container."""
 
     cpu: float

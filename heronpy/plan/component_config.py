@@ -12,8 +12,9 @@ import math
 import pickle
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.common import apache_keys
 from heronpy.common.errors import ConfigError, TopologyError
@@ -44,8 +45,7 @@ DEFAULT_PARALLELISM = 1
 _TICK_KEYS = {TOPOLOGY_TICK_TUPLE_FREQ_MS: 0.001, TOPOLOGY_TICK_TUPLE_FREQ_SECS: 1.0}
 
 
-@dataclass(frozen=True, slots=True)
-class SerializedValue:
+class SerializedValue(Struct, frozen=True):
     """A configuration value that travels as bytes and has not been loaded."""
 
     data: bytes

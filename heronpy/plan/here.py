@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from heronpy.common.absolute import absolute
 from heronpy.common.home import heron_home
@@ -23,8 +24,7 @@ FILE = "here.json"
 _TEMPORARY_MAX_CHARS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(Struct, frozen=True):
     """The folders of one topology on one host, all absolute."""
 
     working_dir: str

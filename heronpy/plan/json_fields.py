@@ -1,13 +1,14 @@
-"""Dataclasses as JSON files: strict about the fields of a file and their types, whole or absent on disk."""
+"""Structs as JSON files: strict about the fields of a file and their types, whole or absent on disk."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders, read_own
@@ -15,24 +16,24 @@ from heronpy.common.folders import make_folders, read_own
 _MAX_BYTES = 16 * 1024 * 1024
 _AGAIN = "submit the topology again"
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 
 
-def dump(item: Any) -> str:
-    """A dataclass as the text of a file."""
-    content = {one.name: getattr(item, one.name) for one in fields(item)}
+def dump(item: Struct) -> str:
+    """A struct as the text of a file."""
+    content = {name: getattr(item, name) for name in item.__struct_fields__}
     return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def parse(kind: type[T], text: str, source: str) -> T:
-    """The dataclass of this kind; ConfigError, which names `source`, unless the text has exactly its fields."""
+    """The struct of this kind; ConfigError, which names `source`, unless the text has exactly its fields."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source} is not valid JSON ({error}); {_AGAIN}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{source} must hold a JSON object; {_AGAIN}")
-    known = {one.name: str(one.type) for one in fields(kind)}  # type: ignore[arg-type]
+    known = {name: kind.__annotations__[name] for name in kind.__struct_fields__}
     unknown = sorted(set(content) - set(known))
     if unknown:
         raise ConfigError(
@@ -50,7 +51,7 @@ def parse(kind: type[T], text: str, source: str) -> T:
 
 
 def read(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
-    """The dataclass in a file that only this user can have written; `what` names the file in errors."""
+    """The struct in a file that only this user can have written; `what` names the file in errors."""
     try:
         text = read_own(path, _MAX_BYTES).decode()
     except OSError as error:
@@ -60,7 +61,7 @@ def read(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
     return parse(kind, text, str(path))
 
 
-def write(item: Any, path: str | os.PathLike[str], durable: bool = True) -> None:
+def write(item: Struct, path: str | os.PathLike[str], durable: bool = True) -> None:
     """Write the file: whole or not at all, readable by its owner only.
 
     A file that is not `durable` is written anew after a crash of the machine, so nothing waits for the disk.

@@ -9,8 +9,9 @@ file that loads has every field of its type, each with its declared type, and no
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from heronpy.common.setting_types import SettingValue
 from heronpy.plan import json_fields
@@ -18,8 +19,7 @@ from heronpy.plan.here import FILE, Here, settings_here
 from heronpy.plan.submitted import Settings, Submitted
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchSpec:
+class LaunchSpec(Struct, frozen=True):
     """Everything that a process of a topology must know before it has a connection."""
 
     submitted: Submitted

@@ -8,15 +8,15 @@ so an id is never reused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.common.errors import TopologyError
 from heronpy.plan.component_config import component_config, parallelism_of
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedTask:
+class PlacedTask(Struct, frozen=True):
     """One task of a packing plan and where it is."""
 
     task_id: int

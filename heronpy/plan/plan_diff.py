@@ -7,15 +7,15 @@ keeps its id and changes its container; the union leaves it where it was.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.plan import packing_plan
 from heronpy.plan.packing_plan import PlacedTask
 from heronpy.proto import plan_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class MovedTask:
+class MovedTask(Struct, frozen=True):
     """A task that keeps its id but changes its container."""
 
     task_id: int
@@ -24,8 +24,7 @@ class MovedTask:
     target: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlanDiff:
+class PlanDiff(Struct, frozen=True):
     """The changes from one packing plan to another; all sorted by id."""
 
     added: tuple[PlacedTask, ...]

@@ -9,9 +9,10 @@ host.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
+
+from msgspec import Struct, field
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import SettingValue
@@ -22,8 +23,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 Settings = dict[str, dict[str, SettingValue]]
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """What `heron submit` decided for one topology."""
 
     topology: str

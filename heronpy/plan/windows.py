@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from heronpy.common.topology_keys import (
     TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS,
@@ -46,8 +47,7 @@ DERIVED_RATE, DERIVED_PENDING_MAX = 10_000, 1_000_000
 _STREAMLET_BOLTS = "heronpy.streamlet."
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """The longest time that windows keep the tuples of a spout pending."""
 
     seconds: float

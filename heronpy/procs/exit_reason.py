@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from heronpy.common import exit_codes
 
@@ -53,8 +54,7 @@ ORDERLY = frozenset({ExitReason.PREEMPTED, ExitReason.MOVED, ExitReason.RESTARTE
 COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
 
 
-@dataclass(frozen=True, slots=True)
-class ExitHints:
+class ExitHints(Struct, frozen=True):
     """What the supervisor knows besides the wait status."""
 
     #: We asked it to stop or to restart.

@@ -19,8 +19,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from heronpy.common.errors import FatalError
 from heronpy.procs.fork_loop import MESSAGE_MAX_BYTES, ForkLoop
@@ -32,8 +33,7 @@ _CLOSE_MAX_S = 6.0
 _SOCKET_BUFFER_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """What a child runs: `main(argv)` of a module."""
 
     name: str
@@ -50,28 +50,24 @@ class Command:
     announces: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """The server has loaded its modules; `problems` names those it could not load, and why."""
 
     problems: dict[str, str]
     threads: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChildSpawned:
+class ChildSpawned(Struct, frozen=True):
     request: int
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChildFailed:
+class ChildFailed(Struct, frozen=True):
     request: int
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChildExited:
+class ChildExited(Struct, frozen=True):
     pid: int
     status: int
     cpu_s: float
@@ -80,8 +76,7 @@ class ChildExited:
     announced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ServerGone:
+class ServerGone(Struct, frozen=True):
     """The server died, and with it every child."""
 
 

@@ -20,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from types import (
     BuiltinFunctionType,
@@ -32,6 +31,8 @@ from types import (
     WrapperDescriptorType,
 )
 from typing import Any
+
+from msgspec import Struct
 
 TOP_MAX = 500
 LIMIT_MIN_S, LIMIT_MAX_S = 0.05, 5.0
@@ -61,8 +62,7 @@ _MODULE = type.__dict__["__module__"].__get__
 _QUALNAME = type.__dict__["__qualname__"].__get__
 
 
-@dataclass(frozen=True, slots=True)
-class HeapCount:
+class HeapCount(Struct, frozen=True):
     """What was found. Bytes do not include memory that C extensions hold without saying so."""
 
     #: Name, number and bytes of the largest types, the largest first.

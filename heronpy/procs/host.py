@@ -10,8 +10,10 @@ import asyncio
 import logging
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from heronpy.procs.exit_reason import ExitHints, detail_of
 from heronpy.procs.forkserver import (

@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from heronpy.common.errors import ConfigError
 from heronpy.procs.exit_reason import COUNTED, NEVER_RESTARTED, UNCOUNTED, ExitReason
 
@@ -30,8 +32,7 @@ HEALTHY_RUN_PAUSES = 4.0
 UNCHARGED_PAUSE_MAX_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class RestartLimits:
+class RestartLimits(Struct, frozen=True):
     """The numbers of the policy."""
 
     backoff_s: float = 0.05
@@ -40,7 +41,7 @@ class RestartLimits:
     budget: int = 10
     window_s: float = 300.0
     #: Budgets of single reasons, which override `budget`.
-    budgets: Mapping[ExitReason, int] = field(default_factory=dict)
+    budgets: Mapping[ExitReason, int] = {}
     #: How long user code that has run may keep raising; 0: its exceptions are counted, like other reasons.
     exception_budget_s: float = 0.0
 
@@ -87,8 +88,7 @@ class RestartHistory:
     raised_since: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Charges:
+class Charges(Struct, frozen=True):
     """What outlives a restart of whoever counts: a `RestartHistory` that does not change, on the same clock."""
 
     failures: tuple[tuple[ExitReason, tuple[float, ...]], ...] = ()
@@ -114,8 +114,7 @@ class Charges:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(Struct, frozen=True):
     """How close a process is to being given up; zeros if no budget is charged."""
 
     #: The number of this restart in a row, and the maximum; 0 of 0 when only time counts.
@@ -126,8 +125,7 @@ class Outlook:
     failing_max_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """Restart after `pause_s`, or give up because of `cause`."""
 
     restart: bool

@@ -19,10 +19,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+from msgspec.structs import asdict
 
 from heronpy.common.folders import write_private_text
 from heronpy.procs.heap import LIMIT_MAX_S, count_types

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from heronpy.procs.exit_reason import ExitHints, ExitReason
 from heronpy.procs.restart_policy import Outlook
 from heronpy.proto import control_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
+class ProcessSpec(Struct, frozen=True):
     """One process that should run."""
 
     name: str
@@ -76,8 +76,7 @@ EXITS: dict[ExitReason | None, control_pb2.ExitReason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessView:
+class ProcessView(Struct, frozen=True):
     """The visible state of a process."""
 
     spec: ProcessSpec
@@ -111,29 +110,25 @@ class ProcessView:
 
 
 # ---- events ---------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class DesiredChanged:
+class DesiredChanged(Struct, frozen=True):
     """These and only these processes should run."""
 
     specs: tuple[ProcessSpec, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
+class Spawned(Struct, frozen=True):
     name: str
     number: int
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnFailed:
+class SpawnFailed(Struct, frozen=True):
     name: str
     number: int
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(Struct, frozen=True):
     name: str
     number: int
     status: int
@@ -143,8 +138,7 @@ class Exited:
     peak_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Overgrown:
+class Overgrown(Struct, frozen=True):
     """A process uses more memory than it may."""
 
     name: str
@@ -153,8 +147,7 @@ class Overgrown:
     limit_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(Struct, frozen=True):
     """A sign of life from the process itself."""
 
     name: str
@@ -164,23 +157,20 @@ class Reported:
     ready: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RestartAsked:
+class RestartAsked(Struct, frozen=True):
     """Restart these (all if empty), whatever their state; no budget is charged."""
 
     names: tuple[str, ...]
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopAsked(Struct, frozen=True):
     """Stop everything, in order of rank."""
 
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
@@ -188,14 +178,12 @@ Event = DesiredChanged | Spawned | SpawnFailed | Exited | Overgrown | Reported |
 
 
 # ---- effects --------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     spec: ProcessSpec
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Struct, frozen=True):
     name: str
     pid: int
     signum: int
@@ -203,28 +191,24 @@ class Signal:
     group: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A message for the log."""
 
     text: str
     warning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """A view has changed; report it at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """The process is gone permanently; drop its data."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """A critical process has failed permanently."""
 
     name: str
@@ -232,8 +216,7 @@ class GiveUp:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A process that should run has ended, for this reason; report it (F11)."""
 
     spec: ProcessSpec
@@ -245,8 +228,7 @@ class Ended:
     left: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AllStopped:
+class AllStopped(Struct, frozen=True):
     """After StopAsked: no process is left."""
 
 

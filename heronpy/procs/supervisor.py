@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
+
+from msgspec.structs import replace
 
 from heronpy.common import exit_codes
 from heronpy.common.units import format_bytes

@@ -62,7 +62,7 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
     `owns`: this process makes ephemerals or takes locks. One that only reads says less often that it lives where the
     scheduler's door has to hear it: it loses nothing that another one waits for.
     """
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from heronpy.common.setting_types import StatemgrSettings
     from heronpy.common.settings import settings_for

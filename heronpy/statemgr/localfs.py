@@ -21,10 +21,11 @@ import weakref
 import zlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from heronpy.common.absolute import absolute
 from heronpy.common.disk_space import Reserve, is_full_error
@@ -53,8 +54,7 @@ _NODE: Final = ".node"
 _FILE_NAME_MAX: Final = 240
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Struct, frozen=True):
     data: bytes
     version: int
     owner: str  # "-" for a node that is not ephemeral

@@ -14,9 +14,10 @@ import os
 import re
 import stat
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from heronpy.common.errors import PackageError
 from heronpy.common.folders import open_private
@@ -30,8 +31,7 @@ _BYTECODE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One file or link of an entry."""
 
     content: str

@@ -20,9 +20,10 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from heronpy.common.absolute import absolute
 from heronpy.common.errors import PackageError
@@ -42,8 +43,7 @@ FETCHES: Final = 2
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """A package in the cache."""
 
     sha256: str

@@ -19,10 +19,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import PackageError
 from heronpy.common.folders import make_folders
@@ -39,8 +41,7 @@ _CHAIN_MAX: Final = 40
 _PEX_DEPENDENCIES: Final = ".deps/"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One thing to unpack: a file (`open`), a link (`target`) or, with neither, a directory."""
 
     name: str
@@ -67,8 +68,7 @@ class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Caps:
+class Caps(Struct, frozen=True):
     """Limits on the content of one package."""
 
     files: int

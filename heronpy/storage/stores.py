@@ -17,9 +17,10 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, make_folders, write_private_text
@@ -50,8 +51,7 @@ def _home() -> Path:
     return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser()
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSpec:
+class StoreSpec(Struct, frozen=True):
     """One of the stores of a cluster."""
 
     name: str
@@ -202,8 +202,7 @@ class Stores(Protocol):
         """Writing to the store has failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class OneStore:
+class OneStore(Struct, frozen=True):
     """A store without an alternative."""
 
     store: AnyCheckpointStore

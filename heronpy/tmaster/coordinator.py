@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2, control_pb2
@@ -57,8 +59,7 @@ class WithdrawnCheckpointError(InvalidRpcError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Incarnation:
+class Incarnation(Struct, frozen=True):
     """A task of a checkpoint, as it was when the checkpoint began."""
 
     component: str
@@ -69,8 +70,7 @@ class Incarnation:
 # ---- effects --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(Struct, frozen=True):
     """Ask the spouts for barriers."""
 
     checkpoint: int
@@ -78,23 +78,20 @@ class Trigger:
     unaligned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Struct, frozen=True):
     """Tell every task that the checkpoint is complete."""
 
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(Struct, frozen=True):
     """Tell every task that the checkpoint will not complete."""
 
     checkpoint: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A requested checkpoint is complete, or failed; with a RetryableError a retry will probably succeed."""
 
     token: int
@@ -126,8 +123,7 @@ class Pending:
     writing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(Struct, frozen=True):
     token: int
     savepoint: bool
     aligned: bool

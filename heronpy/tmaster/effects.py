@@ -6,10 +6,10 @@ begins; so no process ever acts on a plan that a successor of this master would 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.common.errors import HeronError
 from heronpy.proto import checkpoint_pb2
@@ -29,16 +29,14 @@ class Node(Enum):
     COUNTS = "counts"
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(Struct, frozen=True):
     """Write a node of the state manager, or remove it when there is no value."""
 
     node: Node
     value: Message | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Answer a request, with a body or with an error."""
 
     request: int
@@ -46,31 +44,27 @@ class Reply:
     error: HeronError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send a one-way message to each of the peers."""
 
     peers: tuple[bytes, ...]
     body: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """Write a line to the log."""
 
     text: str
     warning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriteMetadata:
+class WriteMetadata(Struct, frozen=True):
     """Every task has answered: write this metadata, then call `written`."""
 
     metadata: checkpoint_pb2.Metadata
 
 
-@dataclass(frozen=True, slots=True)
-class Prune:
+class Prune(Struct, frozen=True):
     """Delete these checkpoints, and every file that no kept one needs."""
 
     delete: tuple[int, ...]

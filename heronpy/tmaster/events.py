@@ -6,15 +6,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.proto import checkpoint_pb2, control_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class StmgrRegistered:
+class StmgrRegistered(Struct, frozen=True):
     """A stream manager registers."""
 
     peer: bytes
@@ -22,16 +20,14 @@ class StmgrRegistered:
     message: control_pb2.RegisterStmgr
 
 
-@dataclass(frozen=True, slots=True)
-class StmgrBeat:
+class StmgrBeat(Struct, frozen=True):
     """A stream manager reports the state of itself and its tasks."""
 
     peer: bytes
     message: control_pb2.StmgrHeartbeat
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorRegistered:
+class ExecutorRegistered(Struct, frozen=True):
     """An executor registers for a container."""
 
     peer: bytes
@@ -39,31 +35,27 @@ class ExecutorRegistered:
     message: control_pb2.RegisterExecutor
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorBeat:
+class ExecutorBeat(Struct, frozen=True):
     """An executor reports the state of its processes."""
 
     peer: bytes
     message: control_pb2.ExecutorHeartbeat
 
 
-@dataclass(frozen=True, slots=True)
-class ExceptionsReported:
+class ExceptionsReported(Struct, frozen=True):
     """User code raised."""
 
     reports: tuple[control_pb2.ExceptionReport, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OutageReported:
+class OutageReported(Struct, frozen=True):
     """A process waits for something outside, such as a full disk; `why` is empty when it no longer does."""
 
     process: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class StateRequested:
+class StateRequested(Struct, frozen=True):
     """A request to activate or deactivate the topology."""
 
     request: int
@@ -72,8 +64,7 @@ class StateRequested:
     """Inactive for good: the bolts must finish."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestartRequested:
+class RestartRequested(Struct, frozen=True):
     """A request to restart a task, a component, a container or everything."""
 
     request: int
@@ -82,107 +73,93 @@ class RestartRequested:
     component: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateRequested:
+class UpdateRequested(Struct, frozen=True):
     """A request to change to another packing plan."""
 
     request: int
     message: control_pb2.UpdateTopology
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigRequested:
+class ConfigRequested(Struct, frozen=True):
     """A request to change settings of the running topology."""
 
     request: int
     settings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskAnswered:
+class TaskAnswered(Struct, frozen=True):
     """A task has saved its state for a checkpoint, or has declined."""
 
     message: control_pb2.TaskCheckpoint
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreFailed:
+class RestoreFailed(Struct, frozen=True):
     """A task cannot restore the checkpoint of its attempt."""
 
     message: control_pb2.RestoreFailed
 
 
-@dataclass(frozen=True, slots=True)
-class DataLost:
+class DataLost(Struct, frozen=True):
     """A stream manager had to give up frames."""
 
     message: control_pb2.DataLost
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """The metadata of a checkpoint is on disk."""
 
     location: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """Files could not be written or deleted; `reason` is for people alone."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataWritten:
+class MetadataWritten(Struct, frozen=True):
     """The end of the write of a checkpoint's metadata."""
 
     metadata: checkpoint_pb2.Metadata
     outcome: Written | Failed
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRequested:
+class CheckpointRequested(Struct, frozen=True):
     """A request for a checkpoint or savepoint."""
 
     request: int
     savepoint: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RewindRequested:
+class RewindRequested(Struct, frozen=True):
     """A request to rewind the topology to a checkpoint; 0: the newest."""
 
     request: int
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRequested:
+class DeleteRequested(Struct, frozen=True):
     """A request to delete complete checkpoints."""
 
     request: int
     checkpoints: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointsDeleted:
+class CheckpointsDeleted(Struct, frozen=True):
     """The files of deleted checkpoints are deleted, unless some are left because of a failure."""
 
     request: int
     failure: Failed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SendFailed:
+class SendFailed(Struct, frozen=True):
     """A message could not be delivered to its peer; the part that sent it sends it again."""
 
     peer: bytes
     body: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """The machine's deadline has passed."""
 
 

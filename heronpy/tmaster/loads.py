@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from heronpy.proto import control_pb2
 from heronpy.views.quantiles import quantile_in
 
@@ -100,8 +102,7 @@ class _Process:
     emitted_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Extreme:
+class Extreme(Struct, frozen=True):
     """The task with the largest value."""
 
     value: float

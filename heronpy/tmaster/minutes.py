@@ -14,8 +14,9 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import ceil, isfinite, isnan, nan
+
+from msgspec import Struct
 
 from heronpy.common.errors import InvalidRpcError
 from heronpy.proto import control_pb2
@@ -80,8 +81,7 @@ _JOINS: dict[str, Callable[[list[float]], float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Minute:
+class _Minute(Struct, frozen=True):
     number: int
     #: Shared by the minutes that have the same.
     components: tuple[str, ...]

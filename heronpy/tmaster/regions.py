@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec import Struct
+
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2, plan_pb2
 
@@ -35,8 +37,7 @@ class Cause(Enum):
     LOSS = "frames are lost, and no process has ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A process of a started region was replaced."""
 
     name: str
@@ -45,8 +46,7 @@ class Ended:
         return f"{self.name} ended and was replaced"
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A task of a started region cannot be reached; `why` is for people alone."""
 
     name: str
@@ -56,8 +56,7 @@ class Lost:
         return f"{self.name} is lost: {self.why or 'its stream manager has not heard from it'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The start of a restore; checkpoint 0 without a location means empty state."""
 
     checkpoint: int

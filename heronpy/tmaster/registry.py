@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from heronpy.common.errors import ReplacedError, TopologyError
 from heronpy.common.ids import executor_id, instance_id, stmgr_id
 from heronpy.common.states import UP_STATES
@@ -22,8 +24,7 @@ _DONE_STATES = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
 _FINAL_STATES = frozenset({control_pb2.TASK_FINISHED, control_pb2.TASK_FAILED})
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The placement of a task."""
 
     task_id: int

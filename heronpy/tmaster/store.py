@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from msgspec import Struct
 
 from heronpy.common.errors import (
     DamagedStateError,
@@ -40,8 +40,7 @@ class TopologyRemovedError(StateError):
     """The topology was killed, so it needs no master."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """What a topology master finds."""
 
     topology: topology_pb2.Topology

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from heronpy.proto import control_pb2
 from heronpy.tmaster.clocks import Clocks
 from heronpy.views.hops import HOPS, Placed, placed
@@ -68,8 +70,7 @@ class _Trace:
         return self._joined
 
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
+class _Joined(Struct, frozen=True):
     placed: list[Placed]
     #: Everything that was emitted for it is known.
     whole: bool

@@ -24,9 +24,10 @@ even while everything is clamped by backpressure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct
 
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
@@ -75,8 +76,7 @@ class Saver(Protocol):
         """How it ended; None while it is in progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """A task that can never start."""
 
     name: str

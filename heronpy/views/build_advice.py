@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from heronpy.common.units import listed
 from heronpy.health.findings import CALM, Finding, Verdict, from_proto

@@ -16,7 +16,7 @@ executors have measured. When they are not compared, it counts as 0. `exact` is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from heronpy.proto import control_pb2
 
@@ -25,8 +25,7 @@ HOPS = ("batch", "queue", "wire", "in-queue", "process", "ack")
 Span = control_pb2.Span
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """The way of a tuple to a call and through it: each part in order, in seconds."""
 
     parts: tuple[tuple[str, float], ...]
@@ -80,8 +79,7 @@ def _seconds(first_ns: int, last_ns: int) -> float:
     return max(0, last_ns - first_ns) / 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A span on the time line of its trace: seconds from the begin of next_tuple to where its first part begins."""
 
     span: Span

@@ -11,11 +11,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.clusters import killing, records, takedown
 from heronpy.clusters.session import Session

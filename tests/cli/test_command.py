@@ -8,10 +8,10 @@ import re
 import resource
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.cli import main
 from heronpy.cli.look.logs import parse_since

@@ -6,11 +6,11 @@ import asyncio
 import json
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.cli import exits
 from heronpy.cli.render import containers

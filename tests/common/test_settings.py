@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_without_any_configuration_the_defaults_hold() -> None:
     result = resolved()
     for room, cls in ROOMS.items():
         assert settings_for(Launch(result.settings), cls) == cls()
-        assert set(result.settings[room]) == {item.name for item in fields(cls)}
+        assert set(result.settings[room]) == set(cls.__struct_fields__)
     assert set(result.origins.values()) == {"default"}
     assert result.component_settings == {}
 

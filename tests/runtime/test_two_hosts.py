@@ -12,7 +12,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from heronpy.common.clock import MonotonicClock
 from heronpy.plan.submitted import Submitted

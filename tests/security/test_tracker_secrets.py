@@ -7,10 +7,10 @@ import hmac
 import json
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
 from heronpy.proto import control_pb2, topology_pb2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from heronpy.common.setting_types import StmgrSettings
 from heronpy.wire.frames import (
     CREDIT,
@@ -22,12 +24,10 @@ class World:
     """A switch with a spout and a bolt of its own and a peer with a task; everybody is a list of frames."""
 
     def __init__(self, **settings: Any) -> None:
-        import dataclasses
-
         self.sent: dict[bytes, list[Frame]] = {}
         self.dead: set[bytes] = set()
         self.now = 0.0
-        self.switch = Switch(dataclasses.replace(StmgrSettings(), **settings), self.send, lambda: self.now)
+        self.switch = Switch(replace(StmgrSettings(), **settings), self.send, lambda: self.now)
         self.owed = 0
         self.switch.on_credit_owed = self.owe
         self.switch.take_places({SPOUT: "spout", BOLT: "bolt"}, {"spout"}, {FAR: "stmgr-2"})

@@ -183,11 +183,9 @@ def rooms(ctx: click.Context) -> Iterable[str]:
 
 
 def _setting_keys() -> list[str]:
-    import dataclasses
-
     from heronpy.common.setting_types import ROOMS
 
-    return [f"heron.{room}.{field.name}" for room, kind in ROOMS.items() for field in dataclasses.fields(kind)]
+    return [f"heron.{room}.{name}" for room, kind in ROOMS.items() for name in kind.described]
 
 
 @_completer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from heronpy.cli.output import moment, print_json, say, warn
 from heronpy.clusters.target import Common, Target

@@ -11,11 +11,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from heronpy.cli import exits
 from heronpy.cli.interrupts import interruptible, uninterrupted
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from heronpy.cli.submit.watching import Watch
 
 
-@dataclass(frozen=True, slots=True)
-class SubmitOptions:
+class SubmitOptions(Struct, frozen=True):
     """The flags of `heron submit`, under the same names."""
 
     program: str

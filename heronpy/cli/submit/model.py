@@ -6,14 +6,15 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
+
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import plan_pb2, topology_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A topology and the files that its tasks need."""
 
     topology: topology_pb2.Topology
@@ -30,8 +31,7 @@ class Loaded:
     argv_names_topology: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(Struct, frozen=True):
     """A checkpoint that a topology may start from."""
 
     location: str

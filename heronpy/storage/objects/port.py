@@ -7,10 +7,11 @@ a completed write sees it. There is no rename and no lock: what must exist once 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from heronpy.common.errors import HeronError, RetryableError
 
@@ -45,8 +46,7 @@ class MissingObjectError(HeronError):
         self.key = key
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """What lies below a prefix."""
 
     objects: dict[str, int]

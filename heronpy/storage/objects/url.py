@@ -6,10 +6,11 @@ A Url has what code here uses of a Path: `name`, `parent`, `/` and `str`. Creden
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from heronpy.common.absolute import absolute
 from heronpy.common.errors import ConfigError
@@ -21,8 +22,7 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _PART: Final = re.compile(r"[^\x00-\x1f\x7f\\?#*]+")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Url:
+class Url(Struct, frozen=True, order=True):
     """A place in an object store."""
 
     scheme: str
