@@ -174,7 +174,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         fill(folder / "ballast")
         yield folder
     finally:
-        subprocess.run(["umount", folder], check=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def test_a_full_disk_below_the_table_takes_no_attempt_from_a_batch(full_disk: Path) -> None:
