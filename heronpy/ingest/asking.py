@@ -12,7 +12,7 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import HeronError, LedgerAwayError, LedgerError, RemovedLedgerError
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import Leave, Request, ShowAlive, Who
+from heronpy.ingest.ledger.requests import Leave, Open, Request, ShowAlive, Who
 from heronpy.ingest.ledger.types import Kind
 from heronpy.ingest.options import UnitOptions
 
@@ -46,13 +46,17 @@ class Asking:
         # Each site runs a topology of that name.
         task = f"{options.site}/{task}" if options.site else task
         self.who = Who(task, str(uuid.uuid4()), kind, options.site, str(context.process.container))
-        self._text, self._pipeline = options.ledger, options.pipeline
+        self._text, self._pipeline, self._config = options.ledger, options.pipeline, options.config
         self._ledger: Reached | None = None
         self._pause_s = AGAIN_S
         self._away_since: float | None = None
         self._told = ""
         self._closed = threading.Event()
         self._beating: threading.Thread | None = None
+
+    def opening(self) -> Open:
+        """The first request of a process."""
+        return Open(self._config, ledger=str(uuid.uuid4()))
 
     def ask(self, request: Request[A]) -> A:
         """The answer. LedgerAwayError: ask the same again after `wait_s`."""

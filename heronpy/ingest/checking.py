@@ -170,8 +170,10 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
             stages.begin(generation)
             stages.drop_older(generation)
             files, _ = _found(table, pipeline, stages)
-            answer = reached.ask(Rebuild(config, files, generation))
+            ledger = os.urandom(16).hex()
+            answer = reached.ask(Rebuild(config, files, generation, ledger=ledger))
             if answer.generation == generation:
+                stages.claim(replace(about, config=config, ledger=ledger), rebuilt=True)
                 return answer
             generation = answer.generation  # another rebuild was between
 

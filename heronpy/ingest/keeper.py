@@ -30,7 +30,6 @@ from heronpy.ingest.ledger.requests import (
     ListBad,
     ListFiles,
     ListFinished,
-    Open,
     Opened,
     Published,
     ReportScan,
@@ -42,7 +41,7 @@ from heronpy.ingest.ledger.requests import (
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
 from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
-from heronpy.ingest.outputs.stages import About, OlderGenerationError
+from heronpy.ingest.outputs.stages import About, OlderGenerationError, OtherLedgerError
 from heronpy.ingest.publishing import Publisher
 from heronpy.ingest.tries import Tries
 from heronpy.ingest.watch import Watch
@@ -107,8 +106,8 @@ class LogKeeper(Spout):
                 self.report_error(error)
             self.wait(self._asking.wait_s)
             return
-        except OlderGenerationError:
-            # The ledger says whether it has that generation, too: then the keeper goes on with it.
+        except (OlderGenerationError, OtherLedgerError):
+            # The ledger says whether it has that generation, or that name, too: then the keeper goes on with it.
             self._watch = None
             wait_s = PUBLISH_S
         self.wait(wait_s)
@@ -149,9 +148,9 @@ class LogKeeper(Spout):
         self._looking_since = None
         # Before the ledger is asked: what others give out and publish meanwhile is not behind it.
         newest, units = self._stages.highest(), self._stages.published_units()
-        opened = self._asking.ask(Open(self._options.config))
+        opened = self._asking.ask(self._asking.opening())
         # First, as a table of another pipeline has stages of its own.
-        self._stages.claim(About(self._options.pipeline, opened.config, self._options.replicas))
+        self._claim(opened)
         self._refuse_lost(opened, newest, units)
         if opened.generation != self._generation:
             if self._generation:
@@ -171,6 +170,13 @@ class LogKeeper(Spout):
             options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made,
             options.bounded,
         )  # fmt: skip
+
+    def _claim(self, opened: Opened) -> None:
+        """GaveUpError when the table belongs to another ledger."""
+        try:
+            self._stages.claim(About(self._options.pipeline, opened.config, self._options.replicas, opened.ledger))
+        except OtherLedgerError as error:
+            raise GaveUpError(str(error)) from None
 
     def _refuse_lost(self, opened: Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
         """GaveUpError when the ledger does not know what the table has, whose lines would come again."""
@@ -229,6 +235,7 @@ class LogKeeper(Spout):
 
     def _make_visible(self, unit: Finished) -> None:
         """Rows that went to bolts are in no stage."""
+        self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
             self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
 

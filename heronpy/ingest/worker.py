@@ -33,7 +33,6 @@ from heronpy.ingest.ledger.requests import (
     Lease,
     ListUnits,
     Lost,
-    Open,
     Opened,
     Request,
     Returned,
@@ -44,7 +43,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
 from heronpy.ingest.options import Rows, options_here
-from heronpy.ingest.outputs.stages import OlderGenerationError
+from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.tries import Tries
 from heronpy.ingest.unit import MovedError, UnreadError, middle
@@ -83,7 +82,7 @@ class LogWorker(Spout):
         site = f"{self._options.site}." if self._options.site else ""
         self._tries = Tries(self._stages.home)
         self._page = SuspectPage(self._stages.own_folder("pages"), site + task)
-        self._greetings: list[Request[Any]] = [self._farewell(after), Open(self._options.config)]
+        self._greetings: list[Request[Any]] = [self._farewell(after), self._asking.opening()]
         self._counters = Counters(context, self._options.pipeline, WORK)
         self._generation = 0
         self._attempt: Attempt | EmittedAttempt | None = None
@@ -262,7 +261,7 @@ class LogWorker(Spout):
             self.report_error(found)
             self._counters.add(TRIES_FAILED)
             self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line, rows)
-        except (OSError, OlderGenerationError) as error:
+        except (OSError, OlderGenerationError, OtherLedgerError) as error:
             self._discard()
             self.report_error(error)
             self._give_back(str(error), DISK_S)

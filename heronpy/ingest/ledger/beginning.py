@@ -34,7 +34,7 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
     found = draft.get(Pipeline)
     text = msgspec.json.encode(config).decode()
     if found is None:
-        found = _new(draft.now, text, request.generation, request.part)
+        found = _new(draft.now, text, request.generation, request.part, request.ledger)
     elif draft.config.pattern != config.pattern:
         raise LedgerError(other_files(draft.config.pattern, config.pattern))
     if ahead := (*config.after, *config.after_all):
@@ -42,17 +42,18 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
         _refuse_circle(ahead, others, draft.view.name)
     if who.kind is Kind.KEEPER:
         looking.begin_again(draft, who)
-    if found.config != text or draft.get(Pipeline) is None:
-        draft.put(replace(found, config=text))
+    opened = replace(found, config=text, ledger=found.ledger or request.ledger)
+    if opened != draft.get(Pipeline):
+        draft.put(opened)
     given = Given(found.generation, found.next_unit)
-    return Opened(found.generation, config, found.next_file // PART, (found.next_file,), (given,))
+    return Opened(found.generation, config, found.next_file // PART, (found.next_file,), (given,), opened.ledger)
 
 
-def _new(now: float, config: str, generation: int, part: int) -> Pipeline:
+def _new(now: float, config: str, generation: int, part: int, ledger: str) -> Pipeline:
     if not 0 <= part < PARTS_MAX:
         raise LedgerError(f"a part of a ledger is between 0 and {PARTS_MAX - 1}, not {part}")
     first = part * PART + 1
-    return Pipeline(generation, now, first, first, first, False, 0.0, config)
+    return Pipeline(generation, now, first, first, first, False, 0.0, config, ledger)
 
 
 def _checked(config: Config) -> Config:
@@ -116,9 +117,9 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
         return Rebuilt(generation, len(request.files), 0, 0, 0)
     text = msgspec.json.encode(config).decode()
     if found is None:
-        found = _new(now, text, generation, request.part)
+        found = _new(now, text, generation, request.part, request.ledger)
     draft.wipe()
-    draft.put(replace(found, generation=generation, config=text, paid_until=0.0))
+    draft.put(replace(found, generation=generation, config=text, paid_until=0.0, ledger=request.ledger))
     done_bytes = bad_bytes = 0
     holes: list[ranges.Piece] = []
     for one in request.files:

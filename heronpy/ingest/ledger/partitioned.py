@@ -145,19 +145,26 @@ class PartitionedLedger:
     def _open(self, request: requests.Open) -> requests.Opened:
         if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
             raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
-        generation, parts = 1, {}
+        generation, name = 1, request.ledger
+        parts: dict[int, Ledger] = {}
         made: list[int] = []
         given: list[requests.Given] = []
         for url, ledger in self._ledgers.items():
-            opened = ledger.ask(replace(request, part=_part(url), generation=generation))
+            opened = ledger.ask(replace(request, part=_part(url), generation=generation, ledger=name))
             generation = max(generation, opened.generation)
+            if parts and opened.ledger != name:
+                raise LedgerError(
+                    f"{url} has this pipeline with other ledgers than {next(iter(self._ledgers))}; give all sites the"
+                    " same ledgers, or this one a name of its own"
+                )
+            name = opened.ledger
             if opened.part in parts:
                 raise LedgerError(f"two ledgers of this pipeline have the same ids; give {url} another name")
             parts[opened.part] = ledger
             made += opened.made
             given += opened.given
         self._parts = parts
-        return requests.Opened(generation, request.config, made=tuple(made), given=tuple(given))
+        return requests.Opened(generation, request.config, made=tuple(made), given=tuple(given), ledger=name)
 
     def _rebuild(self, request: requests.Rebuild) -> requests.Rebuilt:
         generation = request.at_least

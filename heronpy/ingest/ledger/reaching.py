@@ -22,6 +22,8 @@ from heronpy.ingest.ledger.types import Config, Row
 
 A = TypeVar("A")
 
+#: Stands for the name of a ledger that has not begun.
+NEW = "(new)"
 #: What a user gives: a URL, or the entries of several ledgers.
 Setting = str | Sequence[Mapping[str, Any]]
 
@@ -127,17 +129,25 @@ def afters_of(text: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def refuse(text: str, pipeline: str, pattern: str) -> None:
+def refuse(text: str, pipeline: str, pattern: str) -> str:
     """LedgerError when this pipeline cannot use a ledger of this host, before anything starts; nothing is changed.
 
-    A ledger on another host says it itself, to workers and keepers.
+    A ledger on another host says it itself, to workers and keepers. Returns the name of the ledger, see
+    `Pipeline.ledger`: `NEW` when it has none yet, "" when that is not known here.
     """
+    names = set()
     for url in urls_of(text):
         with closing(open_store(url)) as store:
-            if isinstance(store, SqliteStore) and (found := store.look().get(pipeline)):
-                known = msgspec.json.decode(found, type=Config).pattern
+            found = store.look() if isinstance(store, SqliteStore) else None
+            if found is None:
+                names.add("")
+            elif pipeline in found:
+                config, name = found[pipeline]
+                names.add(name)
+                known = msgspec.json.decode(config, type=Config).pattern
                 if known != pattern:
                     raise LedgerError(other_files(known, pattern))
+    return names.pop() if len(names) == 1 else "" if names else NEW
 
 
 def _existing(text: str) -> Iterable[tuple[str, Store]]:

@@ -187,6 +187,8 @@ def upgrades(version: int, dialect: Dialect) -> list[str]:
             'ALTER TABLE units ADD COLUMN "backup" BIGINT NOT NULL DEFAULT 0',
             *(_TABLES[kind].create(dialect) for kind in (Tally, Unfinished)),
         ]
+    if version < 4:
+        found.append(f"ALTER TABLE pipelines ADD COLUMN \"ledger\" {dialect.text} NOT NULL DEFAULT ''")
     return found
 
 

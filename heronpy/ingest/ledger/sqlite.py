@@ -84,8 +84,9 @@ class SqliteStore:
         with self._turn:
             self._close()
 
-    def look(self) -> dict[str, str]:
-        """The pipelines of a ledger and their configuration, if it is there and not away; nothing is made or changed.
+    def look(self) -> dict[str, tuple[str, str]] | None:
+        """The pipelines of a ledger with their configuration and name; None when it is away, or of an earlier release.
+        Nothing is made or changed.
 
         LedgerError when nobody could use it: where others may write, on a file system of several hosts, a link, of a
         later release, no ledger.
@@ -100,12 +101,13 @@ class SqliteStore:
         try:
             with contextlib.closing(sqlite3.connect(f"{self._path.as_uri()}?mode=rw", timeout=1.0, uri=True)) as found:
                 if self._is_current(found):
-                    return dict(found.execute("SELECT pipeline, config FROM pipelines").fetchall())
+                    rows = found.execute("SELECT pipeline, config, ledger FROM pipelines").fetchall()
+                    return {name: (config, ledger) for name, config, ledger in rows}
         except sqlite3.OperationalError:
             pass  # it is away, or made at this moment
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from None
-        return {}
+        return None
 
     # ---- transactions -----------------------------------------------------------------------
     @contextlib.contextmanager

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 #: Changes with the rows: a ledger of a higher version is refused.
-VERSION: Final = 3
+VERSION: Final = 4
 #: Ids of each part of a partitioned ledger begin at a multiple of this.
 PART: Final = 1 << 40
 #: Of an error that a row keeps, and of any name.
@@ -124,6 +124,8 @@ class Pipeline:
     paid_until: float
     #: A `Config` as JSON.
     config: str
+    #: A random name of this ledger of the pipeline, new with each rebuild: its table has the same.
+    ledger: str = ""
 
 
 @dataclass(frozen=True, slots=True)

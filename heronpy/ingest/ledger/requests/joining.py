@@ -26,6 +26,8 @@ class Opened:
     part: int = 0
     made: tuple[int, ...] = ()
     given: tuple[Given, ...] = ()
+    #: See `Pipeline.ledger`.
+    ledger: str = ""
 
     @property
     def is_new(self) -> bool:
@@ -44,6 +46,8 @@ class Open(Request[Opened]):
     #: Of a partitioned ledger, for ids that differ, and the generation of the others; they count when it is made.
     part: int = 0
     generation: int = 1
+    #: A random name, for a ledger that has none yet: see `Pipeline.ledger`.
+    ledger: str = ""
 
 
 @dataclass(frozen=True, slots=True)

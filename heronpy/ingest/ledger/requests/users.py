@@ -126,3 +126,5 @@ class Rebuild(Request[Rebuilt]):
     at_least: int = 1
     part: int = 0
     trial: bool = False
+    #: The random name of what is made: see `Pipeline.ledger`.
+    ledger: str = ""
