@@ -159,7 +159,7 @@ def _about(table: str, pipeline: str) -> tuple[Stages, About]:
 
 
 def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: About) -> Rebuilt:
-    with closing(Reached(ledger, pipeline, _command())) as reached:
+    with closing(Reached.to_rebuild(ledger, pipeline, _command())) as reached:
         # The table may have been moved.
         config = replace(about.config, place=str(stages.home.parent))
         files, highest = _found(table, pipeline, stages)

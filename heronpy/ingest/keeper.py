@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
-from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
+from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, MovedLedgerError
 from heronpy.ingest.agreement import behind
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.bad import bad_record, dead_bytes, record_name
 from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.figures import KeeperFigures
+from heronpy.ingest.ledger.partitions import partitions_of
+from heronpy.ingest.ledger.reaching import not_used
 from heronpy.ingest.ledger.requests import (
     Bad,
     BadRange,
@@ -106,8 +108,8 @@ class LogKeeper(Spout):
                 self.report_error(error)
             self.wait(self._asking.wait_s)
             return
-        except (OlderGenerationError, OtherLedgerError):
-            # The ledger says whether it has that generation, or that name, too: then the keeper goes on with it.
+        except (OlderGenerationError, OtherLedgerError, MovedLedgerError):
+            # The ledger says whether it has that generation, name or map, too: then the keeper goes on with it.
             self._watch = None
             wait_s = PUBLISH_S
         self.wait(wait_s)
@@ -173,8 +175,11 @@ class LogKeeper(Spout):
 
     def _claim(self, opened: Opened) -> None:
         """GaveUpError when the table belongs to another ledger."""
+        options, partitions = self._options, partitions_of(opened.partitions)
+        if self._watch is None and (why := not_used(options.ledger, opened.partitions)):
+            self.log(why, "warn")
         try:
-            self._stages.claim(About(self._options.pipeline, opened.config, self._options.replicas, opened.ledger))
+            self._stages.claim(About(options.pipeline, opened.config, options.replicas, opened.ledger, partitions))
         except OtherLedgerError as error:
             raise GaveUpError(str(error)) from None
 

@@ -13,7 +13,7 @@ from typing import Any
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.user_code import UserCodeError, user_traceback
-from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
+from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, MovedLedgerError
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.attempt import Attempt, RowError
 from heronpy.ingest.bad import bad_record, dead_bytes
@@ -90,6 +90,8 @@ class LogWorker(Spout):
         self._error = ""
         self._request: Request[Any] | None = None
         self._ended = False
+        #: The partition map has changed: the ledgers are to be opened anew.
+        self._moved = False
         self._tell_at = 0.0
         #: It ends in the middle of an attempt, which is a try: the successor says so.
         self._breaks = False
@@ -105,7 +107,13 @@ class LogWorker(Spout):
         if self._request is None:
             self._request = self._greetings.pop() if self._greetings else Lease()
         try:
+            if self._moved:
+                self._notice(self._asking.ask(self._asking.opening()).generation)
+                self._moved = False
             answer = self._asking.ask(self._request)
+        except MovedLedgerError:
+            self._moved = True  # the same is asked again then
+            return
         except LedgerAwayError as error:
             if self._asking.is_news(error):
                 self.report_error(error)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -109,18 +109,12 @@ def test_a_table_of_an_earlier_release_is_taken_by_its_ledger(
     settle(ours, first["ledger"], size_of(tmp_path))
     ours.end()
     record = tmp_path / "table" / "_units" / "pipeline.json"
-    record.write_text(re.sub(r',"ledger":"[^"]*"', "", record.read_text()))
-    assert Stages(str(tmp_path / "table")).pipeline() == About("lines", shown_config(record), (), "")
+    written = json.loads(record.read_text())
+    record.write_text(json.dumps({name: written[name] for name in ("pipeline", "config", "replicas")}))
     write(tmp_path, 100, 100, "east")
     settle(run("east", **first), first["ledger"], size_of(tmp_path))
     with pytest.raises(GaveUpError, match=BELONGS):
         run("east", **second).drive(LogKeeper)
-
-
-def shown_config(record: Path) -> Config:
-    import msgspec
-
-    return msgspec.json.decode(record.read_bytes(), type=About).config
 
 
 # ---- the record -----------------------------------------------------------------------------

@@ -246,8 +246,10 @@ class SqliteStore:
             raise self._unopened(error) from None
 
     def _unopened(self, error: OSError) -> LedgerError:
-        fix = "; free space on its disk" if error.errno == errno.ENOSPC else ""
-        return LedgerError(f"the ledger {self._path} cannot be opened: {error.strerror}{fix}")
+        why = f"the ledger {self._path} cannot be opened: {error.strerror}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return LedgerAwayError(f"{why}; free space on its disk")
+        return LedgerError(why)
 
     def _check_place(self) -> None:
         try:

@@ -65,7 +65,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
     tally = draft.get(Tally) or Tally(0, 0)
     config = draft.config
     since = now - config.silent_s
-    oldest = view.oldest_open(view.name)
+    oldest, keeper = view.oldest_open(view.name), view.last(Kind.KEEPER)
     return Figures(
         generation=pipeline.generation,
         paused=pipeline.paused,
@@ -95,6 +95,8 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         # The same files are on all sites.
         unfinished_bytes=max((one.bytes for one in view.unfinished()), default=0),
         logs=config.pattern,
+        looked_by=keeper.task if keeper is not None else "",
+        looked_s=now - keeper.seen if keeper is not None else None,
     )
 
 

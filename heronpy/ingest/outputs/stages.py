@@ -33,6 +33,7 @@ import msgspec
 from heronpy.common.errors import LedgerError
 from heronpy.common.folders import make_folders, make_output, open_private, read_own
 from heronpy.connectors.durable_files import make_record, sync_folder, write_record
+from heronpy.ingest.ledger.partitions import Partitions
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.lineage import FILE, PREFIX, Lineage, folder_name, record_of
 from heronpy.ingest.outputs.replicas import HOME, Replicas, copied, drop_older, stages_in
@@ -55,6 +56,8 @@ class About:
     replicas: tuple[str, ...] = ()
     #: See `Pipeline.ledger`; "": not known, as of an earlier release.
     ledger: str = ""
+    #: Which ledgers that are.
+    partitions: Partitions | None = None
 
 
 class StageGoneError(LedgerError):
@@ -64,9 +67,11 @@ class StageGoneError(LedgerError):
 class OtherLedgerError(LedgerError):
     """The table belongs to another ledger than the one for which somebody stages or publishes."""
 
-    def __init__(self, table: Path, pipeline: str) -> None:
+    def __init__(self, table: Path, about: About) -> None:
+        pipeline, urls = about.pipeline, about.partitions.urls if about.partitions is not None else ()
+        named = f" ({', '.join(urls)})" if urls else ""
         super().__init__(
-            f"{table} belongs to another ledger, in which pipeline {pipeline!r} has begun before; give this one the"
+            f"{table} belongs to another ledger{named}, in which pipeline {pipeline!r} has begun before; give it the"
             " same ledger (`ledger=`, or heron.ingest.ledger), or a table of its own. If that ledger is lost, kill all"
             f" topologies that write this table, and run: heron units rebuild {pipeline} --from {table}"
         )
@@ -317,7 +322,7 @@ class Stages:
         """OtherLedgerError when the table belongs to another one."""
         found = self._about(self.home)
         if found is not None and "" not in (ledger, found.ledger) and found.ledger != ledger:
-            raise OtherLedgerError(self._table, found.pipeline)
+            raise OtherLedgerError(self._table, found)
 
     def refuse(self, pipeline: str, ledger: str = "") -> None:
         """LedgerError when the table cannot be this pipeline's, with this ledger; nothing is made."""
@@ -330,7 +335,7 @@ class Stages:
                     f"{home.parent} {what} of pipeline {found.pipeline!r}; give {pipeline!r} a {own} of its own"
                 )
             if found is not None and "" not in (ledger, found.ledger) and found.ledger != ledger:
-                raise OtherLedgerError(home.parent, pipeline)
+                raise OtherLedgerError(home.parent, found)
 
     def pipeline(self) -> About | None:
         """Of which pipeline the table is; None when none has claimed it."""
