@@ -17,7 +17,11 @@ from heronpy.ingest.ledger.types import Config, File, Kind, Pipeline
 
 CONFIG = Config(pattern="*.log")
 URLS = ("a", "b", "c")
-PROPOSED = ([{"urls": ["a"]}], [{"urls": ["a", "b"]}], [{"until": "2027-01-03", "urls": ["a"]}, {"urls": ["a", "c"]}])
+PROPOSED: tuple[list[dict[str, object]], ...] = (
+    [{"urls": ["a"]}],
+    [{"urls": ["a", "b"]}],
+    [{"until": "2027-01-03", "urls": ["a"]}, {"urls": ["a", "c"]}],
+)
 
 
 class Store(MemoryStore):

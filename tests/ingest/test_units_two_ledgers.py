@@ -69,9 +69,12 @@ def test_a_second_ledger_that_has_units_stages_and_publishes_nothing(
     first, second = two_ledgers(tmp_path, options)
     write(tmp_path, 0, 200, "east")
     other = run("east", **second)
-    wait_for(
-        lambda: (other.drive(LogKeeper), shown(second["ledger"]).units.get("ready"))[1], PATIENCE_S, "units to lease"
-    )
+
+    def ready() -> object:
+        other.drive(LogKeeper)
+        return shown(second["ledger"]).units.get("ready")
+
+    wait_for(ready, PATIENCE_S, "units to lease")
     # Its claim is lost, as when somebody empties the table.
     (tmp_path / "table" / "_units" / "pipeline.json").unlink()
     ours = run("east", **first)
@@ -95,7 +98,7 @@ def test_a_table_goes_to_the_ledger_that_is_made_of_it(
     rebuild(second["ledger"], "lines", table)
     write(tmp_path, 100, 100, "east")
     with pytest.raises(GaveUpError, match=BELONGS):
-        wait_for(lambda: ours.drive() or False, PATIENCE_S, "a refusal")
+        wait_for(lambda: ours.drive(), PATIENCE_S, "a refusal")  # type: ignore[func-returns-value]
     settle(run("east", **second), second["ledger"], size_of(tmp_path))
     assert numbers(tmp_path / "table") == Counter(range(200))
 
