@@ -152,6 +152,10 @@ class LedgerAwayError(LedgerError, RetryableError):
     """The ledger cannot be reached at the moment; whether it has carried out the request is unknown."""
 
 
+class MovedLedgerError(LedgerError):
+    """The pipeline has another partition map than the one by which this process works."""
+
+
 class RemovedLedgerError(LedgerAwayError):
     """The file of the ledger was removed or replaced while this process used it."""
 

@@ -60,6 +60,23 @@ def write_record(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def make_record(path: Path, data: bytes) -> bool:
+    """The same for a file that is not there yet: False when somebody else has made it, and nothing changes."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+    try:
+        with open(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames in a folder durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.common.units import counted, listed
-from heronpy.ingest.ledger.partitioned import birth_of
+from heronpy.ingest.ledger.partitions import birth_of
 from heronpy.ingest.ledger.ranges import Range as Bytes
 from heronpy.ingest.ledger.ranges import subtract
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given

@@ -12,7 +12,7 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import HeronError, LedgerAwayError, LedgerError, RemovedLedgerError
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import Leave, Request, ShowAlive, Who
+from heronpy.ingest.ledger.requests import Leave, Open, Opened, Request, ShowAlive, Who
 from heronpy.ingest.ledger.types import Kind
 from heronpy.ingest.options import UnitOptions
 
@@ -34,6 +34,8 @@ class ReplacedLedgerError(LedgerError):
 
 #: How soon a ledger that is away is asked again: doubled each time.
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
+#: People are told of a ledger that is away for so long.
+TELL_S = 5.0
 #: How long the end waits for the thread that shows that the process lives.
 BEAT_END_S = 2.0
 
@@ -46,13 +48,17 @@ class Asking:
         # Each site runs a topology of that name.
         task = f"{options.site}/{task}" if options.site else task
         self.who = Who(task, str(uuid.uuid4()), kind, options.site, str(context.process.container))
-        self._text, self._pipeline = options.ledger, options.pipeline
+        self._text, self._pipeline, self._config = options.ledger, options.pipeline, options.config
         self._ledger: Reached | None = None
         self._pause_s = AGAIN_S
         self._away_since: float | None = None
         self._told = ""
         self._closed = threading.Event()
         self._beating: threading.Thread | None = None
+
+    def opening(self) -> Open:
+        """The first request of a process."""
+        return Open(self._config, ledger=str(uuid.uuid4()))
 
     def ask(self, request: Request[A]) -> A:
         """The answer. LedgerAwayError: ask the same again after `wait_s`."""
@@ -66,14 +72,19 @@ class Asking:
                 log.warning("the ledger is away, waiting for it: %s", error)
             self._pause_s = min(AGAIN_MAX_S, self._pause_s * 2)
             raise
+        if isinstance(answer, Opened):
+            self._text = self._ledger.text
         if self._away_since is not None:
             log.warning("the ledger is back after %.0f s", time.monotonic() - self._away_since)
             self._away_since, self._pause_s, self._told = None, AGAIN_S, ""
         return answer
 
     def is_news(self, error: LedgerAwayError) -> bool:
-        """Whether people are to be told: the file of the ledger was removed or replaced, and nobody has said so."""
-        told, self._told = self._told, str(error) if isinstance(error, RemovedLedgerError) else ""
+        """Whether people are to be told, once for each cause: the file of the ledger was removed or replaced, or the
+        ledger has been away for a while, for example because its disk is full."""
+        since = self._away_since
+        lasts = since is not None and time.monotonic() - since >= TELL_S
+        told, self._told = self._told, str(error) if lasts or isinstance(error, RemovedLedgerError) else ""
         return self._told not in ("", told)
 
     @property
@@ -88,8 +99,13 @@ class Asking:
         self._beating.start()
 
     def _beat(self, every_s: float) -> None:
-        ledger = Reached(self._text, self._pipeline, self.who)
+        text = self._text
+        ledger = Reached(text, self._pipeline, self.who)
         while not self._closed.wait(every_s):
+            if text != self._text:  # the partition map has changed
+                ledger.close()
+                text = self._text
+                ledger = Reached(text, self._pipeline, self.who)
             try:
                 ledger.ask(ShowAlive())
             except LedgerAwayError:

@@ -59,6 +59,7 @@ class Attempt:
         RowError, MovedError; OSError of the disk of the table, which nothing that the function raises is taken for.
         """
         if self._writer is None:
+            self._stages.refuse_other_ledger(self.work.ledger)
             self._stage = self._stages.make(self.work.generation, self.work.unit, self.work.attempt)
             self._writer = self._opened(self._stage)
         while True:
@@ -139,7 +140,8 @@ class Attempt:
             for chunk, digest in zip(self.work.chunks, found, strict=True)
         )
         work = self.work
-        return Lineage(self._options.pipeline, work.generation, work.unit, work.attempt, self._count, chunks)
+        pipeline = self._options.pipeline
+        return Lineage(pipeline, work.generation, work.unit, work.attempt, self._count, chunks, ledger=work.ledger)
 
 
 def _next_many(many: int, took_s: float) -> int:

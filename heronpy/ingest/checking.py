@@ -162,7 +162,7 @@ def _about(table: str, pipeline: str) -> tuple[Stages, About]:
 
 
 def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: About) -> Rebuilt:
-    with closing(Reached(ledger, pipeline, _command())) as reached:
+    with closing(Reached.to_rebuild(ledger, pipeline, _command())) as reached:
         # The table may have been moved.
         config = replace(about.config, place=str(stages.home.parent))
         files, highest = _found(table, pipeline, stages)
@@ -173,8 +173,10 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
             stages.begin(generation)
             stages.drop_older(generation)
             files, _ = _found(table, pipeline, stages)
-            answer = reached.ask(Rebuild(config, files, generation))
+            ledger = os.urandom(16).hex()
+            answer = reached.ask(Rebuild(config, files, generation, ledger=ledger))
             if answer.generation == generation:
+                stages.claim(replace(about, config=config, ledger=ledger), rebuilt=True)
                 return answer
             generation = answer.generation  # another rebuild was between
 

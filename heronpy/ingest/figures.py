@@ -17,6 +17,8 @@ STATES = {
     UnitState.FAILED: "units-failed",
 }
 GAUGES = (BACKLOG, WAITING, OLDEST, UNFINISHED, BAD_BYTES, BAD_RANGES, *STATES.values())
+#: The same of each site; their label is the pipeline and the site, with / between.
+SITE_GAUGES = ("units-site-bytes", "units-site-workers", "units-site-leased", "units-site-silent-seconds")
 #: Counters of keepers,
 PUBLISHED = ("units-published", "units-published-bytes", "units-published-rows")
 #: and of workers.
@@ -48,7 +50,7 @@ class KeeperFigures:
     def __init__(self, context: TopologyContext, pipeline: str) -> None:
         self._pipeline = pipeline
         self._counters = Counters(context, pipeline, PUBLISHED)
-        self._gauges = {name: MultiAssignableMetrics() for name in GAUGES}
+        self._gauges = {name: MultiAssignableMetrics() for name in (*GAUGES, *SITE_GAUGES)}
         for name, gauge in self._gauges.items():
             context.register_metric(name, gauge, _COLLECT_S)
 
@@ -61,6 +63,11 @@ class KeeperFigures:
         """What the ledger has now."""
         for name, value in values_of(figures, unfinished_bytes).items():
             self._gauges[name].update(self._pipeline, value)
+        for site in figures.sites:
+            for name, value in zip(
+                SITE_GAUGES, (site.bytes, site.workers, site.leased, site.seen_s or 0.0), strict=True
+            ):
+                self._gauges[name].update(f"{self._pipeline}/{site.name}", value)
 
 
 def values_of(figures: Figures, unfinished_bytes: int) -> dict[str, float]:

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
-from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
+from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, MovedLedgerError
 from heronpy.ingest.agreement import behind
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.bad import bad_record, dead_bytes, record_name
 from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.figures import KeeperFigures
+from heronpy.ingest.ledger.partitions import partitions_of
+from heronpy.ingest.ledger.reaching import not_used
 from heronpy.ingest.ledger.requests import (
     Bad,
     BadRange,
@@ -31,7 +33,6 @@ from heronpy.ingest.ledger.requests import (
     ListBad,
     ListFiles,
     ListFinished,
-    Open,
     Opened,
     Published,
     ReportScan,
@@ -43,7 +44,7 @@ from heronpy.ingest.ledger.requests import (
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
 from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
-from heronpy.ingest.outputs.stages import About, OlderGenerationError
+from heronpy.ingest.outputs.stages import About, OlderGenerationError, OtherLedgerError
 from heronpy.ingest.publishing import Publisher
 from heronpy.ingest.tries import Tries
 from heronpy.ingest.watch import Watch
@@ -110,8 +111,8 @@ class LogKeeper(Spout):
                 self.report_error(error)
             self.wait(self._asking.wait_s)
             return
-        except OlderGenerationError:
-            # The ledger says whether it has that generation, too: then the keeper goes on with it.
+        except (OlderGenerationError, OtherLedgerError, MovedLedgerError):
+            # The ledger says whether it has that generation, name or map, too: then the keeper goes on with it.
             self._watch = None
             wait_s = PUBLISH_S
         self.wait(wait_s)
@@ -152,9 +153,9 @@ class LogKeeper(Spout):
         self._looking_since = None
         # Before the ledger is asked: what others give out and publish meanwhile is not behind it.
         newest, units = self._stages.highest(), self._stages.published_units()
-        opened = self._asking.ask(Open(self._options.config))
+        opened = self._asking.ask(self._asking.opening())
         # First, as a table of another pipeline has stages of its own.
-        self._stages.claim(About(self._options.pipeline, opened.config, self._options.replicas))
+        self._claim(opened)
         self._refuse_lost(opened, newest, units)
         if opened.generation != self._generation:
             if self._generation:
@@ -174,6 +175,16 @@ class LogKeeper(Spout):
             options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made,
             options.bounded,
         )  # fmt: skip
+
+    def _claim(self, opened: Opened) -> None:
+        """GaveUpError when the table belongs to another ledger."""
+        options, partitions = self._options, partitions_of(opened.partitions)
+        if self._watch is None and (why := not_used(options.ledger, opened.partitions)):
+            self.log(why, "warn")
+        try:
+            self._stages.claim(About(options.pipeline, opened.config, options.replicas, opened.ledger, partitions))
+        except OtherLedgerError as error:
+            raise GaveUpError(str(error)) from None
 
     def _refuse_lost(self, opened: Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
         """GaveUpError when the ledger does not know what the table has, whose lines would come again."""
@@ -237,6 +248,7 @@ class LogKeeper(Spout):
 
     def _make_visible(self, unit: Finished) -> None:
         """Rows that went to bolts are in no stage."""
+        self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
             self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
 

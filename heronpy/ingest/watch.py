@@ -20,7 +20,7 @@ from heronpy.growing.chunks import BLOCK_BYTES, safe_size
 from heronpy.growing.identity import HEAD_BYTES, Mark, before, digest
 from heronpy.growing.patterns import Pattern, join, key_of
 from heronpy.growing.scan import COST_FACTOR, INTERVAL_S, NOTHING, WAITS, Pace, Scanner
-from heronpy.ingest.ledger.partitioned import birth_of
+from heronpy.ingest.ledger.partitions import birth_of
 from heronpy.ingest.ledger.requests import GoneFile, KnownFile, Reported, SeenFile
 from heronpy.ingest.ledger.types import PART, FileState
 from heronpy.ingest.marks import head_text, mark_from, tail_text

@@ -13,7 +13,7 @@ from typing import Any
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.user_code import UserCodeError, user_traceback
-from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError
+from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, MovedLedgerError
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.attempt import Attempt, RowError
 from heronpy.ingest.bad import bad_record, dead_bytes
@@ -33,7 +33,6 @@ from heronpy.ingest.ledger.requests import (
     Lease,
     ListUnits,
     Lost,
-    Open,
     Opened,
     Request,
     Returned,
@@ -44,7 +43,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
 from heronpy.ingest.options import Rows, options_here
-from heronpy.ingest.outputs.stages import OlderGenerationError
+from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.tries import Tries
 from heronpy.ingest.unit import MovedError, UnreadError, middle
@@ -83,7 +82,7 @@ class LogWorker(Spout):
         site = f"{self._options.site}." if self._options.site else ""
         self._tries = Tries(self._stages.home)
         self._page = SuspectPage(self._stages.own_folder("pages"), site + task)
-        self._greetings: list[Request[Any]] = [self._farewell(after), Open(self._options.config)]
+        self._greetings: list[Request[Any]] = [self._farewell(after), self._asking.opening()]
         self._counters = Counters(context, self._options.pipeline, WORK)
         self._generation = 0
         self._attempt: Attempt | EmittedAttempt | None = None
@@ -91,6 +90,8 @@ class LogWorker(Spout):
         self._error = ""
         self._request: Request[Any] | None = None
         self._ended = False
+        #: The partition map has changed: the ledgers are to be opened anew.
+        self._moved = False
         self._tell_at = 0.0
         #: It ends in the middle of an attempt, which is a try: the successor says so.
         self._breaks = False
@@ -110,7 +111,13 @@ class LogWorker(Spout):
                 return
             self._request = self._greetings.pop() if self._greetings else Lease()
         try:
+            if self._moved:
+                self._notice(self._asking.ask(self._asking.opening()).generation)
+                self._moved = False
             answer = self._asking.ask(self._request)
+        except MovedLedgerError:
+            self._moved = True  # the same is asked again then
+            return
         except LedgerAwayError as error:
             if self._asking.is_news(error):
                 self.report_error(error)
@@ -262,7 +269,7 @@ class LogWorker(Spout):
             self.report_error(found)
             self._counters.add(TRIES_FAILED)
             self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line, rows)
-        except (OSError, OlderGenerationError) as error:
+        except (OSError, OlderGenerationError, OtherLedgerError) as error:
             self._discard()
             self.report_error(error)
             self._give_back(str(error), DISK_S)

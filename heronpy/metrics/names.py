@@ -248,7 +248,7 @@ _SPARK = (
 )
 
 _PIPELINE = "pipeline"
-#: Of work units; each keeper tells of its whole pipeline.
+#: Of work units; each keeper tells of its whole pipeline, and of each site as `<pipeline>/<site>`.
 _UNITS = (
     *(
         Metric(name, _G, unit, _PIPELINE, text, largest=True)
@@ -263,6 +263,15 @@ _UNITS = (
             ("units-failed", "", "Units that wait for a user: heron units retry."),
             ("units-bad-bytes", "bytes", "Bytes that could not be processed: heron units bad."),
             ("units-bad-ranges", "", "Ranges of bytes that could not be processed."),
+        )
+    ),
+    *(
+        Metric(name, _G, unit, "site", text, largest=True)
+        for name, unit, text in (
+            ("units-site-bytes", "bytes", "Bytes of log files that a site has, up to its last line ends."),
+            ("units-site-workers", "", "Workers of a site that were seen lately."),
+            ("units-site-leased", "", "Units that workers of a site process."),
+            ("units-site-silent-seconds", "seconds", "Since when no process of a site was seen."),
         )
     ),
     Metric("units-published", _C, "", _PIPELINE, "Units whose rows became visible."),

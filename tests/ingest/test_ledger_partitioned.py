@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.common.errors import LedgerAwayError, LedgerError, MovedLedgerError
 from heronpy.ingest.ledger.memory import MemoryStore
-from heronpy.ingest.ledger.partitioned import PartitionedLedger, entries_of, url_of
+from heronpy.ingest.ledger.partitioned import PartitionedLedger
+from heronpy.ingest.ledger.partitions import entries_of, url_of
 from heronpy.ingest.ledger.requests import (
     Collect,
     Commit,
@@ -56,9 +57,13 @@ class Away(MemoryStore):
         return super().transact(pipeline, decide)
 
 
-def _ledger(stores: dict[str, Away], setting: list[dict[str, object]], kind: Kind, task: str) -> PartitionedLedger:
+def _ledger(
+    stores: dict[str, Away], setting: list[dict[str, object]], kind: Kind, task: str, version: int = 0
+) -> PartitionedLedger:
     who = Who(task, "1", kind, container=task)
-    ledger = PartitionedLedger(entries_of(setting), lambda url: stores.setdefault(url, Away()), "p", who)
+    ledger = PartitionedLedger(
+        entries_of(setting), lambda url: stores.setdefault(url, Away()), "p", who, version=version
+    )
     ledger.ask(Open(CONFIG))
     return ledger
 
@@ -91,9 +96,12 @@ def test_more_ledgers_from_a_time_on_and_each_byte_has_one() -> None:
     files = [_seen(number, SWITCH - 100 if number < 10 else SWITCH + number) for number in range(30)]
     old.ask(ReportScan(tuple(files[:8])))
     old.ask(Cut())
-    # The setting changes while units are open; a keeper of the old one goes on for a while with old files.
-    keeper, worker = _ledger(stores, AFTER, Kind.KEEPER, "k1"), _ledger(stores, AFTER, Kind.WORKER, "w")
+    # The map changes while units are open; a keeper of the old one does not go on with it.
+    keeper, worker = _ledger(stores, AFTER, Kind.KEEPER, "k1", 2), _ledger(stores, AFTER, Kind.WORKER, "w")
     keeper.ask(ReportScan(tuple(files)))
+    with pytest.raises(MovedLedgerError):
+        old.ask(ReportScan(tuple(files[:10])))
+    old.ask(Open(CONFIG))
     old.ask(ReportScan(tuple(files[:10])))
     published = _work(worker, keeper)
     assert published == {(one.key, offset): 1 for one in files for offset in range(100)}

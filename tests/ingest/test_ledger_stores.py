@@ -310,6 +310,7 @@ def test_a_ledger_of_an_earlier_release_gets_what_it_lacks(tmp_path: Path, postg
         _filled(store, "of-version-1")
         store.close()
     later = ("DROP TABLE {}looks", "DROP TABLE {}tallies", "DROP TABLE {}unfinished", "DROP TABLE {}seals")
+    later += tuple(f'ALTER TABLE {{}}pipelines DROP COLUMN "{name}"' for name in ("ledger", "partitions"))
     later += ('ALTER TABLE {}paces DROP COLUMN "seconds"', 'ALTER TABLE {}units DROP COLUMN "backup"')
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in later:

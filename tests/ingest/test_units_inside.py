@@ -292,7 +292,7 @@ def test_a_new_ledger_beside_a_table_with_units_is_refused_until_it_is_rebuilt(
     before = sorted(path.name for path in (tmp_path / "table").glob("unit=*"))
     shutil.rmtree(tmp_path / "ledger")
     second = run("east", **options)
-    with pytest.raises(GaveUpError, match=r"is new, and the table .* has units.*heron units rebuild lines --from"):
+    with pytest.raises(GaveUpError, match=r"table belongs to another ledger.*heron units rebuild lines --from"):
         wait_for(lambda: second.drive() or False, PATIENCE_S)
     second.die()
     shutil.rmtree(tmp_path / "ledger")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
+from heronpy.connectors.spark.dispatches import is_home
 from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of, urls_of
 from heronpy.ingest.ledger.requests import (
@@ -155,6 +157,26 @@ def set_site(pipeline: str, site: str, state: str, url: str, as_json: bool) -> N
         say(f"Site {site} takes no units of pipeline '{pipeline}'; {counted(freed, 'unit')} free for others")
 
 
+def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json: bool) -> None:
+    """Print the partition map of a pipeline, after a change of it if there are `urls`."""
+    if bool(urls) is not bool(since):
+        raise exits.Failure(
+            "an entry needs ledgers and a time: heron units partition PIPELINE URL --from TIME", exits.USAGE
+        )
+    with opened(url, pipeline) as ledger:
+        if urls and is_home(Stages(ledger.ask(Show()).place).home):
+            raise exits.Failure(
+                f"pipeline '{pipeline}' has SparkBatches, which goes with one ledger only", exits.FAILED
+            )
+        found = ledger.add_entry(urls, since, time.time()) if urls else ledger.partitions
+    entries = found.setting()
+    if as_json:
+        print_json({"pipeline": pipeline, "version": found.version, "entries": entries})
+        return
+    say(f"Pipeline '{pipeline}' has version {found.version} of its partition map")
+    print_table(("files born before", "ledgers"), [(one.get("until", "-"), ", ".join(one["urls"])) for one in entries])
+
+
 def _print_dispatches(dispatches: Sequence[DispatchView]) -> None:
     say()
     heads = ("dispatch", "state", "units", "rows", "bytes", "error")
@@ -287,6 +309,11 @@ def _sentences(figures: Figures) -> Iterator[str]:
     )
     if not any(figures.files.values()):
         yield f"no file of {figures.logs} is known: none matches, or no keeper has looked yet"
+    if not figures.keepers:
+        last = "none is known any more"
+        if figures.looked_s is not None:
+            last = f"the last one was {figures.looked_by}, {format_duration(figures.looked_s)} ago"
+        yield f"no keeper looks at the files ({last}), so bytes that were written since are not counted"
     pace = f", {format_bytes(int(1 / figures.pace))}/s per worker" if figures.pace > 0 else ""
     units = f", {counted(figures.published_units, 'unit')}" if figures.published_units else ""
     if figures.p50_s is not None and figures.p99_s is not None:

@@ -89,10 +89,10 @@ def _unusable(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for config in configs:
         pipeline = str(config[PIPELINE_KEY])
         try:
-            refuse(str(config[LEDGER_KEY]), pipeline, str(config[LOGS_KEY]))
+            ledger = refuse(str(config[LEDGER_KEY]), pipeline, str(config[LOGS_KEY]))
             replicas = config.get(REPLICAS_KEY)
             folders = replicas.plain() if isinstance(replicas, SerializedValue) else None
-            Stages(str(config[TABLE_KEY]), folders or ()).refuse(pipeline)
+            Stages(str(config[TABLE_KEY]), folders or ()).refuse(pipeline, ledger)
         except (LedgerError, ConfigError) as error:
             yield f"pipeline '{pipeline}': {error}"
         except OSError as error:

@@ -102,6 +102,24 @@ def site_command(**flags: Any) -> None:
     set_site(**flags)
 
 
+@units_command.command("partition")
+@_pipeline
+@click.argument("urls", nargs=-1)
+@click.option("--from", "since", metavar="TIME", default="",
+              help="When the new entry begins, such as 2026-12-01T17:00 (UTC): files whose names say that time or a"
+              " later one go to its ledgers.")  # fmt: skip
+@_ledger
+@json_flag
+def partition_command(**flags: Any) -> None:
+    """Show which ledgers have which files of a pipeline, or add an entry: the ledgers URLS from a time on.
+
+    All sites may run meanwhile: each process follows at its next request. The time must be a later one than now.
+    """
+    from heronpy.cli.look.units import partition
+
+    partition(**flags)
+
+
 @units_command.command("check")
 @_pipeline
 @_table("The table of the pipeline.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import looking, policy, ranges
 from heronpy.ingest.ledger.draft import Draft, shortened
+from heronpy.ingest.ledger.partitions import newest
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given, Open, Opened, Rebuild, Rebuilt, Who
 from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
 
@@ -34,7 +35,7 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
     found = draft.get(Pipeline)
     text = msgspec.json.encode(config).decode()
     if found is None:
-        found = _new(draft.now, text, request.generation, request.part)
+        found = _new(draft.now, text, request.generation, request.part, request.ledger)
     elif draft.config.pattern != config.pattern:
         raise LedgerError(other_files(draft.config.pattern, config.pattern))
     if ahead := (*config.after, *config.after_all):
@@ -42,17 +43,29 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
         _refuse_circle(ahead, others, draft.view.name)
     if who.kind is Kind.KEEPER:
         looking.begin_again(draft, who)
-    if found.config != text or draft.get(Pipeline) is None:
-        draft.put(replace(found, config=text))
+    partitions = newest(found.partitions, request.partitions, _keys(draft))
+    opened = replace(found, config=text, ledger=found.ledger or request.ledger, partitions=partitions)
+    if opened != draft.get(Pipeline):
+        draft.put(opened)
     given = Given(found.generation, found.next_unit)
-    return Opened(found.generation, config, found.next_file // PART, (found.next_file,), (given,))
+    return Opened(
+        found.generation, config, found.next_file // PART, (found.next_file,), (given,), opened.ledger, partitions
+    )
 
 
-def _new(now: float, config: str, generation: int, part: int) -> Pipeline:
+def _keys(draft: Draft) -> Iterator[str]:
+    """Of all files."""
+    last, page = 0, policy.LOOKED_AT_MAX
+    while files := draft.view.files(last, page):
+        yield from (file.key for file in files)
+        last = files[-1].id
+
+
+def _new(now: float, config: str, generation: int, part: int, ledger: str) -> Pipeline:
     if not 0 <= part < PARTS_MAX:
         raise LedgerError(f"a part of a ledger is between 0 and {PARTS_MAX - 1}, not {part}")
     first = part * PART + 1
-    return Pipeline(generation, now, first, first, first, False, 0.0, config)
+    return Pipeline(generation, now, first, first, first, False, 0.0, config, ledger)
 
 
 def _checked(config: Config) -> Config:
@@ -116,8 +129,9 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
         return Rebuilt(generation, len(request.files), 0, 0, 0)
     text = msgspec.json.encode(config).decode()
     if found is None:
-        found = _new(now, text, generation, request.part)
+        found = _new(now, text, generation, request.part, request.ledger)
     draft.wipe()
+    found = replace(found, partitions=request.partitions or found.partitions, ledger=request.ledger)
     draft.put(replace(found, generation=generation, config=text, paid_until=0.0))
     done_bytes = bad_bytes = 0
     holes: list[ranges.Piece] = []

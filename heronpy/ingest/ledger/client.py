@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TypeVar
 
 from heronpy.ingest.ledger import machine
@@ -25,6 +26,10 @@ class Ledger:
         self._number = 0
         self._unanswered: Request[object] | None = None
         self._turn = threading.Lock()
+
+    def follow(self, version: int) -> None:
+        """From now on the process works by this version of the partition map."""
+        self._who = replace(self._who, partitions=version)
 
     def ask(self, request: Request[A]) -> A:
         """The answer; LedgerError when the request is wrong, LedgerAwayError when nobody answers now."""

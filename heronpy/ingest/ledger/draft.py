@@ -152,8 +152,8 @@ class Draft:
         )
 
     def finished(self, unit: Unit, site: str) -> Finished:
-        generation = self.pipeline.generation
-        return Finished(unit.id, unit.winner, generation, unit.rows, unit.bytes, self.chunks(unit.id, site))
+        one, chunks = self.pipeline, self.chunks(unit.id, site)
+        return Finished(unit.id, unit.winner, one.generation, unit.rows, unit.bytes, chunks, one.ledger)
 
 
 def shortened(text: str) -> str:

@@ -123,7 +123,7 @@ def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Work | Halve:
     chunks = draft.chunks(unit.id, who.site)
     if unit.halve:
         return Halve(unit.id, attempt, pipeline.generation, unit.bytes, chunks)
-    return Work(unit.id, attempt, pipeline.generation, unit.bytes, chunks, holds_s, unit.tries, backup)
+    return Work(unit.id, attempt, pipeline.generation, unit.bytes, chunks, holds_s, unit.tries, backup, pipeline.ledger)
 
 
 def give_back(draft: Draft, request: GiveBack, who: Who) -> Returned:

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heronpy.common.errors import LedgerError
+from heronpy.common.errors import LedgerError, MovedLedgerError
 from heronpy.ingest.ledger import beginning, failing, finishing, leasing, policy, requests, tracking, users
 from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.partitions import partitions_of
 from heronpy.ingest.ledger.requests import READS, Request, Who
 from heronpy.ingest.ledger.store import Changes, View
 from heronpy.ingest.ledger.types import TEXT_MAX, Answer, Client
@@ -81,6 +82,10 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
             if kept.number > number:
                 raise LedgerError(f"request {number} of {who.name} comes after its request {kept.number}")
             return Changes(), _decoded(kept.text)
+    if who.partitions >= 0 and not isinstance(request, (requests.Open, requests.Rebuild, requests.Leave)):
+        known = draft.pipeline.partitions
+        if known and partitions_of(known).version != who.partitions:
+            raise MovedLedgerError("the pipeline has another partition map by now; the task opens its ledgers anew")
     answer: A = _HANDLERS[type(request)](draft, request, who)
     if isinstance(request, READS) or (isinstance(request, requests.Rebuild) and request.trial):
         return Changes(), answer

@@ -244,6 +244,10 @@ class Tables:
     def seen(self, kind: Kind, after: float) -> int:
         return sum(1 for one in self._all(Client) if one.kind is kind and one.seen >= after)
 
+    def last(self, kind: Kind) -> Client | None:
+        found = (one for one in self._all(Client) if one.kind is kind)
+        return max(found, key=lambda one: (one.seen, one.name), default=None)
+
     def site_seen(self, site: str) -> float:
         workers = (one.seen for one in self._all(Client) if one.kind is Kind.WORKER and one.site == site)
         return max(workers, default=float("-inf"))

@@ -7,86 +7,24 @@ differ, so that names in an output never meet.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
-from heronpy.common.errors import LedgerAwayError, LedgerError
+from heronpy.common.errors import LedgerAwayError, LedgerError, MovedLedgerError
 from heronpy.common.hashing import stable_hash
 from heronpy.ingest.ledger import requests
 from heronpy.ingest.ledger.beginning import PARTS_MAX
 from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.partitions import Entry, Partitions, partitions_of, url_of
 from heronpy.ingest.ledger.requests import Request, Who
 from heronpy.ingest.ledger.store import Store
 from heronpy.ingest.ledger.types import PART
 
 A = TypeVar("A")
 
-
-#: Such as 2026-12-01, 20261201-17, 2026/12/01/17 or 2026-12-01T17:30.
-_TIME: Final = re.compile(r"(?<!\d)(20\d\d)[-_./]?(\d\d)[-_./]?(\d\d)(?:[-_./T ]?(\d\d)(?:[-_.:]?(\d\d))?)?(?!\d)")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The ledgers of files born before `until`, in seconds since 1970; None: of all later ones."""
-
-    urls: tuple[str, ...]
-    until: float | None = None
-
-
-def entries_of(setting: object) -> tuple[Entry, ...]:
-    """The entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`; times without a zone
-    are UTC. LedgerError when a file could belong to no entry or to two."""
-    entries = []
-    for one in setting if isinstance(setting, list | tuple) else (setting,):
-        if not isinstance(one, Mapping):
-            raise LedgerError(f"an entry of a partitioned ledger is a map with until and urls, and not {one!r:.100}")
-        if unknown := one.keys() - {"until", "urls"}:
-            raise LedgerError(f"an entry of a partitioned ledger has until and urls, and not {sorted(unknown)}")
-        urls = one.get("urls") or ()
-        if isinstance(urls, str) or not urls or not all(isinstance(url, str) for url in urls):
-            raise LedgerError(f"an entry of a partitioned ledger has a list of urls that differ, and not {urls!r:.200}")
-        urls = tuple(urls)
-        if len(set(urls)) != len(urls):
-            raise LedgerError(f"an entry of a partitioned ledger needs urls that differ, and not {list(urls)}")
-        entries.append(Entry(urls, _seconds(one["until"]) if one.get("until") is not None else None))
-    if not entries or entries[-1].until is not None:
-        raise LedgerError("the last entry of a partitioned ledger has no until: it is for all later files")
-    ends = [entry.until for entry in entries[:-1]]
-    if None in ends or ends != sorted(set(ends), key=lambda end: end or 0.0):
-        raise LedgerError("the entries of a partitioned ledger need an until each, in rising order, but the last one")
-    return tuple(entries)
-
-
-def _seconds(text: object) -> float:
-    try:
-        when = text if isinstance(text, datetime) else datetime.fromisoformat(str(text))
-    except ValueError:
-        raise LedgerError(f"until {text!r} is no time; write it as 2026-12-01T17:00") from None
-    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
-
-
-def birth_of(key: str) -> float:
-    """The time in the key of a file, in seconds since 1970 (UTC); 0 when it has none, so that its entry is the first.
-
-    From the key alone: so all keepers, on all sites and at any time, give a file the same ledger.
-    """
-    for year, month, day, hour, minute in reversed(_TIME.findall(key)):
-        for at in ((int(hour or 0), int(minute or 0)), (0, 0)):
-            try:
-                return datetime(int(year), int(month), int(day), *at, tzinfo=UTC).timestamp()
-            except ValueError:
-                continue  # an hour that is none may be the number of a rotation
-    return 0.0
-
-
-def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
-    """The ledger of a file."""
-    entry = next(one for one in entries if one.until is None or birth < one.until)
-    return entry.urls[stable_hash(key) % len(entry.urls)]
+#: How often a newer partition map is followed before somebody is told.
+FOLLOWS_MAX: Final = 10
 
 
 class PartitionedLedger:
@@ -99,11 +37,15 @@ class PartitionedLedger:
         pipeline: str,
         who: Who,
         only: Iterable[str] | None = None,
+        version: int = 0,
+        known: Mapping[str, Ledger] | None = None,
     ) -> None:
-        """`only`: the ledgers to ask, for who makes none."""
-        self._entries = tuple(entries)
-        urls = dict.fromkeys(only if only is not None else (url for entry in entries for url in entry.urls))
-        self._ledgers = {url: Ledger(opened(url), pipeline, who) for url in urls}
+        """`only`: the ledgers to ask, for who makes none. `version`: of the partition map. `known`: ledgers that this
+        process has asked before."""
+        self.partitions = Partitions(tuple(entries), version)
+        self._made: Callable[[str], Ledger] = lambda url: Ledger(opened(url), pipeline, who)
+        self._all = dict(known or {})
+        self._ledgers = self._of_urls(only if only is not None else self.partitions.urls)
         #: By part of the ids.
         self._parts: dict[int, Ledger] = {}
         self._turn = 0
@@ -118,6 +60,13 @@ class PartitionedLedger:
     def each(self, request: Request[A]) -> dict[str, A]:
         """The answer of each ledger, by URL: an entry whose ledgers have nothing open is drained."""
         return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
+
+    def _of_urls(self, urls: Iterable[str]) -> dict[str, Ledger]:
+        """Each ledger counts the requests of this process, so there is one way to it."""
+        for url in urls:
+            if url not in self._all:
+                self._all[url] = self._made(url)
+        return {url: self._all[url] for url in urls}
 
     # ---- where ------------------------------------------------------------------------------
     def _of(self, number: int) -> Ledger:
@@ -143,30 +92,62 @@ class PartitionedLedger:
         self._parts = {ledger.ask(requests.ShowAlive()).part: ledger for ledger in self._ledgers.values()}
 
     def _open(self, request: requests.Open) -> requests.Opened:
+        self._parts = {}
+        for _ in range(FOLLOWS_MAX):
+            opened = self._open_all(request)
+            if opened is not None:
+                return opened
+        raise LedgerAwayError("the partition map of the pipeline is changed again and again")
+
+    def _open_all(self, request: requests.Open) -> requests.Opened | None:
+        """None: a ledger has a newer partition map, which is followed from now on."""
         if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
             raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
-        generation, parts = 1, {}
+        generation, name = 1, request.ledger
+        parts: dict[int, Ledger] = {}
         made: list[int] = []
         given: list[requests.Given] = []
         for url, ledger in self._ledgers.items():
-            opened = ledger.ask(replace(request, part=_part(url), generation=generation))
+            mine = self.partitions
+            part = replace(request, part=_part(url), generation=generation, ledger=name, partitions=mine.to_json())
+            opened = ledger.ask(part)
             generation = max(generation, opened.generation)
+            found = partitions_of(opened.partitions)
+            if found.version > mine.version:
+                self.partitions = found
+                if found.entries != mine.entries:
+                    self._ledgers = self._of_urls(found.urls)
+                    return None
+            if (parts and opened.ledger != name) or found.entries != mine.entries:
+                raise LedgerError(
+                    f"{url} has this pipeline with other ledgers than {next(iter(self._ledgers))}; give all sites the"
+                    " same ledgers, or this one a name of its own"
+                )
+            name = opened.ledger
             if opened.part in parts:
                 raise LedgerError(f"two ledgers of this pipeline have the same ids; give {url} another name")
             parts[opened.part] = ledger
             made += opened.made
             given += opened.given
         self._parts = parts
-        return requests.Opened(generation, request.config, made=tuple(made), given=tuple(given))
+        for ledger in self._ledgers.values():
+            ledger.follow(self.partitions.version)
+        return requests.Opened(
+            generation, request.config, made=tuple(made), given=tuple(given), ledger=name,
+            partitions=self.partitions.to_json(),
+        )  # fmt: skip
 
     def _rebuild(self, request: requests.Rebuild) -> requests.Rebuilt:
         generation = request.at_least
+        placed = replace(self.partitions, version=max(1, self.partitions.version))
         answers: list[requests.Rebuilt] = []
         for _ in range(2):  # the first round finds the highest generation, the second gives it to all
             answers = []
             for url, ledger in self._ledgers.items():
-                files = tuple(one for one in request.files if url_of(self._entries, one.key, one.birth) == url)
-                part = replace(request, files=files, at_least=generation, part=_part(url))
+                files = tuple(
+                    one for one in request.files if url_of(self.partitions.entries, one.key, one.birth) == url
+                )
+                part = replace(request, files=files, at_least=generation, part=_part(url), partitions=placed.to_json())
                 answers.append(ledger.ask(part))
             highest = max(one.generation for one in answers)
             if all(one.generation == highest for one in answers):
@@ -182,9 +163,12 @@ class PartitionedLedger:
 
     # ---- files ------------------------------------------------------------------------------
     def _report(self, request: requests.ReportScan) -> requests.Reported:
+        if not self._parts:
+            # The map is not in all ledgers yet, so another site may still give files to other ones.
+            raise MovedLedgerError("the ledgers of the pipeline are not all open; the task opens them anew")
         seen: dict[Ledger, list[int]] = {}
         for index, one in enumerate(request.seen):
-            seen.setdefault(self._ledgers[url_of(self._entries, one.key, one.birth)], []).append(index)
+            seen.setdefault(self._ledgers[url_of(self.partitions.entries, one.key, one.birth)], []).append(index)
         gone: dict[Ledger, list[requests.GoneFile]] = {}
         for lost in request.gone:
             gone.setdefault(self._of(lost.file), []).append(lost)
@@ -381,6 +365,9 @@ def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
         unfinished_bytes=max(one.unfinished_bytes, other.unfinished_bytes),
         copies=max(one.copies, other.copies),
         logs=one.logs,
+        # Every keeper asks every ledger.
+        looked_by=one.looked_by,
+        looked_s=one.looked_s,
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import pwd
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from heronpy.common.errors import LedgerAwayError, LedgerError
@@ -42,6 +43,32 @@ _SETTINGS: Final = (
     f"-c search_path={SCHEMA} -c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s"
     f" -c idle_in_transaction_session_timeout={STOPPED_S}s"
 )
+#: Whether the tables are there. It reads the catalog as rows: `to_regclass` does not see what another session has made
+#: since this transaction began.
+_MADE: Final = (
+    "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = ? AND c.relname = 'version'"
+)
+#: Where servers have their sockets when nothing is said.
+SOCKET_FOLDERS: Final = ("/var/run/postgresql", "/tmp")
+#: A superuser's rights, or rows that others may change or have changed, are nothing that a ledger may stand on.
+_OWN: Final = f"""
+    SELECT 'the role ' || current_user || ' is a superuser; give the ledger a role of its own, which owns nothing else'
+      FROM pg_roles WHERE rolname = current_user AND rolsuper
+    UNION ALL
+    SELECT 'the schema {SCHEMA} belongs to ' || pg_get_userbyid(nspowner) || '; use another database, or that role'
+      FROM pg_namespace WHERE nspname = '{SCHEMA}' AND pg_get_userbyid(nspowner) <> current_user
+    UNION ALL
+    SELECT CASE
+        WHEN pg_get_userbyid(c.relowner) <> current_user
+        THEN c.relname || ' in schema {SCHEMA} belongs to ' || pg_get_userbyid(c.relowner) || '; use another database'
+        WHEN c.relkind NOT IN ('r', 'i') THEN c.relname || ' in schema {SCHEMA} is no table of a ledger; remove it'
+        ELSE 'table ' || c.relname || ' of schema {SCHEMA} has triggers or rules; remove them' END
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE n.nspname = '{SCHEMA}' AND (pg_get_userbyid(c.relowner) <> current_user OR c.relkind NOT IN ('r', 'i')
+        OR EXISTS (SELECT 1 FROM pg_rewrite r WHERE r.ev_class = c.oid)
+        OR EXISTS (SELECT 1 FROM pg_trigger t WHERE t.tgrelid = c.oid))
+     LIMIT 1"""
 #: Connections of a process that has forked since: closing one in the child would end the parent's session.
 _of_parents: list[Any] = []
 
@@ -71,7 +98,46 @@ def checked(url: str) -> dict[str, Any]:
                 f"the ledger at {', '.join(hosts)} would be reached with sslmode={mode}, which does not verify the"
                 " server; leave sslmode out, or use verify-full"
             )
+    # Whoever has taken the place of the server gets no password in clear, nor one that can be guessed from its digest.
+    given.setdefault("require_auth", "!password,!md5")
+    if not hosts:
+        given["host"] = _default_folder(str(given.get("port", "")))
+    sockets = [host for host in str(given["host"]).split(",") if host.startswith(("/", "@"))]
+    if sockets and "requirepeer" not in given:
+        given["requirepeer"] = _peer(sockets)
     return {name: value for name, value in given.items() if value != ""}
+
+
+def _default_folder(port: str) -> str:
+    """The folder of the socket where no host is given."""
+    name = f".s.PGSQL.{port or os.environ.get('PGPORT') or 5432}"
+    return next((folder for folder in SOCKET_FOLDERS if os.path.exists(f"{folder}/{name}")), SOCKET_FOLDERS[0])
+
+
+def _peer(folders: Sequence[str]) -> str:
+    """The user whose server must be behind the sockets: the one who alone may make them. "": no such folder is there.
+
+    LedgerError where others may make one, too.
+    """
+    owners = set()
+    for folder in folders:
+        try:
+            status = os.stat(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise LedgerError(f"the socket of PostgreSQL in {folder} cannot be looked at: {error.strerror}") from None
+        if status.st_mode & 0o002:
+            raise LedgerError(
+                f"all users may make a socket in {folder}, so another one could stand in for PostgreSQL; name the user"
+                " who runs the server: ...&requirepeer=postgres"
+            )
+        owners.add(pwd.getpwuid(status.st_uid).pw_name)
+    if len(owners) > 1:
+        raise LedgerError(
+            f"the sockets of PostgreSQL are of {', '.join(sorted(owners))}; name one user: ...&requirepeer=postgres"
+        )
+    return owners.pop() if owners else ""
 
 
 def _is_here(host: str) -> bool:
@@ -161,6 +227,7 @@ class PostgresStore:
         connection = psycopg.connect(**(settings | self._parameters), autocommit=True, client_encoding="utf8")
         try:
             with connection.transaction(), connection.cursor() as cursor:
+                _refuse_others(_execute(cursor))
                 _make_tables(_execute(cursor))
         except BaseException:
             connection.close()
@@ -177,10 +244,17 @@ def _lock(execute: sql.Execute, pipeline: str) -> None:
         execute(statement, (pipeline,))
 
 
+def _refuse_others(execute: sql.Execute) -> None:
+    """LedgerError when others can change what is in the ledger, or when its role may change what is not."""
+    found = execute(_OWN, ())
+    if found:
+        raise LedgerError(f"the ledger in PostgreSQL is not used: {found[0][0]}")
+
+
 def _make_tables(execute: sql.Execute) -> None:
-    if execute("SELECT to_regclass(?)", (f"{SCHEMA}.version",))[0][0] is None:
+    if not execute(_MADE, (SCHEMA,)):
         execute(f"SELECT pg_advisory_xact_lock({_MAKING})", ())
-        if execute("SELECT to_regclass(?)", (f"{SCHEMA}.version",))[0][0] is None:
+        if not execute(_MADE, (SCHEMA,)):
             execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}", ())
             for statement in sql.statements(DIALECT):
                 execute(statement, ())

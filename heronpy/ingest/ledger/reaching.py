@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from typing import Any, TypeVar
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -14,14 +16,17 @@ from heronpy.ingest.ledger.beginning import other_files
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.looking import waited_for
 from heronpy.ingest.ledger.opening import open_store
-from heronpy.ingest.ledger.partitioned import Entry, PartitionedLedger, entries_of
-from heronpy.ingest.ledger.requests import Request, Who
+from heronpy.ingest.ledger.partitioned import PartitionedLedger
+from heronpy.ingest.ledger.partitions import Entry, Partitions, entries_of, partitions_of
+from heronpy.ingest.ledger.requests import Open, Opened, Rebuild, Request, Who
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.store import Changes, Store
-from heronpy.ingest.ledger.types import Config, Row
+from heronpy.ingest.ledger.types import Config, Pipeline, Row
 
 A = TypeVar("A")
 
+#: Stands for the name of a ledger that has not begun.
+NEW = "(new)"
 #: What a user gives: a URL, or the entries of several ledgers.
 Setting = str | Sequence[Mapping[str, Any]]
 
@@ -54,21 +59,25 @@ def _entries(text: str) -> tuple[Entry, ...] | None:
 
 
 class Reached:
-    """The ledger of one pipeline as one process asks it."""
+    """The ledgers of one pipeline as one process asks them."""
 
-    def __init__(self, text: str, pipeline: str, who: Who, only: Mapping[str, Store] | None = None) -> None:
-        """`text`: as `text_of` gives it. It connects at the first request, which is `Open` or `Rebuild`.
+    def __init__(
+        self, text: str, pipeline: str, who: Who, only: Mapping[str, Store] | None = None, version: int = 0
+    ) -> None:
+        """`text`: as `text_of` gives it. It connects at the first request, which is `Open` or `Rebuild`; from then on
+        `text` is the partition map that the ledgers have, whatever was given.
 
-        `only`: the ledgers that have the pipeline, for who does not begin like that.
+        `only`: the ledgers that have the pipeline, for who does not begin like that. `version`: of the map.
         """
+        self.text = text
+        self._pipeline, self._who, self._version = pipeline, who, version
         self._stores = dict(only) if only is not None else {url: open_store(url) for url in urls_of(text)}
-        self._pipeline = pipeline
-        entries = _entries(text)
         self._ledger: Ledger | PartitionedLedger
+        entries = _entries(text)
         if entries is None:
-            self._ledger = Ledger(self._stores[text], pipeline, who)
+            self._ledger = Ledger(self._store(text), pipeline, who)
             return
-        self._ledger = PartitionedLedger(entries, self._stores.__getitem__, pipeline, who, self._stores)
+        self._ledger = PartitionedLedger(entries, self._store, pipeline, who, tuple(self._stores), version)
         if only is not None:
             self._ledger.join()
 
@@ -76,25 +85,69 @@ class Reached:
     def existing(cls, text: str, pipeline: str, who: Who) -> Reached:
         """For who only looks or mends: NoPipelineError when no ledger has the pipeline, LedgerError when there is no
         ledger. An entry that nobody has used yet has nothing to say."""
-        names: set[str] = set()
-        having: dict[str, Store] = {}
         with ExitStack() as opened:
-            for url, store in _existing(text):
-                opened.callback(store.close)
-                found = store.pipelines()
-                names.update(found)
-                if pipeline in found:
-                    having[url] = store
+            names, having, partitions = _having(text, pipeline, opened)
             if not having:
                 known = f"it has {', '.join(sorted(names))}" if names else "it has none yet"
                 raise NoPipelineError(f"the ledger {text} has no pipeline {pipeline!r}; {known}")
-            reached = cls(text, pipeline, who, having)
+            reached = cls(_text(partitions) or text, pipeline, who, having, partitions.version)
             opened.pop_all()
         return reached
 
+    @classmethod
+    def to_rebuild(cls, text: str, pipeline: str, who: Who) -> Reached:
+        """All ledgers that the pipeline has, as far as one of those that are named is left to say so."""
+        with ExitStack() as opened, suppress(LedgerError):
+            _, _, partitions = _having(text, pipeline, opened)
+            return cls(_text(partitions) or text, pipeline, who, version=partitions.version)
+        return cls(text, pipeline, who)
+
+    @property
+    def partitions(self) -> Partitions:
+        """The partition map; version 0 before `Open` when none is known."""
+        if isinstance(self._ledger, PartitionedLedger):
+            return self._ledger.partitions
+        return Partitions((Entry((self.text,)),), self._version)
+
     def ask(self, request: Request[A]) -> A:
         """See `Ledger.ask`."""
-        return self._ledger.ask(request)
+        if isinstance(request, Open | Rebuild) and isinstance(self._ledger, Ledger):
+            alone = replace(self.partitions, version=max(self._version, int(isinstance(request, Rebuild))))
+            request = cast("Request[A]", replace(request, partitions=alone.to_json()))
+        answer = self._ledger.ask(request)
+        if isinstance(answer, Opened):
+            found = partitions_of(answer.partitions)
+            if isinstance(self._ledger, Ledger):
+                if found.urls != (self.text,):
+                    known = {self.text: self._ledger}
+                    self._ledger = PartitionedLedger(
+                        found.entries, self._store, self._pipeline, self._who, version=found.version, known=known
+                    )
+                    return self.ask(request)
+                self._ledger.follow(found.version)
+            self.text, self._version = _text(found), found.version
+        return answer
+
+    def add_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
+        """Have other ledgers for files that are born from a time on; see `Partitions.with_entry`. For commands: every
+        process of the pipeline follows at its next request."""
+        config = next(
+            msgspec.json.decode(found.config, type=Config)
+            for store in self._stores.values()
+            if (found := _pipeline_in(store, self._pipeline)) is not None
+        )
+        opening = Open(config, ledger=os.urandom(16).hex())
+        self.ask(opening)  # all of them have the map as it is
+        changed = self.partitions.with_entry(urls, since, now)
+        for url in changed.urls:
+            open_store(url).close()  # LedgerError before anything is changed
+        PartitionedLedger(changed.entries, self._store, self._pipeline, self._who, version=changed.version).ask(opening)
+        return changed
+
+    def _store(self, url: str) -> Store:
+        if url not in self._stores:
+            self._stores[url] = open_store(url)
+        return self._stores[url]
 
     def snapshot(self) -> tuple[Row, ...]:
         """All rows of the pipeline, those of one ledger after the other; each begins with its `Pipeline`."""
@@ -104,6 +157,55 @@ class Reached:
         """Idempotent."""
         for store in self._stores.values():
             store.close()
+
+
+def not_used(text: str, partitions: str) -> str:
+    """Why a setting is not what holds, as a sentence; "" when it is."""
+    given, found = _entries(text) or (Entry((text,)),), partitions_of(partitions)
+    if given == found.entries:
+        return ""
+    return (
+        f"the ledgers of this pipeline are {_text(found)}, by version {found.version} of its partition map; those of"
+        " its settings are not used. What changes the map is: heron units partition"
+    )
+
+
+def _text(partitions: Partitions) -> str:
+    """As `text_of` gives it; "" for no entry."""
+    alone = len(partitions.urls) == 1
+    return partitions.urls[0] if alone else json.dumps(partitions.setting()) if partitions.urls else ""
+
+
+def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict[str, Store], Partitions]:
+    """The pipelines of the ledgers that are there, those ledgers that have this one, and its newest map.
+
+    `opened` closes them. A map may lead to more ledgers than the setting names.
+    """
+    names: set[str] = set()
+    having: dict[str, Store] = {}
+    partitions = Partitions(())
+    ahead = dict(_existing(text))
+    while ahead:
+        url = next(iter(ahead))
+        store = having[url] = ahead.pop(url)
+        opened.callback(store.close)
+        names.update(store.pipelines())
+        row = _pipeline_in(store, pipeline)
+        if row is None:
+            del having[url]
+            continue
+        known = partitions_of(row.partitions) if row.partitions else partitions
+        if known.version > partitions.version:
+            partitions = known
+            for more in known.urls:
+                if more not in having and more not in ahead:
+                    with suppress(LedgerError):
+                        ahead[more] = open_store(more, must_exist=True)
+    return names, having, partitions
+
+
+def _pipeline_in(store: Store, pipeline: str) -> Pipeline | None:
+    return store.transact(pipeline, lambda view, now: (Changes(), view.get(Pipeline)))
 
 
 def pipelines_of(text: str) -> tuple[str, ...]:
@@ -127,17 +229,25 @@ def afters_of(text: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def refuse(text: str, pipeline: str, pattern: str) -> None:
+def refuse(text: str, pipeline: str, pattern: str) -> str:
     """LedgerError when this pipeline cannot use a ledger of this host, before anything starts; nothing is changed.
 
-    A ledger on another host says it itself, to workers and keepers.
+    A ledger on another host says it itself, to workers and keepers. Returns the name of the ledger, see
+    `Pipeline.ledger`: `NEW` when it has none yet, "" when that is not known here.
     """
+    names = set()
     for url in urls_of(text):
         with closing(open_store(url)) as store:
-            if isinstance(store, SqliteStore) and (found := store.look().get(pipeline)):
-                known = msgspec.json.decode(found, type=Config).pattern
+            found = store.look() if isinstance(store, SqliteStore) else None
+            if found is None:
+                names.add("")
+            elif pipeline in found:
+                config, name = found[pipeline]
+                names.add(name)
+                known = msgspec.json.decode(config, type=Config).pattern
                 if known != pattern:
                     raise LedgerError(other_files(known, pattern))
+    return names.pop() if len(names) == 1 else "" if names else NEW
 
 
 def _existing(text: str) -> Iterable[tuple[str, Store]]:

@@ -192,6 +192,8 @@ def upgrades(version: int, dialect: Dialect) -> list[str]:
         found.append('ALTER TABLE unfinished ADD COLUMN "copies" BIGINT NOT NULL DEFAULT 0')
     if version < 4:
         found.append(_TABLES[Seal].create(dialect))
+        added = f"{dialect.text} NOT NULL DEFAULT ''"
+        found += [f'ALTER TABLE pipelines ADD COLUMN "{name}" {added}' for name in ("ledger", "partitions")]
     return found
 
 
@@ -387,6 +389,10 @@ class SqlView:
     def seen(self, kind: Kind, after: float) -> int:
         statement = "SELECT count(*) FROM clients WHERE pipeline = ? AND kind = ? AND seen >= ?"
         return int(self._one(statement, kind.value, after))
+
+    def last(self, kind: Kind) -> Client | None:
+        found = self._rows(Client, " AND kind = ? ORDER BY seen DESC, name DESC LIMIT 1", kind.value)
+        return found[0] if found else None
 
     def site_seen(self, site: str) -> float:
         statement = "SELECT max(seen) FROM clients WHERE pipeline = ? AND kind = 'worker' AND site = ?"

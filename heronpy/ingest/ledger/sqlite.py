@@ -84,8 +84,9 @@ class SqliteStore:
         with self._turn:
             self._close()
 
-    def look(self) -> dict[str, str]:
-        """The pipelines of a ledger and their configuration, if it is there and not away; nothing is made or changed.
+    def look(self) -> dict[str, tuple[str, str]] | None:
+        """The pipelines of a ledger with their configuration and name; None when it is away, or of an earlier release.
+        Nothing is made or changed.
 
         LedgerError when nobody could use it: where others may write, on a file system of several hosts, a link, of a
         later release, no ledger.
@@ -100,12 +101,13 @@ class SqliteStore:
         try:
             with contextlib.closing(sqlite3.connect(f"{self._path.as_uri()}?mode=rw", timeout=1.0, uri=True)) as found:
                 if self._is_current(found):
-                    return dict(found.execute("SELECT pipeline, config FROM pipelines").fetchall())
+                    rows = found.execute("SELECT pipeline, config, ledger FROM pipelines").fetchall()
+                    return {name: (config, ledger) for name, config, ledger in rows}
         except sqlite3.OperationalError:
             pass  # it is away, or made at this moment
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from None
-        return {}
+        return None
 
     # ---- transactions -----------------------------------------------------------------------
     @contextlib.contextmanager
@@ -244,8 +246,10 @@ class SqliteStore:
             raise self._unopened(error) from None
 
     def _unopened(self, error: OSError) -> LedgerError:
-        fix = "; free space on its disk" if error.errno == errno.ENOSPC else ""
-        return LedgerError(f"the ledger {self._path} cannot be opened: {error.strerror}{fix}")
+        why = f"the ledger {self._path} cannot be opened: {error.strerror}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return LedgerAwayError(f"{why}; free space on its disk")
+        return LedgerError(why)
 
     def _check_place(self) -> None:
         try:

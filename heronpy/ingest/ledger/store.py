@@ -128,6 +128,9 @@ class View(Protocol):
     def seen(self, kind: Kind, after: float) -> int:
         """How many processes of that kind were seen since."""
 
+    def last(self, kind: Kind) -> Client | None:
+        """The process of that kind that was seen last; None: none was."""
+
     def site_seen(self, site: str) -> float:
         """When a worker of a site was last seen; -inf: never."""
 

@@ -124,6 +124,10 @@ class Pipeline:
     paid_until: float
     #: A `Config` as JSON.
     config: str
+    #: A random name of this ledger of the pipeline, new with each rebuild: its table has the same.
+    ledger: str = ""
+    #: A `Partitions` as JSON: which ledgers the pipeline has; "": not known yet.
+    partitions: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
     tally = draft.get(Tally) or Tally(0, 0)
     config = draft.config
     since = now - config.silent_s
-    oldest = view.oldest_open(view.name)
+    oldest, keeper = view.oldest_open(view.name), view.last(Kind.KEEPER)
     return Figures(
         generation=pipeline.generation,
         paused=pipeline.paused,
@@ -97,6 +97,8 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
         unfinished_bytes=max((one.bytes for one in view.unfinished()), default=0),
         copies=max((one.copies for one in view.unfinished()), default=0),
         logs=config.pattern,
+        looked_by=keeper.task if keeper is not None else "",
+        looked_s=now - keeper.seen if keeper is not None else None,
     )
 
 

@@ -53,6 +53,8 @@ class Lineage:
     chunks: tuple[Range, ...]
     #: The folder in which it was published together with others; "" for a folder of its own.
     batch: str = ""
+    #: See `Pipeline.ledger`.
+    ledger: str = ""
 
     def to_json(self) -> str:
         """One line of JSON."""

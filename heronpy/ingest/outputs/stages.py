@@ -3,7 +3,7 @@
     <table>/_units/g<generation>/<unit>-<attempt>/      a stage; readers of tables skip names that begin with _
     <table>/unit=<generation>-<unit>/                   published
     <table>/_units/bad/                                 one record per bad range
-    <table>/_units/pipeline.json                        of which pipeline the table is
+    <table>/_units/pipeline.json                        of which pipeline and ledger the table is
 
 Stage and table are on one file system, so a unit appears whole. A rename finds its source or its target: who
 repeats it, and when, does not matter.
@@ -12,6 +12,9 @@ A rebuild makes the folder of its generation first, and then removes the stages 
 know of it, such as one that holds the file of a ledger that was removed, publishes nothing: what it begins later it
 finds fenced by the folder, and a rename for which it had looked before has lost its source, which was complete by
 then. That needs no lock, so it holds between hosts as well.
+
+A table belongs to one ledger, the first that claims it: the record is made only if it is absent. Others stage and
+publish nothing there; a rebuild hands the table to the ledger that it makes.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ import msgspec
 
 from heronpy.common.errors import LedgerError
 from heronpy.common.folders import make_folders, make_output, open_private, read_own
-from heronpy.connectors.durable_files import sync_folder, write_record
+from heronpy.connectors.durable_files import make_record, sync_folder, write_record
+from heronpy.ingest.ledger.partitions import Partitions
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.lineage import FILE, PREFIX, Lineage, folder_name, record_of
 from heronpy.ingest.outputs.replicas import HOME, Replicas, copied, drop_older, stages_in
@@ -50,10 +54,27 @@ class About:
     pipeline: str
     config: Config
     replicas: tuple[str, ...] = ()
+    #: See `Pipeline.ledger`; "": not known, as of an earlier release.
+    ledger: str = ""
+    #: Which ledgers that are.
+    partitions: Partitions | None = None
 
 
 class StageGoneError(LedgerError):
     """A stage is neither staged nor published."""
+
+
+class OtherLedgerError(LedgerError):
+    """The table belongs to another ledger than the one for which somebody stages or publishes."""
+
+    def __init__(self, table: Path, about: About) -> None:
+        pipeline, urls = about.pipeline, about.partitions.urls if about.partitions is not None else ()
+        named = f" ({', '.join(urls)})" if urls else ""
+        super().__init__(
+            f"{table} belongs to another ledger{named}, in which pipeline {pipeline!r} has begun before; give it the"
+            " same ledger (`ledger=`, or heron.ingest.ledger), or a table of its own. If that ledger is lost, kill all"
+            f" topologies that write this table, and run: heron units rebuild {pipeline} --from {table}"
+        )
 
 
 class OlderGenerationError(LedgerError):
@@ -127,7 +148,7 @@ class Stages:
         except OSError as error:
             if target.is_dir() and not stage.exists():
                 # It was published before, unless that is something else.
-                self._refuse_other(target, winner, f"{target} is in the place of unit {unit}; move it away")
+                self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
                 if not restored:
@@ -279,18 +300,32 @@ class Stages:
         except FileNotFoundError:
             return False
 
-    def claim(self, about: About) -> None:
-        """Say of which pipeline the table is; LedgerError when it is another one's."""
+    def claim(self, about: About, rebuilt: bool = False) -> None:
+        """Say of which pipeline and ledger the table is; LedgerError when it is another one's.
+
+        `rebuilt`: the ledger was made of this table, which is its own from now on.
+        """
         make_output(self._table)
         for home in self.homes:
             _make_own(home)
-        self.refuse(about.pipeline)
+        self.refuse(about.pipeline, "" if rebuilt else about.ledger)
+        record = msgspec.json.encode(about)
         for home in self.homes:
+            if self._about(home) is None and make_record(home / _ABOUT, record):
+                continue
+            # Of the same ledger, unless that of another home was faster.
+            self.refuse(about.pipeline, "" if rebuilt else about.ledger)
             if self._about(home) != about:
-                write_record(home / _ABOUT, msgspec.json.encode(about))
+                write_record(home / _ABOUT, record)
 
-    def refuse(self, pipeline: str) -> None:
-        """LedgerError when the table cannot be this pipeline's; nothing is made."""
+    def refuse_other_ledger(self, ledger: str) -> None:
+        """OtherLedgerError when the table belongs to another one."""
+        found = self._about(self.home)
+        if found is not None and "" not in (ledger, found.ledger) and found.ledger != ledger:
+            raise OtherLedgerError(self._table, found)
+
+    def refuse(self, pipeline: str, ledger: str = "") -> None:
+        """LedgerError when the table cannot be this pipeline's, with this ledger; nothing is made."""
         for home in self.homes:
             _check_own(home)
             found = self._about(home)
@@ -299,6 +334,8 @@ class Stages:
                 raise LedgerError(
                     f"{home.parent} {what} of pipeline {found.pipeline!r}; give {pipeline!r} a {own} of its own"
                 )
+            if found is not None and "" not in (ledger, found.ledger) and found.ledger != ledger:
+                raise OtherLedgerError(home.parent, found)
 
     def pipeline(self) -> About | None:
         """Of which pipeline the table is; None when none has claimed it."""
@@ -339,11 +376,14 @@ def _make_own(folder: Path) -> None:
     _check_own(folder)
 
 
-def _way_out(stage: Path, target: Path) -> str:
-    """What to do about a unit that cannot be published."""
-    if os.path.lexists(target) and (stage.exists() or not target.is_dir()):
+def _way_out(stage: Path, target: Path, taken: str = "") -> str:
+    """What to do about a unit that cannot be published; `taken`: because of what is in its place, which is no unit."""
+    if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
+        taken = taken or f"{target} is in its place"
+        if os.path.lexists(target / FILE):
+            return f"{taken}, and has rows of a unit: leave it there, kill the topology, and run: heron units rebuild"
         restore = "" if stage.exists() else f", and restore {stage}"
-        return f"{target} is in its place; move it away{restore}"
+        return f"{taken}; move it away{restore}"
     return f"restore {stage}, or run 'heron units rebuild'"
 
 

@@ -18,6 +18,8 @@ from heronpy.procs.linux import die_with_parent
 from heronpy.verify.errors import VerifyError
 
 START_S, POLL_S = 60.0, 0.05
+#: The superuser.
+ADMIN = "admin"
 _OPTIONS = ("listen_addresses=", "max_connections=40", "shared_buffers=16MB", "fsync=on", "autovacuum=off")
 
 
@@ -51,13 +53,22 @@ class PostgresServer:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
             self.folder.chmod(0o755)
         self._process: subprocess.Popen[bytes] | None = None
-        self._run("initdb", "-D", f"{self.folder}/data", "-U", "ledger", "-A", "trust", "-E", "UTF8", "--no-sync")
+        self.run("initdb", "-D", f"{self.folder}/data", "-U", ADMIN, "-A", "trust", "-E", "UTF8", "--no-sync")
         self.start()
-        self._run("createdb", "-h", str(self.folder), "-U", "ledger", "ledger")
+        # A ledger refuses the role of a superuser.
+        self.run("createuser", "-h", str(self.folder), "-U", ADMIN, "ledger")
+        self.make_database("ledger")
 
     @property
     def url(self) -> str:
-        return f"postgresql:///ledger?host={self.folder}&user=ledger"
+        return self.url_of("ledger")
+
+    def url_of(self, database: str, user: str = "ledger") -> str:
+        return f"postgresql:///{database}?host={self.folder}&user={user}"
+
+    def make_database(self, name: str) -> None:
+        """An empty one of the user `ledger`."""
+        self.run("createdb", "-h", str(self.folder), "-U", ADMIN, "-O", "ledger", name)
 
     def start(self) -> None:
         """Return when it answers."""
@@ -97,7 +108,8 @@ class PostgresServer:
         command = [f"{_programs()}/pg_isready", "-q", "-h", str(self.folder)]
         return subprocess.run(command, check=False).returncode == 0
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def run(self, program: str, *arguments: str) -> None:
+        """A program of PostgreSQL, as the user of the server."""
         command = [f"{_programs()}/{program}", *arguments]
         done = subprocess.run(command, capture_output=True, cwd="/", preexec_fn=self._become, check=False)
         if done.returncode:

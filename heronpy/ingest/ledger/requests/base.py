@@ -26,6 +26,8 @@ class Who:
     kind: Kind
     site: str = ""
     container: str = ""
+    #: The version of the partition map by which it works; -1: it gives no file to a ledger.
+    partitions: int = -1
 
     @property
     def name(self) -> str:

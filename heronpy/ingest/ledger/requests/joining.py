@@ -26,6 +26,9 @@ class Opened:
     part: int = 0
     made: tuple[int, ...] = ()
     given: tuple[Given, ...] = ()
+    #: See `Pipeline`: of them the newest partition map.
+    ledger: str = ""
+    partitions: str = ""
 
     @property
     def is_new(self) -> bool:
@@ -44,6 +47,10 @@ class Open(Request[Opened]):
     #: Of a partitioned ledger, for ids that differ, and the generation of the others; they count when it is made.
     part: int = 0
     generation: int = 1
+    #: A random name, for a ledger that has none yet: see `Pipeline.ledger`.
+    ledger: str = ""
+    #: The partition map by which the asker works: the ledger takes it if it is newer than its own.
+    partitions: str = ""
 
 
 @dataclass(frozen=True, slots=True)

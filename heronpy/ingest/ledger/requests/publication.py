@@ -32,6 +32,8 @@ class Finished:
     rows: int
     bytes: int
     chunks: tuple[Chunk, ...]
+    #: See `Pipeline.ledger`.
+    ledger: str = ""
 
 
 @dataclass(frozen=True, slots=True)

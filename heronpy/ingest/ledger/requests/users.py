@@ -126,3 +126,6 @@ class Rebuild(Request[Rebuilt]):
     at_least: int = 1
     part: int = 0
     trial: bool = False
+    #: See `Pipeline`: the random name of what is made, and its partition map.
+    ledger: str = ""
+    partitions: str = ""

@@ -82,6 +82,9 @@ class Figures:
     copies: int = 0
     #: The pattern of the files.
     logs: str = ""
+    #: The keeper that was seen last, and since when it was not; None: none is known any more.
+    looked_by: str = ""
+    looked_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

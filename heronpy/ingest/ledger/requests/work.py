@@ -74,6 +74,8 @@ class Work:
     #: Tries before this one, and whether it is a backup of a holder that may still be at work.
     tries: int = 0
     backup: bool = False
+    #: See `Pipeline.ledger`.
+    ledger: str = ""
 
 
 @dataclass(frozen=True, slots=True)

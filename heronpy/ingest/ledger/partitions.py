@@ -1,0 +1,156 @@
+"""The partition map of a pipeline: which of its ledgers has which files (pure).
+
+Each ledger of a pipeline has the map, with a version. Who works by a version has first written it into all ledgers of
+the map, and a ledger refuses those who work by another one: so at no time two sites give one file to two ledgers.
+A ledger takes a newer map only if none of the files that it knows would belong to another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from heronpy.common.errors import LedgerError
+from heronpy.common.hashing import stable_hash
+
+#: Such as 2026-12-01, 20261201-17, 2026/12/01/17 or 2026-12-01T17:30.
+_TIME: Final = re.compile(r"(?<!\d)(20\d\d)[-_./]?(\d\d)[-_./]?(\d\d)(?:[-_./T ]?(\d\d)(?:[-_.:]?(\d\d))?)?(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The ledgers of files born before `until`, in seconds since 1970; None: of all later ones."""
+
+    urls: tuple[str, ...]
+    until: float | None = None
+
+
+def entries_of(setting: object) -> tuple[Entry, ...]:
+    """The entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`; times without a zone
+    are UTC. LedgerError when a file could belong to no entry or to two."""
+    entries = []
+    for one in setting if isinstance(setting, list | tuple) else (setting,):
+        if not isinstance(one, Mapping):
+            raise LedgerError(f"an entry of a partitioned ledger is a map with until and urls, and not {one!r:.100}")
+        if unknown := one.keys() - {"until", "urls"}:
+            raise LedgerError(f"an entry of a partitioned ledger has until and urls, and not {sorted(unknown)}")
+        urls = one.get("urls") or ()
+        if isinstance(urls, str) or not urls or not all(isinstance(url, str) for url in urls):
+            raise LedgerError(f"an entry of a partitioned ledger has a list of urls that differ, and not {urls!r:.200}")
+        urls = tuple(urls)
+        if len(set(urls)) != len(urls):
+            raise LedgerError(f"an entry of a partitioned ledger needs urls that differ, and not {list(urls)}")
+        entries.append(Entry(urls, _seconds(one["until"]) if one.get("until") is not None else None))
+    if not entries or entries[-1].until is not None:
+        raise LedgerError("the last entry of a partitioned ledger has no until: it is for all later files")
+    ends = [entry.until for entry in entries[:-1]]
+    if None in ends or ends != sorted(set(ends), key=lambda end: end or 0.0):
+        raise LedgerError("the entries of a partitioned ledger need an until each, in rising order, but the last one")
+    return tuple(entries)
+
+
+def _seconds(text: object) -> float:
+    try:
+        when = text if isinstance(text, datetime) else datetime.fromisoformat(str(text))
+    except ValueError:
+        raise LedgerError(f"until {text!r} is no time; write it as 2026-12-01T17:00") from None
+    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+
+
+def birth_of(key: str) -> float:
+    """The time in the key of a file, in seconds since 1970 (UTC); 0 when it has none, so that its entry is the first.
+
+    From the key alone: so all keepers, on all sites and at any time, give a file the same ledger.
+    """
+    for year, month, day, hour, minute in reversed(_TIME.findall(key)):
+        for at in ((int(hour or 0), int(minute or 0)), (0, 0)):
+            try:
+                return datetime(int(year), int(month), int(day), *at, tzinfo=UTC).timestamp()
+            except ValueError:
+                continue  # an hour that is none may be the number of a rotation
+    return 0.0
+
+
+def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
+    """The ledger of a file."""
+    entry = next(one for one in entries if one.until is None or birth < one.until)
+    return entry.urls[stable_hash(key) % len(entry.urls)]
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """The map. `version` grows by one with each change; 0: what a site proposes to a pipeline that has none yet."""
+
+    entries: tuple[Entry, ...]
+    version: int = 0
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """All ledgers, each once."""
+        return tuple(dict.fromkeys(url for entry in self.entries for url in entry.urls))
+
+    def to_json(self) -> str:
+        """As a ledger keeps it."""
+        return msgspec.json.encode(self).decode()
+
+    def setting(self) -> list[dict[str, Any]]:
+        """As a user writes it, see `entries_of`."""
+        times = [{"until": _text(one.until)} if one.until is not None else {} for one in self.entries]
+        return [{**time, "urls": list(one.urls)} for time, one in zip(times, self.entries, strict=True)]
+
+    def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
+        """The next version, in which other ledgers have the files that are born from a time on.
+
+        LedgerError when that time is over at `now` (seconds since 1970): files of it may be in a ledger already.
+        """
+        begin = _seconds(since)
+        if begin <= now:
+            raise LedgerError(
+                f"an entry whose time is over cannot be added: {_text(begin)} is not after {_text(now)}, and files of"
+                " that time may be in other ledgers already; give a later time"
+            )
+        last = self.entries[-2].until if len(self.entries) > 1 else None
+        if last is not None and begin <= last:
+            raise LedgerError(f"the last entry begins at {_text(last)}; give a later time than that")
+        added = [*self.setting()[:-1], {"until": _text(begin), "urls": list(self.entries[-1].urls)}, {"urls": urls}]
+        return Partitions(entries_of(added), self.version + 1)
+
+
+def _text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def partitions_of(text: str) -> Partitions:
+    """The map that a ledger keeps; LedgerError when it is damaged."""
+    try:
+        return msgspec.json.decode(text, type=Partitions)
+    except msgspec.MsgspecError as error:
+        raise LedgerError(
+            f"the ledger has a damaged partition map ({error}); move the ledger away, and run: heron units rebuild"
+        ) from None
+
+
+def newest(known: str, given: str, keys: Iterable[str]) -> str:
+    """The map that holds from now on in a ledger that has the files `keys`; "" for none.
+
+    LedgerError when one of the files would belong to another ledger.
+    """
+    if not known or not given:
+        new = partitions_of(given) if given else None
+        return known or (replace(new, version=max(1, new.version)).to_json() if new is not None else "")
+    old, new = partitions_of(known), partitions_of(given)
+    if new.version <= old.version:
+        return known
+    for key in keys:
+        if url_of(new.entries, key, birth_of(key)) != url_of(old.entries, key, birth_of(key)):
+            raise LedgerError(
+                f"the ledger knows {key!a} already, which would belong to another one by version {new.version} of the"
+                " partition map: give a later time; if other ledgers have that version by now, kill the topologies, and"
+                " run: heron units rebuild"
+            )
+    return given
