@@ -98,7 +98,7 @@ def test_a_ledger_of_a_later_release_is_refused_and_stays_as_it_is(heron: Heron,
     ours = version()
     version(99)
     refused(heron, ("--logs", logs, "--table", table), str(ledger), "(its version is 99", "use that release")
-    heron("units", "list").refused(FAILED, "written by a later release", "use that release")
+    heron("units", "list").refused(FAILED, "written by another release", "use that release")
     assert version() == 99 and sorted(rows_of(table)) == sorted(lines)
     # With the right release all goes on.
     version(ours)

@@ -261,13 +261,6 @@ def _make_tables(execute: sql.Execute) -> None:
             execute("CREATE TABLE version (version BIGINT NOT NULL)", ())
             execute("INSERT INTO version VALUES (?)", (VERSION,))
     version = execute("SELECT version FROM version", ())[0][0]
-    if version < VERSION:
-        execute(f"SELECT pg_advisory_xact_lock({_MAKING})", ())
-        version = execute("SELECT version FROM version FOR UPDATE", ())[0][0]
-        for statement in sql.upgrades(version, DIALECT) if version < VERSION else ():
-            execute(statement, ())
-        version = max(version, VERSION)
-        execute("UPDATE version SET version = ?", (version,))
     if version != VERSION:
         raise LedgerError(
             f"the ledger in PostgreSQL was written by another release (its version is {version}, this one knows"

@@ -26,7 +26,6 @@ from heronpy.ingest.ledger.types import (
     Look,
     Pace,
     Row,
-    Seal,
     Site,
     Span,
     SpanState,
@@ -177,24 +176,6 @@ _INDEXES: Final = (
 def statements(dialect: Dialect) -> list[str]:
     """Those that make an empty ledger."""
     return [*(table.create(dialect) for table in _TABLES.values()), *_INDEXES]
-
-
-def upgrades(version: int, dialect: Dialect) -> list[str]:
-    """Those that make a ledger of an earlier version one of this."""
-    found = [_TABLES[Look].create(dialect)] if version < 2 else []
-    if version < 3:
-        found += [
-            'ALTER TABLE paces ADD COLUMN "seconds" DOUBLE PRECISION NOT NULL DEFAULT 0',
-            'ALTER TABLE units ADD COLUMN "backup" BIGINT NOT NULL DEFAULT 0',
-            *(_TABLES[kind].create(dialect) for kind in (Tally, Unfinished)),
-        ]
-    if version == 3:
-        found.append('ALTER TABLE unfinished ADD COLUMN "copies" BIGINT NOT NULL DEFAULT 0')
-    if version < 4:
-        found.append(_TABLES[Seal].create(dialect))
-        added = f"{dialect.text} NOT NULL DEFAULT ''"
-        found += [f'ALTER TABLE pipelines ADD COLUMN "{name}" {added}' for name in ("ledger", "partitions")]
-    return found
 
 
 def apply(changes: Changes, pipeline: str, execute: Execute, many: ExecuteMany) -> None:

@@ -286,27 +286,21 @@ class SqliteStore:
             raise LedgerError(f"others may write the ledger {self._path}; run: chmod 600 {self._path}")
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
-        """Whether it is a ledger of this release; LedgerError when it is one of a later release, or none."""
+        """Whether it is a ledger of this release; LedgerError when another release or another program wrote it."""
         version, application = _marks(connection)
-        if application == APPLICATION and version > VERSION:
+        if application == APPLICATION and version == VERSION:
+            return True
+        if application == APPLICATION and version:
             raise LedgerError(
-                f"the ledger {self._path} was written by a later release (its version is {version}, this one knows"
+                f"the ledger {self._path} was written by another release (its version is {version}, this one knows"
                 f" {VERSION}); use that release"
             )
-        if application == APPLICATION and version:
-            return version == VERSION
         if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise LedgerError(f"{self._path} is a database and not a ledger; give another path")
         return False
 
     def _make_tables(self, connection: sqlite3.Connection) -> None:
         if self._is_current(connection):
-            return
-        version, _ = _marks(connection)
-        if version:
-            for statement in sql.upgrades(version, DIALECT):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
             return
         for statement in sql.statements(DIALECT):
             connection.execute(statement)
