@@ -1,5 +1,49 @@
 """A PostgreSQL server of the tests' own; see `heronpy.verify.units.server`."""
 
-from heronpy.verify.units.server import PostgresServer, why_not
+from __future__ import annotations
 
-__all__ = ["PostgresServer", "why_not"]
+import shutil
+
+from heronpy.verify.units.server import ADMIN, PostgresServer, why_not
+from tests.support.waiting import wait_for
+
+__all__ = ["ADMIN", "Pair", "PostgresServer", "why_not"]
+
+
+class Pair:
+    """A primary, and a standby that has each commit on its disk before it is answered."""
+
+    def __init__(self) -> None:
+        self.primary, self.standby = PostgresServer(), PostgresServer()
+        self.standby.stop()
+        data = self.standby.folder / "data"
+        one = f"host={self.primary.folder} user={ADMIN}"
+        shutil.rmtree(data)
+        self.standby.run("pg_basebackup", "-D", str(data), "-R", "-d", f"{one} application_name=standby")
+        self.standby.start()
+        self._sql("ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()")
+        wait_for(lambda: self._sql("SELECT sync_state FROM pg_stat_replication") == "sync", 30.0, "the standby in step")
+
+    @property
+    def url(self) -> str:
+        """Whichever takes writes."""
+        hosts = f"host={self.primary.folder},{self.standby.folder}&port=5432,5432"
+        return f"postgresql:///ledger?{hosts}&user=ledger&target_session_attrs=read-write"
+
+    def fail_over(self) -> None:
+        """The primary is lost, and somebody promotes the standby."""
+        self.primary.stop()
+        self.standby.run("pg_ctl", "promote", "-D", str(self.standby.folder / "data"), "-w")
+
+    def close(self) -> None:
+        self.primary.close()
+        self.standby.close()
+
+    def _sql(self, *statements: str) -> str:
+        import psycopg
+
+        with psycopg.connect(self.primary.url_of("ledger", ADMIN), autocommit=True) as server:
+            for statement in statements:
+                found = server.execute(statement)
+            row = found.fetchone() if found.description is not None else None
+        return str(row[0]) if row else ""
