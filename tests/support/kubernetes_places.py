@@ -56,10 +56,11 @@ def score(pod: dict[str, Any], name: str, pods: list[dict[str, Any]]) -> float:
         found -= one["weight"] * excludes(one["preference"], name)
     here = [one for one in pods if one["spec"].get("nodeName") == name]
     for one in affinity.get("podAntiAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", []):
-        [rule] = one["podAffinityTerm"]["labelSelector"]["matchExpressions"]
+        rules = one["podAffinityTerm"]["labelSelector"].get("matchExpressions", [])
         same = one["podAffinityTerm"]["labelSelector"]["matchLabels"].items()
         for other in here:
             labels = other["metadata"].get("labels", {})
-            if labels.get(rule["key"]) in rule["values"] and all(labels.get(key) == value for key, value in same):
+            ruled = all(labels.get(rule["key"]) in rule["values"] for rule in rules)
+            if ruled and all(labels.get(key) == value for key, value in same):
                 found -= one["weight"]
     return found - len(here)
