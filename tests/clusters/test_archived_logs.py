@@ -21,7 +21,7 @@ PLACE = "s3://bucket/logs"
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LogArchive:
     objects = MemoryObjects()
-    monkeypatch.setattr(log_archive, "open_objects", lambda place, patience_s: objects)
+    monkeypatch.setattr(log_archive, "open_own", lambda *given: objects)
     archive = LogArchive(PLACE, "wc-1")
     for run, name, content in (
         (Run(1, 1, "n1"), "stmgr-1.log", b"old"),

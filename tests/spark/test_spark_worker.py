@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -28,6 +26,9 @@ from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
+from tests.support.full_disk import fill, full_disk
+
+__all__ = ["full_disk"]
 
 RUN = run_token("T-1")
 ROWS = pa.table({"n": [1, 2]})
@@ -154,27 +155,6 @@ def test_a_batch_waits_for_a_store_that_is_away(world: World) -> None:
     result = world.one(worker, ticket)
     assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
     assert world.published() == [1, 2]
-
-
-def fill(ballast: Path) -> None:
-    with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 KiB that is full but for what a test removes from it."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", folder], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("only root can mount a file system")
-    try:
-        fill(folder / "ballast")
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def test_a_full_disk_below_the_table_takes_no_attempt_from_a_batch(full_disk: Path) -> None:

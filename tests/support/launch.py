@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ def launch_spec(topology: str, topology_id: str, working_dir: Path, **fields: An
         "state_root": str(working_dir / "state") if state_type == "local" else "",
         "python": sys.executable,
     }
-    for name in [one.name for one in fields_of(Here) if one.name in given]:
+    for name in [one for one in Here.__struct_fields__ if one in given]:
         if name != "state_root" or state_type == "local":
             here[name] = given.pop(name)
     return LaunchSpec(Submitted(topology=topology, topology_id=topology_id, **given), Here(**here))
