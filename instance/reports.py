@@ -27,6 +27,8 @@ class Standing:
     error: str = ""
     #: Of the plan that it works by; 0 before it joins one.
     plan_version: int = 0
+    #: What user code waits for outside, such as room on a disk; empty: nothing.
+    outage: str = ""
     #: While it is asked whether it is ready.
     readiness: Readiness | None = None
 
@@ -132,6 +134,7 @@ def report_of(
         loop_age_s=progress.loop_age_s(),
         state=standing.state,
         not_ready=standing.readiness is not None,
+        waits_for=standing.outage,
     )
     metrics.fill(report)
     return report

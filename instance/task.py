@@ -166,6 +166,7 @@ class Task:
         self.emitter.batches.attempt = 0 if self.checkpoints is None else self.checkpoints.attempt
         self.user.construct()
         self.user.delegate.report_error = self.report_exception
+        self.user.delegate.wait_outside = self.wait_outside
         self.prepare_delegate()
         self.take_plan(plan)
         self.user.initialize(self.checkpoints)
@@ -275,6 +276,34 @@ class Task:
             self.waited_ns += now_ns - since
         if self.stopping and not self.leaving and link.outbox_bytes > STOP_OVERSHOOT * bytes_max:
             raise StopRequested
+
+    def wait_outside(self, outage: str, pause_s: float) -> None:
+        """User code waits for something outside, such as room on a disk: pause, and serve control messages.
+
+        `outage` says what it waits for; empty when it goes on. A task that waits is not hung. One that is to stop
+        does not wait: it raises StopRequested.
+        """
+        if outage != self.standing.outage:
+            self.standing.outage = outage
+            self.control.notify(metrics=True)
+        if self._waiting:  # user code that was called while another call waits
+            time.sleep(pause_s)
+            return
+        self._waiting = True
+        until = time.monotonic() + pause_s
+        try:
+            while not self.stopping:
+                now = time.monotonic()
+                self.turn(now)
+                if self.control.inbox:
+                    self.serve_inbox()
+                if now >= until:
+                    return
+                self.sleep(until - now, frames=False, rest=BLOCKED)
+        finally:
+            self._waiting = False
+        self.standing.outage = ""
+        raise StopRequested
 
     def _cut_is_urgent(self) -> bool:
         """An unaligned checkpoint does not wait for room, within limits: its barriers are behind what is stuck."""

@@ -45,7 +45,7 @@ class Delegate:
     """`self.delegate` of a spout or bolt: the runtime, as user code sees it.
 
     `emit`, `emit_batch`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task, and for a spout
-    `wait`, `wait_readable` and `busy`; `report_error` by every task.
+    `wait`, `wait_readable` and `busy`; `report_error` and `wait_outside` by every task.
     """
 
     emit: Callable[..., Any]
@@ -57,6 +57,7 @@ class Delegate:
     wait_readable: Callable[[int], None]
     busy: Callable[[], None]
     report_error: Callable[[Exception], None]
+    wait_outside: Callable[[str, float], None]
 
     def __init__(self) -> None:
         # Beside "stdout" and "stderr"; each record names its process already.

@@ -9,11 +9,20 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from heronpy.common.errors import StateError
 from heronpy.common.folders import open_private
+
+T = TypeVar("T")
+
+
+class UntilDone(Protocol):
+    """Calls an action again as long as a full disk, or a store that is away, refuses it; returns its result."""
+
+    def __call__(self, action: Callable[[], T], /) -> T: ...
 
 
 def safe_name(name: str) -> str:

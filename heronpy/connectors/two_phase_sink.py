@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Final, TypeVar
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
+from heronpy.common.disk_space import is_full_error
 from heronpy.common.errors import FencedError, StateError
 from heronpy.connectors.task_identity import TaskIdentity, identity_of
+from heronpy.storage.objects.port import ObjectsError, Trouble
+
+#: How soon what a full disk or a store that is away refuses is tried again.
+AGAIN_S: Final = 2.0
+T = TypeVar("T")
 
 
 class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
@@ -100,6 +106,29 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
             self.counts.incr("writes-refused")
             raise
 
+    def until_done(self, action: Callable[[], T], /) -> T:
+        """The result of `action`, which is called again as long as a full disk, or a store that is away, refuses it.
+
+        The topology is DEGRADED meanwhile, with the cause.
+        """
+        told = ""
+        while True:
+            try:
+                done = action()
+            except (OSError, ObjectsError) as error:
+                outage = _outage_of(error)
+                if not outage:
+                    raise
+                if outage != told:
+                    told = outage
+                    self.log(f"{self.who.component} waits: {outage}", "warn")
+                self.delegate.wait_outside(outage, AGAIN_S)
+                continue
+            if told:
+                self.log(f"{self.who.component} goes on")
+                self.delegate.wait_outside("", 0.0)
+            return done
+
     def reject(self, tup: Any, reason: str) -> None:
         """Fail a tuple that does not fit the sink."""
         self._rejected += 1
@@ -108,3 +137,12 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         if self._rejected <= 10 or self._rejected % 1000 == 0:
             self.log(f"tuple of {self.who.component} rejected ({self._rejected} so far): {reason}", "error")
         self.fail(tup)
+
+
+def _outage_of(error: OSError | ObjectsError) -> str:
+    """What there is to wait for; empty when waiting does not help."""
+    if isinstance(error, ObjectsError):
+        return str(error) if error.trouble in (Trouble.FULL, Trouble.AWAY, Trouble.BUSY) else ""
+    if not is_full_error(error):
+        return ""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

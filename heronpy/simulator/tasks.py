@@ -24,7 +24,7 @@ from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import TupleHelper
 from heronpy.api.user_code import load_hooks
-from heronpy.common.errors import TopologyError
+from heronpy.common.errors import RetryableError, TopologyError
 from heronpy.common.logs import level_of
 from heronpy.plan.component_config import tick_interval_s
 from heronpy.plan.emit_rules import EmitRules
@@ -168,6 +168,11 @@ class SimTask:
     def report_error(self, error: Exception) -> None:
         """An error that user code lives with."""
         self.logger.error("%s: %s", type(error).__name__, error)
+
+    def wait_outside(self, outage: str, pause_s: float) -> None:
+        """Nothing outside changes while virtual time passes."""
+        if outage:
+            raise RetryableError(outage)
 
     def _send(
         self,

@@ -5,19 +5,24 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import time
 
 from heronpy.common import logs
 from heronpy.common.errors import ConfigError, FencedError, HeronError
-from heronpy.common.exit_codes import FAILURE, FENCED, STARTUP_FAILURE
+from heronpy.common.exit_codes import FAILURE, FENCED, STARTUP_FAILURE, UNAVAILABLE
 from heronpy.common.setting_types import LoggingSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark.requirements import check_spark
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
 from heronpy.spark.gateway import Gateway
+from heronpy.spark.outage import outage_of
 from heronpy.spark.reports import PROCESS, Reports
 
 log = logging.getLogger("heronpy.spark")
+
+#: Pause before this process ends because of an outage: its successor is not charged, so it would start at once.
+AGAIN_S = 1.5
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,7 +46,16 @@ def main(argv: list[str] | None = None) -> int:
     except FencedError as error:
         log.error("%s", error)
         return int(FENCED)
-    except HeronError as error:
+    except Exception as error:
+        outage = outage_of(error)
+        if outage is not None:
+            log.error("%s; a new process tries again", outage)
+            reports.waits_for = outage
+            reports.send_metrics({})
+            time.sleep(AGAIN_S)
+            return int(UNAVAILABLE)
+        if not isinstance(error, HeronError):
+            raise
         log.exception("%s", error)
         reports.send_exception(error)
         return int(FAILURE)

@@ -45,6 +45,7 @@ from heronpy.spark.gate_thread import GateThread
 from heronpy.spark.inbox import Batches, Inbox
 from heronpy.spark.lanes import Lanes, Ticket
 from heronpy.spark.opening import open_driver
+from heronpy.spark.outage import outage_of
 from heronpy.spark.reports import Reports
 from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.port import ObjectsError
@@ -132,7 +133,7 @@ class Gateway:
         if self._lost is None:
             return int(OK)
         lost = self._lost
-        if isinstance(lost.error, FencedError):
+        if lost.error is not None and (isinstance(lost.error, FencedError) or outage_of(lost.error) is not None):
             raise lost.error
         if lost.refused and not self._has_been_up():
             self._reports.send_exception(lost.error or SparkStartError(lost.reason), startup=True)
@@ -320,7 +321,7 @@ class Gateway:
                 self._hear(parts[0], Ticket(message.component, message.stem))
             elif isinstance(message, Look):
                 is_up = self._driver.session is not None
-                self._send(parts[0], Session(is_up, "" if is_up else "Spark is starting"))
+                self._send(parts[0], Session(is_up, self._reports.waits_for if is_up else "Spark is starting"))
             else:
                 self._reports.add("spark-messages-refused")
 

@@ -128,7 +128,7 @@ def _starting(desk: Desk, age_s: float) -> str:
         return "waiting for the first plan"
     limit = desk.settings.start_timeout_s
     prefix = f"still starting after {limit:g} s; " if age_s >= limit else "waiting for "
-    return prefix + "; ".join(parts)
+    return prefix + "; ".join([*parts, *_outages(desk)])
 
 
 def _restoring_or_down(desk: Desk, now: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -181,11 +182,15 @@ def test_at_most_once_an_unfinished_file_of_a_dead_process_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(columns, "GATHERED_BYTES", 1)
-    dead = running(tmp_path, "ATMOST_ONCE", format="arrow")
-    dead.process_batch(as_arrow(range(3)))
+    pid = os.fork()
+    if pid == 0:
+        try:
+            running(tmp_path, "ATMOST_ONCE", format="arrow").process_batch(as_arrow(range(3)))
+        finally:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
     [path] = tmp_path.iterdir()
     assert path.name.startswith(".open-") and numbers_of(tmp_path) == []
-    del dead  # its lock goes with it, as with a process that was killed
     alive = running(tmp_path, "ATMOST_ONCE", format="arrow")
     assert not list(tmp_path.iterdir()) and alive.delegate.lines == [
         "files of an earlier process: 0 published, 1 removed"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from heronpy.api.config_values import decode_config, encode_config
@@ -17,6 +20,9 @@ from heronpy.common.errors import ConfigError, FencedError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.files.lines import UnfitError, line_writer
 from tests.connectors.two_phase import POINTS, RUNS, Context, Delegate, Harness, Tup, fails_for_good, start, state_of
+from tests.support.full_disk import Patience, full_disk
+
+__all__ = ["full_disk"]
 
 
 def config_of(folder: Path, **options: Any) -> dict[str, Any]:
@@ -318,3 +324,25 @@ def test_a_sink_by_configuration_alone(out: Path) -> None:
     assert rows_of(out) == [{"a": 1, "b": 2}]
     with pytest.raises(ConfigError, match=r"FileSink store needs file\.sink\.folder"):
         plain({}, "ATMOST_ONCE")
+
+
+@pytest.mark.parametrize(("format", "mode"), [("jsonl", "ATLEAST_ONCE"), ("parquet", "ATMOST_ONCE")])
+def test_a_sink_waits_for_room_on_a_full_disk_and_each_row_is_whole(
+    full_disk: Path, monkeypatch: pytest.MonkeyPatch, format: str, mode: str
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("word", pa.string())])
+    options = {"format": format} if format == "jsonl" else {"format": format, "schema": schema}
+    patience = Patience(monkeypatch, Delegate, full_disk)
+    sink = plain(config_of(full_disk / "out", **options), mode)
+    opened = []
+    monkeypatch.setattr(os, "rename", lambda old, new, rename=os.rename: opened.append(old) or rename(old, new))
+    rows = [[n, random.Random(n).randbytes(2000).hex()] for n in range(80)]  # more than the buffer, less than the disk
+    for row in rows:
+        sink.process(Tup(row[0], row))
+    sink.finish()
+    assert patience.waited() == f"{opened[0]}: No space left on device"
+    [file] = (full_disk / "out").glob("part-*")
+    found = (
+        rows_of(full_disk / "out") if format == "jsonl" else [list(r.values()) for r in pq.read_table(file).to_pylist()]
+    )
+    assert found == rows and sink.delegate.acked == list(range(80))

@@ -57,6 +57,9 @@ class Delegate:
     def log(self, message: str, level: str | None = None) -> None:
         self.lines.append(message)
 
+    def wait_outside(self, outage: str, pause_s: float) -> None:
+        """What the runtime does while user code waits; tests replace it."""
+
 
 class Context:
     def __init__(self, attempt: int = 0, component: str = "store", task: int = 7, topology_id: str = "T-1") -> None:
@@ -255,14 +258,14 @@ class Harness:
 
 
 def fails_for_good(sink: Any, monkeypatch: pytest.MonkeyPatch, feed: Callable[[int], None]) -> None:
-    """A full disk makes the checkpoint fail; the runtime may go on, and then the sink must not."""
+    """A disk that refuses makes the checkpoint fail; the runtime may go on, and then the sink must not."""
     feed(1)
 
-    def full(fd: int) -> None:
-        raise OSError(28, "No space left on device")
+    def refuse(fd: int) -> None:
+        raise OSError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", refuse)
         with pytest.raises((OSError, ObjectsError)):
             sink.pre_save("1")
     for call in (lambda: feed(2), lambda: sink.pre_save("2"), lambda: sink.process_tick(None)):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from heronpy.proto import control_pb2
 from instance.progress import Progress
 from instance.reports import Standing
-from instance.task import Task
+from instance.task import StopRequested, Task
 from instance.time_use import TimeUse
 
 
@@ -53,3 +56,25 @@ def test_without_a_message_it_waits() -> None:
     task, link = task_with([])
     task.sleep(5.0)
     assert link.waits == [5.0]
+
+
+def test_user_code_that_waits_outside_says_why_is_not_hung_and_stops_when_it_is_asked_to() -> None:
+    """A sink waits minutes for room on a disk: it was killed as hung after one, and after two seconds of a stop."""
+    task, link = task_with([])
+    told: list[str] = []
+    task.control.notify = lambda metrics=False: told.append(task.standing.outage if metrics else "")
+    vars(task)["_waiting"] = False
+    task.turn = lambda now: setattr(task.progress, "turned_at", now)
+    task.serve_inbox = lambda: setattr(task, "stopping", bool(task.control.inbox.popleft()))
+    resting: list[bool] = []
+    link.wait = lambda timeout_s, **_: resting.append(task.progress.resting) or time.sleep(timeout_s)
+    task.wait_outside("no room", 0.01)
+    task.wait_outside("no room", 0.01)
+    assert told == ["no room"] and all(resting) and task.progress.loop_age_s() < 1.0
+    task.wait_outside("", 0.0)
+    assert told == ["no room", ""]
+    task.standing.outage = "no room"
+    task.control.inbox.append(control_pb2.StopTask())
+    with pytest.raises(StopRequested):
+        task.wait_outside("no room", 60.0)
+    assert task.standing.outage == ""

@@ -47,6 +47,9 @@ class Delegate:
     def log(self, message: str, level: str | None = None) -> None:
         self.lines.append(message)
 
+    def wait_outside(self, outage: str, pause_s: float) -> None:
+        time.sleep(pause_s)
+
 
 class Context:
     def __init__(self, component: str, task: int, attempt: int = 0) -> None:

@@ -16,19 +16,22 @@ import pytest
 from heronpy.api.config_values import decode_config, encode_config
 from heronpy.api.state.state import HashMapState
 from heronpy.cli.look.batches import failed
-from heronpy.common.errors import ConfigError, FencedError
+from heronpy.common.errors import ConfigError, DeadlineError, FencedError
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark import sink as sink_module
 from heronpy.connectors.spark.handover import Manifest
-from heronpy.connectors.spark.link import Finished
+from heronpy.connectors.spark.link import Finished, Session
 from heronpy.connectors.spark.records import Decision, Fate, GatewayPlace, RunRecords, SinkFolder
 from heronpy.connectors.spark.sink import SparkSink
 from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Lanes, Ticket
 from heronpy.storage.objects.folder import FolderObjects
-from tests.connectors.two_phase import POINTS, RUNS, Harness, Tup, fails_for_good, start, state_of
+from tests.connectors.two_phase import POINTS, RUNS, Delegate, Harness, Tup, fails_for_good, start, state_of
 from tests.spark.support import make_launch
+from tests.support.full_disk import Patience, fill, full_disk
+
+__all__ = ["full_disk"]
 
 ROWS = 30
 
@@ -496,3 +499,52 @@ def test_a_failed_batch_whose_rows_a_restore_sends_again_is_not_tried_again(home
     saved(again, 3)
     gateway.work()
     assert rows_of(home / "table") == [1, 2]
+
+
+def test_a_sink_waits_for_room_on_a_full_disk_and_loses_nothing(
+    full_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ballast = full_disk / "ballast"
+    ballast.unlink()
+    home = new_home(full_disk / "w", monkeypatch)
+    fill(ballast)
+    opening = Patience(monkeypatch, Delegate, full_disk)
+    sink = start(SparkSink, config_of(), attempt=1)
+    assert opening.waited() == f"store {home / 'spark'} is full or read-only (No space left on device)"
+    feed(sink, 1, 2)
+    fill(ballast)
+    preparing = Patience(monkeypatch, Delegate, full_disk)
+    sink.pre_save("1")
+    assert "No space left" in preparing.waited()
+    fill(ballast)
+    publishing = Patience(monkeypatch, Delegate, full_disk)
+    sink.post_save("1")
+    assert "No space left" in publishing.waited()
+    Gateway(home).work()
+    assert rows_of(home / "table") == [1, 2]
+    assert [line for line in sink.delegate.lines if "waits" in line or "goes on" in line] == [
+        f"store waits: {opening.waited()}", "store goes on"] * 3  # fmt: skip
+
+
+def test_a_sink_waits_for_a_commit_as_long_as_the_gateway_waits_for_a_disk(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = [0.0], []
+
+    def session(_: Link) -> Session:
+        asked.append(now[0])
+        return Session(True, "No space left on device" if now[0] < 1000 else "")
+
+    def finished(link: Link, wait_s: float = 0.0) -> list[Finished]:
+        now[0] += wait_s * 100
+        return []
+
+    sink = start(SparkSink, config_of(max_uncommitted=1, commit_timeout_s=300), attempt=1)
+    monkeypatch.setattr(Link, "session", session, raising=False)
+    monkeypatch.setattr(Link, "finished", finished)
+    monkeypatch.setattr(sink_module.time, "monotonic", lambda: now[0])
+    feed(sink, 1)
+    saved(sink, 1)
+    with pytest.raises(DeadlineError, match="committed no batch of store for 300 s"):
+        feed(sink, 2)
+    assert 1150 < now[0] < 1400 and asked[0] > 150

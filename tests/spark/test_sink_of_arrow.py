@@ -15,7 +15,7 @@ from instance.in_batch import InBatch
 from instance.tuples import InFrame
 from tests.connectors.two_phase import Tup, start, state_of
 from tests.spark.support import start_sink
-from tests.spark.test_exactly_once import FakeGateway, config_of, copy, new_home, prepared_in, rows_of
+from tests.spark.test_exactly_once import Gateway, config_of, copy, new_home, prepared_in, rows_of
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -51,7 +51,7 @@ def batch_of(values: list[Any], kind: Any = None, first: int = 0) -> InBatch:
 
 
 def written(home: Path) -> list[int]:
-    FakeGateway(home / "table").work()
+    Gateway(home).work()
     return rows_of(home / "table")
 
 
@@ -126,7 +126,7 @@ def test_the_schema_of_the_stream_is_inferred_once_with_tuples_before_it(home: P
     sink.process_batch(batch_of([5, 6], pa.int32()))
     sink.pre_save("1")
     sink.post_save("1")
-    FakeGateway(home / "table").work()
+    Gateway(home).work()
     [file] = (home / "table").glob("batch=*/*.parquet")
     found = pq.read_table(file)
     assert found.schema.field("n").type == pa.int32() and sorted(found["n"].to_pylist(), key=str) == [5, 6, None]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,14 +18,21 @@ from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.options import encode_aggregate
 from heronpy.connectors.spark.outbox import Outbox
 from heronpy.connectors.spark.records import GatewayPlace, RunRecords
+from heronpy.procs.exit_reason import UNCOUNTED, ExitHints, classify
+from heronpy.spark import __main__ as gateway_main
 from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.outage import outage_of
+from heronpy.spark.reports import Reports
 from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
+from tests.spark.support import make_launch
+from tests.support.full_disk import fill, full_disk
+
+__all__ = ["full_disk"]
 
 RUN = run_token("T-1")
 ROWS = pa.table({"n": [1, 2]})
@@ -156,27 +161,6 @@ def test_a_batch_waits_for_a_store_that_is_away(world: World) -> None:
     assert world.published() == [1, 2]
 
 
-def fill(ballast: Path) -> None:
-    with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 KiB that is full but for what a test removes from it."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", folder], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("only root can mount a file system")
-    try:
-        fill(folder / "ballast")
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 def test_a_full_disk_below_the_table_takes_no_attempt_from_a_batch(full_disk: Path) -> None:
     world = World(full_disk / "table")
     inbox, worker = world.worker(1)
@@ -244,3 +228,24 @@ def test_a_function_that_raises_fails_its_batch_alone(world: World) -> None:
     result = world.one(worker, second)
     assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
     assert world.published() == [1, 2] and list(inbox.scan()) == []
+
+
+@pytest.mark.parametrize("refused", [OSError(errno.ENOSPC, "No space left on device"), ObjectsError("s", Trouble.FULL)])
+def test_a_gateway_that_starts_on_a_full_disk_names_it_and_its_restart_is_not_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Exception
+) -> None:
+    told: list[str] = []
+
+    def start(*_: object) -> None:
+        raise refused
+
+    (tmp_path / "s").mkdir(mode=0o700)
+    monkeypatch.setattr(gateway_main, "Gateway", start)
+    monkeypatch.setattr(gateway_main, "check_spark", lambda master: None)
+    monkeypatch.setattr(gateway_main, "AGAIN_S", 0.0)
+    monkeypatch.setattr(gateway_main.sampler, "install", lambda sockets: None)
+    monkeypatch.setattr(gateway_main.logs, "setup", lambda *_: None)
+    monkeypatch.setattr(Reports, "send", lambda self, body: told.append(body.waits_for))
+    code = gateway_main.main(["--launch", str(make_launch(tmp_path, tmp_path / "s")), "--epoch", "1"])
+    assert told == [outage_of(refused)]
+    assert classify(code << 8, ExitHints()) in UNCOUNTED

@@ -53,6 +53,13 @@ def test_degraded_while_a_process_waits_for_a_full_disk() -> None:
     assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
 
 
+def test_a_topology_that_starts_says_that_a_sink_waits_for_a_full_disk() -> None:
+    world = World()
+    world.feed(events.OutageReported("container_1_store_3", "store /data is full or read-only"))
+    world.round()
+    assert "container_1_store_3 waits: store /data is full or read-only" in world.status().cause
+
+
 def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
     world = World().running()
     down(world, 3, restarts=9, restarts_charged=9, failing_s=58.2, failing_max_s=600.0, next_restart_s=25.6)

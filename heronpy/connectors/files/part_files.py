@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from heronpy.common.errors import FencedError
 from heronpy.common.folders import make_output
-from heronpy.connectors.durable_files import safe_name, sync_folder
+from heronpy.connectors.durable_files import UntilDone, safe_name, sync_folder
 
 _OPEN, _PENDING, _PART = ".open", ".pending", "part"
 _WRITER = r"(?P<run>[0-9a-f]{8})\.(?P<attempt>\d+|x[0-9a-f]+)\.\w+"
@@ -40,18 +41,46 @@ class Takeover(NamedTuple):
     missing: list[str]
 
 
+class _OpenFile(io.FileIO):
+    """A new file that waits while its disk is full; a write that was refused has written nothing."""
+
+    def __init__(self, path: Path, until_done: UntilDone) -> None:
+        self._until_done = until_done
+        until_done(lambda: super(_OpenFile, self).__init__(path, "wb"))
+
+    def write(self, data: Any, /) -> int:
+        def write() -> int:
+            try:
+                return super(_OpenFile, self).write(data) or 0
+            except OSError as error:
+                error.filename = self.name
+                raise
+
+        return self._until_done(write)
+
+
 class PartFiles:
     """Writes the files of one process of one task. `attempt` is text: digits, or x and hex digits."""
 
-    def __init__(self, folder: Path, component: str, index: int, run: str, attempt: str, suffix: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        component: str,
+        index: int,
+        run: str,
+        attempt: str,
+        suffix: str,
+        until_done: UntilDone = lambda action: action(),
+    ) -> None:
         self.folder = folder
         self._stem = f"{safe_name(component)}-{index}"
         self._component, self._index = safe_name(component), index
         self._run, self._attempt = run, attempt
         self._tail = f"{run}.{attempt}.{suffix}"
         self._file: BinaryIO | None = None
+        self._until_done = until_done
         self.bytes = 0
-        make_output(folder)
+        until_done(lambda: make_output(folder))
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -63,7 +92,7 @@ class PartFiles:
     def stream(self) -> BinaryIO:
         """The open file; makes one if there is none. Who writes to it sets `bytes`, and leaves it open."""
         if self._file is None:
-            self._file = open(self._open_path, "wb", buffering=_BUFFER_BYTES)
+            self._file = io.BufferedWriter(_OpenFile(self._open_path, self._until_done), _BUFFER_BYTES)
             # Locked until the file is closed: shows a successor that its writer is alive.
             fcntl.flock(self._file, fcntl.LOCK_EX)
         return self._file
@@ -85,7 +114,7 @@ class PartFiles:
         try:
             file.flush()
             os.fsync(file.fileno())
-            os.rename(self._open_path, self.folder / name)
+            self._until_done(lambda: os.rename(self._open_path, self.folder / name))
         except FileNotFoundError:
             raise FencedError(
                 f"file {self._open_path} was removed; this process was replaced by a newer one, and stops"

@@ -83,7 +83,7 @@ class FileSink(TwoPhaseSink):
         # Without checkpoints there is no attempt number; a random one distinguishes processes.
         attempt = str(who.attempt) if who.is_checkpointed else f"x{uuid.uuid4().hex[:8]}"
         self._files = PartFiles(
-            Path(options.folder), who.component, who.index, who.run, attempt, SUFFIXES[options.format]
+            Path(options.folder), who.component, who.index, who.run, attempt, SUFFIXES[options.format], self.until_done
         )
         self._writer: LineWriter | ColumnWriter
         if options.schema is not None:

@@ -44,7 +44,7 @@ class Look(msgspec.Struct, tag="look"):
 
 
 class Session(msgspec.Struct, tag="session"):
-    """Gateway to sink: whether Spark has a session, and if not, what it is doing."""
+    """Gateway to sink: whether Spark has a session; if not, what it is doing, else the outage that batches wait for."""
 
     up: bool
     text: str = ""

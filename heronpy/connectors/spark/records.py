@@ -279,7 +279,7 @@ class SinkFolder:
         out = pa.BufferOutputStream()
         with pa.ipc.new_file(out, table.schema) as writer:
             writer.write_table(table)
-        data = memoryview(out.getvalue())
+        data = memoryview(out.getvalue()).cast("B")  # Arrow's are signed, which object stores refuse
         self.objects.put(self.key("rows", f"{stem}.arrow"), data)
         return len(data)
 

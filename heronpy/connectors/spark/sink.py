@@ -31,7 +31,8 @@ from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.link import Finished, link_to_gateway
 from heronpy.connectors.spark.options import SinkOptions, make_options
 from heronpy.connectors.spark.outbox import Outbox
-from heronpy.connectors.spark.records import AgreedSchema, records_of
+from heronpy.connectors.spark.patient import PatientObjects
+from heronpy.connectors.spark.records import AgreedSchema, SinkFolder, records_of
 from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema
 from heronpy.connectors.two_phase_sink import TwoPhaseSink
 from heronpy.plan.launch import LaunchSpec
@@ -156,7 +157,7 @@ class SparkSink(TwoPhaseSink):
 
         run, safe = run_token(launch.topology_id), safe_name(who.component)
         records = records_of(launch)
-        self._folder = records.folder(safe)
+        self._folder = SinkFolder(PatientObjects(records.objects, self.until_done), records.name, safe)
         self._checkpointed: CheckpointedOutbox | None = None
         if who.is_checkpointed:
             self._checkpointed = CheckpointedOutbox(self._folder, who.component, who.task, run, who.attempt)
@@ -365,9 +366,11 @@ class SparkSink(TwoPhaseSink):
         last_outcome = time.monotonic()
         while len(self._uncommitted) >= limit:
             settled = self._settle(self._link.finished(wait_s=0.1))
+            self.delegate.wait_outside("", 0.0)  # Neither hung, nor deaf to a request to stop.
             now = time.monotonic()
             self._repeat(now)
-            if settled:
+            session = self._link.session() if now - last_outcome > self._timeout_s / 2 else None
+            if settled or (session is not None and session.up and session.text):
                 last_outcome = now
             elif now - last_outcome > self._timeout_s:
                 raise DeadlineError(
