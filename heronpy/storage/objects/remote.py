@@ -75,8 +75,6 @@ class RemoteObjects:
     def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
         import obstore
 
-        if isinstance(data, memoryview):
-            data = bytes(data)  # obstore takes a memoryview for an iterator over pieces
         with self._trouble():
             obstore.put(self._store, self._start + key, data, chunk_size=PART_BYTES, max_concurrency=PARTS)
 
