@@ -353,11 +353,14 @@ class BoltTask(Task):
 
     def flush_due_acks(self, now: float, current: list[HeronTuple] | None = None) -> None:
         """Send the acks after a chunk of tuples, unless they are few and may wait; `current` as in `flush_acks`."""
+        if not self.acking:
+            self.flush_acks()
+            return
         acks, linger = self.acks, self._ack_linger
         linger.came(now)
-        if current is not None and self.acking and acks.keep(current):
+        if current is not None and acks.keep(current):
             current = None
-        if not self.acking or acks.waiting >= linger.room or now >= linger.due or acks.urgent:
+        if acks.waiting >= linger.room or now >= linger.due or acks.urgent:
             linger.sent(now)
             self.flush_acks(current)
 

@@ -403,9 +403,9 @@ class Emitter:
         total = 0
         for stream in self._leaders:
             if stream.shared is not None:
-                total += len(stream.shared)
+                total += len(stream.shared.flat) // stream.width
             for outlet in stream.outlets.values():
-                total += len(outlet)
+                total += len(outlet.flat) // outlet.width if outlet.kinds is None else len(outlet.kinds)
         return total
 
     def emitted(self) -> int:

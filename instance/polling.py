@@ -12,6 +12,9 @@ from __future__ import annotations
 SOON_GROWTH, SOON_S = 0.05, 0.1
 #: Of a longer silence they are this part.
 LATER_GROWTH = 0.02
+#: While fewer tuples than the first come at a time, the shortest pause is this many times longer: to wake up for one
+#: tuple costs nearly as much as to wake up for several.
+SEVERAL, LONGER = 4, 2
 
 
 def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:

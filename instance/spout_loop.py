@@ -30,7 +30,7 @@ from .emit_calls import columns_of, emit_columns, emit_one
 from .linger import Linger
 from .pending import Batch, PendingRoots
 from .pending_limit import FULL, OPEN, room
-from .polling import poll_pause_s
+from .polling import LONGER, SEVERAL, poll_pause_s
 from .sleeps import Sleeps
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE
@@ -44,7 +44,8 @@ CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 CALM_TUPLE_S = 4e-5
 #: Calls one by one, after which a spout that always emits is called in chunks.
 SINGLE_CALLS = 64
-#: A spout is dry when this many calls in a row emitted nothing: one may read what is not worth a tuple.
+#: A spout is dry when this many calls in a row emitted nothing: one may read what is not worth a tuple. One call is
+#: enough after tuples that came before any such call, if it was so the last time, too.
 DRY_CALLS = 8
 BLOCKED_WAIT_S = 5.0
 #: Tuples that may be sent wait for this much longer for those that the next calls emit.
@@ -90,6 +91,8 @@ class SpoutTask(Task):
         self._call_at = 0.0
         self._call_on = -1
         self._busy = False
+        #: After tuples that came at once, it is dry when this many calls in a row emitted nothing.
+        self._dry_calls = DRY_CALLS
         #: How much later than requested it may be called, so that what it emits travels together; and how much later it
         #: was called just now.
         self._slack_s = self._late_s = 0.0
@@ -356,7 +359,7 @@ class SpoutTask(Task):
                 chunk = 0
                 self._flush_due(after)
                 if not self._busy:
-                    self._idle(after, idle_since)
+                    self._idle(after, idle_since, fresh)
             elif emitter.buffered() < fresh:
                 self._sent(after)  # a full batch has left in this chunk
             elif linger.over(after - MORE_S, self._sleeps.any):
@@ -374,7 +377,9 @@ class SpoutTask(Task):
             self.tracer.close(span, now, time.time())
             if traced == calls or self.control.interrupted or self._busy or self._call_at or self._call_on >= 0:
                 return traced, bool(self._call_at or self._call_on >= 0)
-        made, dry = (self.call_user(calls - traced), False) if chunk else self._call_until_dry(calls - traced, now)
+        if chunk:
+            return traced + self.call_user(calls - traced), False
+        made, dry = self._call_until_dry(calls - traced, now, traced)
         return traced + made, dry
 
     def _serve_interrupt(self) -> None:
@@ -450,19 +455,27 @@ class SpoutTask(Task):
             raise UserError from error
         return calls - length_hint(turns)
 
-    def _call_until_dry(self, calls: int, now: float) -> tuple[int, bool]:
+    def _call_until_dry(self, calls: int, now: float, gaps: int = 0) -> tuple[int, bool]:
         """Call next_tuple up to this many times, but only until it is dry, has made a request, or took too long.
 
-        Returns how often it did, and whether it is dry.
+        `gaps`: calls before these that may have emitted nothing. Returns how often it did, and whether it is dry.
         """
         count, interrupted, until = self.emitter.emitted, self.control.interrupted, now + CHUNK_LONG_S
-        before, empty = count(), 0
+        first = before = count()
+        empty = 0
         for made in range(1, calls + 1):
             self.call_user(1)
             emitted = count()
-            empty = empty + 1 if emitted == before else 0
+            if emitted == before:
+                empty += 1
+            else:
+                gaps += empty
+                empty = 0
             moment = time.monotonic()
-            if empty == DRY_CALLS or self._call_on >= 0 or (self._call_at and not self._is_behind(moment)):
+            if self._call_on >= 0 or (self._call_at and not self._is_behind(moment)):
+                return made, True
+            if empty == (DRY_CALLS if gaps or emitted == first else self._dry_calls):
+                self._dry_calls = 1 if emitted != first and not gaps else DRY_CALLS
                 return made, True
             if self._call_at:
                 self._late_s = min(moment - self._call_at, self._slack_s)
@@ -496,8 +509,11 @@ class SpoutTask(Task):
             return min(pause_s, max(0.0, self._next_expiry - now))
         return pause_s
 
-    def _idle(self, now: float, idle_since: float) -> None:
-        """Sleep as long as next_tuple requested; by default in proportion to the time without an emit."""
+    def _idle(self, now: float, idle_since: float, fresh: int = 0) -> None:
+        """Sleep as long as next_tuple requested; by default in proportion to the time without an emit.
+
+        `fresh`: the tuples that were emitted just now.
+        """
         if self._call_on >= 0 and not self._call_at:
             self._call_at = float("inf")
         if self._call_at:
@@ -507,6 +523,8 @@ class SpoutTask(Task):
             pause += self._slack_s
         else:
             shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
+            if self._dry_calls == 1 and fresh < SEVERAL and self.settings.linger_max_us:
+                shortest *= LONGER
             # What is emitted before tuples may be sent again would only wait: one wake-up does for both.
             pause = max(poll_pause_s(now - idle_since, shortest, longest), min(longest, self._linger.due - now))
         if pause > SHORT_PAUSE_S:

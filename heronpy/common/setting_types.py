@@ -90,7 +90,9 @@ class InstanceSettings(Room, frozen=True):
         0.8, "Weight of the newest sample in the moving average of queue length.", low=0.01, high=1
     )
     spout_idle_min_us: float = _setting(
-        1000.0, "First pause of a spout with nothing to emit; later ones grow with its idle time."
+        1000.0,
+        "First pause of a spout with nothing to emit; later ones grow with its idle time. The first pause is twice as"
+        " long while the spout emits fewer than four tuples at a time, unless linger_max_us is 0.",
     )
     spout_idle_max_ms: float = _setting(
         500.0, "Longest pause of a spout with nothing to emit, after 50 times as long without a tuple."

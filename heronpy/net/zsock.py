@@ -162,9 +162,9 @@ class LoopSocket:
             self._on_message(parts)
             if self._closed:
                 return 0
-            # Most messages come alone.
-            if not received and not readable(self.sock):
-                return 1
+            # Most messages come alone or in pairs.
+            if received < 2 and not readable(self.sock):
+                return received + 1
         return self._budget
 
     def _recv_with_user(self) -> list[bytes]:

@@ -75,6 +75,14 @@ def test_the_end_of_input_ends_it(task: Any) -> None:
     assert task.user.object.calls == 5 and task.exhausted
 
 
+@pytest.mark.parametrize(("tuple_at", "calls"), [(1, 2), (5, 13)])
+def test_one_call_in_vain_ends_it_unless_tuples_come_after_such_calls(task: Any, tuple_at: int, calls: int) -> None:
+    spout, task._dry_calls = task.user.object, 1  # noqa: SLF001
+    spout.calls, spout.fifth = 5 - tuple_at, lambda: spout.emit([1])
+    made, dry = task._call_until_dry(64, float("inf"))  # noqa: SLF001
+    assert dry and made == calls
+
+
 def test_figures_of_a_spout_that_has_ended_are_final(task: Any) -> None:
     """They were collected at its next turn, seconds later: work units waited in a topology that had finished."""
     waiting = AssignableMetrics(3)
