@@ -344,6 +344,8 @@ class Update:
         desk.persist(Node.PACKING_PLAN, final)
         desk.persist(Node.UPDATE, None)
         desk.book.use(final)
+        for task in (*self._removed, *self._moved):
+            desk.outages.pop(desk.registry.name_of(task), None)  # a process of this name reports no more
         desk.registry.place(final, self._new_spouts)
         if self._moved or self._diff.removed_containers:
             self._version = desk.change_plan(now)

@@ -51,6 +51,18 @@ def test_removed_task_is_drained_first() -> None:
     assert 4 not in world.sims[2].tasks
 
 
+def test_what_a_removed_task_waited_for_is_forgotten() -> None:
+    world = World().running()
+    target = world.packing()
+    without_task(target, 4)
+    world.feed(events.OutageReported(world.machine.desk.registry.name_of(4), "store /data is full or read-only"))
+    world.round()
+    assert "is full" in world.status().cause
+    world.answer(world.update(target, {"count": 1}))
+    world.round()
+    assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
+
+
 def test_update_ends_while_everything_is_clamped() -> None:
     world = World().running()
     for sim in world.sims.values():
