@@ -21,6 +21,7 @@
         LostReplyError             the peer ended first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request
         NoPipelineError            because it has no pipeline of this name
+        MovedLedgerError           because the pipeline has another partition map
         LedgerAwayError            it cannot be reached now; also a RetryableError
           RemovedLedgerError       because its file was removed or replaced
       FencedError                  the caller's epoch or lease is stale: stop, do not retry

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,7 @@ from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.memory import MemoryStore
-from heronpy.ingest.ledger.requests import Cut, Open, ReportScan, SeenFile, Show, Who
-from heronpy.ingest.ledger.sqlite import SqliteStore
+from heronpy.ingest.ledger.requests import Cut, Open, ReportScan, SeenFile, Who
 from heronpy.ingest.ledger.types import Config, File, Kind
 from tests.ingest.test_units_inside import PATIENCE_S, Context, Running, numbers, options, run, shown, write
 from tests.support.waiting import wait_for
@@ -224,20 +221,3 @@ def test_a_sealed_run_takes_nothing_new_and_another_run_does() -> None:
     keepers[1].ask(Cut(run="r2", complete=False))
     keepers[1].ask(ReportScan((grown, new), run="r2"))
     assert sizes() == {"a.log": 300, "b.log": 50}
-
-
-def test_a_ledger_of_the_release_before_learns_of_seals_and_copies(tmp_path: Path) -> None:
-    path = tmp_path / "ledger" / "units.db"
-    keeper = Who("keeper", "1", Kind.KEEPER)
-    with closing(SqliteStore(path)) as store:
-        Ledger(store, "lines", keeper).ask(Open(Config(pattern="/logs/*.log")))
-        Ledger(store, "lines", keeper).ask(Cut(unfinished=7))
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("DROP TABLE seals")
-        connection.execute('ALTER TABLE unfinished DROP COLUMN "copies"')
-        connection.execute("PRAGMA user_version = 3")
-    with closing(SqliteStore(path)) as store:
-        ledger = Ledger(store, "lines", keeper)
-        assert ledger.ask(Show()).unfinished_bytes == 7
-        assert ledger.ask(Cut(unfinished=7, copies=2, run="r1", complete=True)).over
-        assert ledger.ask(Show()).copies == 2

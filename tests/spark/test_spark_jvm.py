@@ -13,6 +13,7 @@ import pytest
 
 from heronpy.spark.jvm import Jvm, JvmError, write_properties
 from heronpy.spark.session import connect
+from tests.support.waiting import wait_for
 
 
 def start(script: str) -> Jvm:
@@ -95,7 +96,10 @@ def test_a_gateway_that_is_killed_while_its_jvm_starts_leaves_nothing_but_in_its
     places: list[Path] = []
 
     def killed(jvm: Jvm) -> None:
-        places.append(Path(psutil.Process(jvm.process.pid).environ()["_PYSPARK_DRIVER_CONN_INFO_PATH"]))
+        process = psutil.Process(jvm.process.pid)
+        # Until the child has executed the program, its environment is that of this process.
+        found = wait_for(lambda: process.environ().get("_PYSPARK_DRIVER_CONN_INFO_PATH"))
+        places.append(Path(found))
         assert places[0].parent.is_dir()
         jvm.end()
         raise InterruptedError
