@@ -49,9 +49,8 @@ class LeakCheck:
     def _patiently(look: object) -> list[str]:
         deadline = time.monotonic() + PATIENCE_S
         found: list[str] = look()  # type: ignore[operator]
-        if found:
-            gc.collect()
         while found and time.monotonic() < deadline:
+            gc.collect()  # each time: a thread that has just ended may have held what is garbage now
             time.sleep(0.02)
             found = look()  # type: ignore[operator]
         return found
