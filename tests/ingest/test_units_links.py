@@ -132,7 +132,7 @@ def test_a_shorter_one_is_read_at_once_and_also_after_a_restart(folder: Folder) 
             File(1, "a.log", 1, 0.0, head_text(file.mark), len(LINES), len(LINES), FileState.LIVE, None, None),
             (Copy(1, "", "a.log.1", len(LINES), f"{file.device}:{file.inode}", tail_text(file.mark), 0.0),),
         )
-        for file in folder.watch._table  # noqa: SLF001
+        for file in folder.watch._table
     ]
     folder.watch = Watch(parse(f"{folder.folder}/*.log*"), 7.0, known, "")
     log.write_text(LINES[:14])
@@ -197,7 +197,7 @@ def test_a_shorter_copy_is_not_the_file_that_is_gone(folder: Folder) -> None:
     log = folder.folder / "a.log"
     log.write_text(LINES)
     folder.look()
-    (file,) = folder.watch._table  # noqa: SLF001
+    (file,) = folder.watch._table
     log.unlink()
     row = File(1, "a.log", 1, 0.0, head_text(file.mark), len(LINES), 7, FileState.LIVE, None, 0.0)
     (folder.folder / "a.log.bak").write_text(LINES[:21])
