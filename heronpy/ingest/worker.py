@@ -90,7 +90,7 @@ class LogWorker(Spout):
         self._error = ""
         self._request: Request[Any] | None = None
         self._ended = False
-        #: The partition map has changed: the ledgers are to be opened anew.
+        #: The partition map has changed: the ledgers are to be opened again.
         self._moved = False
         self._tell_at = 0.0
         #: It ends in the middle of an attempt, which is a try: the successor says so.
