@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from heronpy.ingest.figures import GAUGES, PUBLISHED, WORK
+from heronpy.ingest.figures import GAUGES, PUBLISHED, SITE_GAUGES, WORK
 from heronpy.metrics.names import METRICS, Kind, find
 from heronpy.views.build_units import UNIT_METRICS
 
@@ -38,7 +38,9 @@ def reported() -> dict[str, str]:
 
 def test_the_names_of_work_units_are_registered_and_read_by_their_view() -> None:
     reported = {*GAUGES, *PUBLISHED, *WORK}
-    assert reported == {name for name in METRICS if name.startswith("units-")} == set(UNIT_METRICS)
+    assert reported == set(UNIT_METRICS)
+    assert {*reported, *SITE_GAUGES} == {name for name in METRICS if name.startswith("units-")}
+    assert all(METRICS[name].label == "site" for name in SITE_GAUGES)
     for name in reported:
         metric = METRICS[name]
         assert metric.label == "pipeline" and metric.largest is (name in GAUGES) is (metric.kind is Kind.GAUGE)

@@ -98,6 +98,9 @@ class Ledger:
         assert thread is not None
         thread.sleep(self.rng.uniform(0.0002, 0.004))
 
+    def pipelines(self) -> tuple[str, ...]:
+        return self.store.pipelines()
+
     def close(self) -> None:
         """Nothing is open."""
 
