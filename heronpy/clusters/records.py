@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from heronpy.clusters import reach
 from heronpy.clusters.client_config import ClientConfig
 from heronpy.clusters.errors import ClusterError, DoorAwayError, NotThereError, RequestError
 from heronpy.clusters.known import known_clusters
@@ -232,6 +231,8 @@ class Records:
             resolved = self.resolve()
             kind = settings.settings_for(resolved, EngineSettings).kind
             return way_in(kind, resolved, self.target.cluster, port)
+
+        from heronpy.clusters import reach
 
         return reach.address_of(topology, place, client, forwarded)
 

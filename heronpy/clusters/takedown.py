@@ -14,26 +14,26 @@ import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-import psutil
-
-from heronpy.clusters.engines import end_all, engine_of, lease_times
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.takedown_outcome import RECORD, Outcome, away_text, some
 from heronpy.common.errors import DeadlineError, HeronError, StateAwayError
 from heronpy.net import curve
-from heronpy.net.access import forget_door
-from heronpy.net.access_place import origin_of
+from heronpy.net.access_place import folder_of, origin_of
 from heronpy.net.rpc import RpcClient
+from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.here import sockets_dir
+from heronpy.plan.launch import LAUNCH_VARIABLE
 from heronpy.plan.submitted import Submitted
 from heronpy.procs import container_group
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
 
-#: Every process of a topology has the path of its launch file in this variable of its environment.
-LAUNCH_VARIABLE = "HERON_LAUNCH"
+if TYPE_CHECKING:
+    import psutil
+
 #: What a topology consists of.
 _CONTROL = ("heronpy.scheduler", "heronpy.executor", "heronpy.tmaster", "heronpy.spark", "heronpy.ckpt.replicator")
 OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
@@ -56,6 +56,8 @@ def limit_s(session: Session, topology: str) -> float:
     with contextlib.suppress(HeronError):
         submitted = session.submitted(topology)
         if submitted is not None and submitted.engine:
+            from heronpy.clusters.engines import lease_times
+
             times = lease_times(submitted)
             return times.stop_grace_s + times.lost_s + ENGINE_SLACK_S
     return LIMIT_S
@@ -86,6 +88,8 @@ def take_down(
             remove_state(session, record)
         return outcome
     deadline = time.monotonic() + timeout_s
+    stateful = _has_checkpoints(session, record)
+    gone = False
     try:
         scheduler = session.scheduler(record.topology)
         if scheduler is not None:
@@ -93,26 +97,39 @@ def take_down(
                 _ask_until_gone(session, record, scheduler, deadline, force, waits, outcome)
             if outcome.scheduler_lives:
                 return outcome
-            _wait_gone(record.launch_file, timeout_s)
+            gone = _wait_gone(record.launch_file, timeout_s)
     except HeronError:
         pass  # whatever the scheduler could not do is done by hand below
-    outcome.processes_killed = kill_leftovers(record.launch_file)
+    if not gone:
+        outcome.processes_killed = kill_leftovers(record.launch_file)
+        outcome.remains = [f"process {process.pid}" for process in leftovers(record.launch_file)]
     container_group.remove(container_group.prefix_of(record.topology_id))
-    left = leftovers(record.launch_file)
-    outcome.remains = [f"process {process.pid}" for process in left]
     if not outcome.by_scheduler:
         outcome.remains += _end_on_engine(session, record, outcome, timeout_s, force, waits)
     if not outcome.remains:
-        try:
-            from heronpy.clusters.leftovers import clear_checkpoints, complete_replica  # not needed by a submit
-
-            outcome.replica_lacks = complete_replica(session, record)
-            outcome.checkpoint = clear_checkpoints(session, record)
-        except HeronError as error:
-            outcome.unswept = str(error)
+        if stateful:
+            _settle_checkpoints(session, record, outcome)
         remove_state(session, record)
         remove_sockets(session, record)
     return outcome
+
+
+def _has_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> bool:
+    """Whether the run may have written checkpoints: also if nobody knows its mode."""
+    try:
+        return reliability_mode(session.topology(record.topology)) == "EFFECTIVELY_ONCE"
+    except HeronError:
+        return True
+
+
+def _settle_checkpoints(session: Session, record: plan_pb2.ExecutionState, outcome: Outcome) -> None:
+    from heronpy.clusters.leftovers import clear_checkpoints, complete_replica  # heavy; only stateful runs need them
+
+    try:
+        outcome.replica_lacks = complete_replica(session, record)
+        outcome.checkpoint = clear_checkpoints(session, record)
+    except HeronError as error:
+        outcome.unswept = str(error)
 
 
 def _ask_until_gone(
@@ -182,6 +199,8 @@ def _end_on_engine(
 def _end_submitted(
     submitted: Submitted, outcome: Outcome, timeout_s: float, force: bool, waits: Callable[[str], None]
 ) -> list[str]:
+    from heronpy.clusters.engines import end_all, engine_of  # not needed where this host runs the containers
+
     try:
         engine = engine_of(submitted)
         outcome.look = engine.look_command()
@@ -198,6 +217,8 @@ def _look_command(session: Session, record: plan_pb2.ExecutionState) -> str:
     with contextlib.suppress(HeronError):
         submitted = session.submitted(record.topology)
         if submitted is not None and submitted.engine:
+            from heronpy.clusters.engines import engine_of
+
             return engine_of(submitted).look_command()
     return ""
 
@@ -250,11 +271,14 @@ def _asked_to_kill(
         return False
 
 
-def _wait_gone(launch_file: str, timeout_s: float) -> None:
-    """The scheduler answers before it ends; give its process time to end."""
+def _wait_gone(launch_file: str, timeout_s: float) -> bool:
+    """The scheduler answers before it ends; give its process time to end. Whether all processes have ended."""
     deadline = time.monotonic() + min(timeout_s, KILL_GRACE_S)
-    while leftovers(launch_file) and time.monotonic() < deadline:
+    while leftovers(launch_file):
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.05)
+    return True
 
 
 def belongs(argv: list[str], inherited: str | None, terminal: bool, launch_file: str) -> bool:
@@ -288,6 +312,8 @@ def _module_of(words: list[str]) -> tuple[str, list[str]]:
 
 def leftovers(launch_file: str) -> list[psutil.Process]:
     """Live processes of this user that belong to the launch file, except this one and its parents."""
+    import psutil  # here, because a submit ends nothing unless it fails
+
     if not launch_file:
         return []
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
@@ -308,6 +334,8 @@ def leftovers(launch_file: str) -> list[psutil.Process]:
 
 def kill_leftovers(launch_file: str) -> int:
     """End what is left: SIGTERM, then SIGKILL. Repeats, because an executor may have just forked."""
+    import psutil
+
     killed: set[int] = set()
     deadline = time.monotonic() + TERM_GRACE_S + KILL_GRACE_S
     terminated = False
@@ -332,7 +360,10 @@ def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
     if current is None or current.topology_id == record.topology_id:
         if record.working_dir and not session.elsewhere(record):
             curve.remove(record.working_dir)
-            forget_door(session.target.cluster, record.topology, record.topology_id)
+            if folder_of(session.target.cluster).is_dir():
+                from heronpy.net.access import forget_door
+
+                forget_door(session.target.cluster, record.topology, record.topology_id)
         teardown.remove_state(session.state, record.topology)
 
 

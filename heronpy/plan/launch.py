@@ -18,6 +18,9 @@ from heronpy.plan import json_fields
 from heronpy.plan.here import FILE, Here, settings_here
 from heronpy.plan.submitted import Settings, Submitted
 
+#: Every process of a topology has the path of its launch file in this variable of its environment.
+LAUNCH_VARIABLE = "HERON_LAUNCH"
+
 
 class LaunchSpec(Struct, frozen=True):
     """Everything that a process of a topology must know before it has a connection."""

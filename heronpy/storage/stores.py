@@ -18,7 +18,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -29,13 +29,12 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.units import parse_bytes
 from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.checkpoint_files import StoreError
-from heronpy.storage.checkpoints import CheckpointStore
-from heronpy.storage.locations import AnyCheckpointStore
-from heronpy.storage.object_checkpoints import ObjectCheckpointStore
-from heronpy.storage.objects.opening import check_objects, open_objects
 from heronpy.storage.objects.url import Place, Url, place_of
-from heronpy.storage.spool import Spool
 from heronpy.storage.store_limits import StoreLimits
+
+if TYPE_CHECKING:  # who only checks settings opens no store
+    from heronpy.storage.checkpoints import CheckpointStore
+    from heronpy.storage.locations import AnyCheckpointStore
 
 #: A store with less free space counts as full for a new topology.
 FREE_MIN_BYTES: Final = 16 << 20
@@ -119,6 +118,8 @@ def check_stores(settings: CheckpointSettings) -> None:
         raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder")
     for place, what in ((remote, "Checkpoint store"), (replica, "The replica")):
         if isinstance(place, Url):
+            from heronpy.storage.objects.opening import check_objects, open_objects
+
             check_objects(open_objects(place), what)
 
 
@@ -166,7 +167,12 @@ def open_replica(topology_id: str, settings: CheckpointSettings) -> AnyCheckpoin
         raise ConfigError("heron.checkpoint.replica is not set; give the folder or URL of the second store")
     folder, limits = place / topology_id, limits_of(place, 0, float(settings.replica_rate_bytes))
     if isinstance(folder, Url):
+        from heronpy.storage.object_checkpoints import ObjectCheckpointStore
+        from heronpy.storage.objects.opening import open_objects
+
         return ObjectCheckpointStore(folder, open_objects(folder, settings.timeout_s), limits)
+    from heronpy.storage.checkpoints import CheckpointStore
+
     return CheckpointStore(folder, settings.fsync, limits)
 
 
@@ -175,6 +181,10 @@ def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int |
     remote = object_store(settings)
     if remote is None:
         return StoreChoice(launch, settings)
+    from heronpy.storage.object_checkpoints import ObjectCheckpointStore
+    from heronpy.storage.objects.opening import open_objects
+    from heronpy.storage.spool import Spool
+
     spool = None
     if task_id is not None:
         spool = Spool(Path(launch.working_dir) / SPOOL / f"task-{task_id}", settings.spool_bytes_max)
@@ -247,6 +257,8 @@ class StoreChoice:
 
     def _at(self, root: Path) -> CheckpointStore:
         limits = next((spec.limits for spec in self._specs if spec.root == root), None)
+        from heronpy.storage.checkpoints import CheckpointStore
+
         return CheckpointStore(root / self._launch.topology_id, self._settings.fsync, limits)
 
     def _choose(self) -> Path:

@@ -9,14 +9,17 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import msgspec
-import psutil
 
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.folders import open_private, read_own
 from heronpy.tracker.folder import RECORD
+
+if TYPE_CHECKING:
+    import psutil
 
 LAST_PORT = "last-port"
 _MAX_BYTES = 64 * 1024
@@ -43,6 +46,8 @@ class Running(msgspec.Struct, kw_only=True):
     @property
     def process(self) -> psutil.Process | None:
         """The process; None when it has ended."""
+        import psutil  # here, because each submit looks for a tracker and few find one
+
         try:
             process = psutil.Process(self.pid)
             ours = abs(process.create_time() - self.started_at) < 0.05 and process.uids().real == os.getuid()
@@ -53,6 +58,8 @@ class Running(msgspec.Struct, kw_only=True):
 
 def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:
     """Record this process as the tracker."""
+    import psutil
+
     own = psutil.Process()
     running = Running(pid=own.pid, started_at=own.create_time(), address=address, release=release, by_ui=by_ui)
     # mkstemp creates with mode 0600.

@@ -17,9 +17,8 @@ from google.protobuf.message import Message
 from heronpy.cli.main import main
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.loader import child_environment
-from heronpy.clusters import takedown
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from tests.support.launch import launch_spec
@@ -69,7 +68,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
         with open(spec.log_dir / "scheduler.log", "ab") as log:
             process = subprocess.Popen(
                 argv,
-                env=child_environment({takedown.LAUNCH_VARIABLE: launch_file}),
+                env=child_environment({LAUNCH_VARIABLE: launch_file}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

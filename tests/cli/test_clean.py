@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from heronpy.clusters.session import Session
-from heronpy.clusters.takedown import LAUNCH_VARIABLE
 from heronpy.clusters.target import Target
+from heronpy.plan.launch import LAUNCH_VARIABLE
 from tests.cli.conftest import FakeTopology, Heron
 
 DAY_S = 86400.0

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from heronpy.clusters.session import Session
-from heronpy.clusters.takedown import LAUNCH_VARIABLE
+from heronpy.plan.launch import LAUNCH_VARIABLE
 from heronpy.proto import control_pb2
 from tests.cli.conftest import FakeTopology, Heron
 from tests.support.waiting import wait_for

@@ -23,7 +23,7 @@ from heronpy.cli.submit import command, submission, watching
 from heronpy.clusters import takedown
 from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.plan.here import sockets_dir
-from heronpy.plan.launch import LaunchSpec, load_submitted
+from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec, load_submitted
 from heronpy.plan.submitted import Submitted
 from heronpy.scheduler.teardown import last_life
 from heronpy.statemgr import open_state, paths
@@ -329,7 +329,7 @@ def test_kill_removes_what_a_dead_scheduler_left(heron: Heron, home: Path, topo:
     started[0].kill()
     started[0].wait(5)
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    left = subprocess.Popen(sleep, env={**os.environ, takedown.LAUNCH_VARIABLE: str(launch)}, start_new_session=True)
+    left = subprocess.Popen(sleep, env={**os.environ, LAUNCH_VARIABLE: str(launch)}, start_new_session=True)
     editor = subprocess.Popen([*sleep, "--launch", str(launch)])  # only names the file
     try:
         found = takedown.leftovers(str(launch))

@@ -41,7 +41,7 @@ from heronpy.common.settings import settings_for
 from heronpy.connectors.spark import needs_spark
 from heronpy.connectors.spark.requirements import dispatch_homes
 from heronpy.ingest.keys import has_units
-from heronpy.net import curve, door_keys, private, transport
+from heronpy.net import curve, private, transport
 from heronpy.packing import pack
 from heronpy.packing.requests import ResourceRequest, requests_of
 from heronpy.plan.component_config import (
@@ -52,7 +52,7 @@ from heronpy.plan.component_config import (
     unsupported_problems,
 )
 from heronpy.plan.here import checkpoints_dir, make_here, packages_dir, settings_anywhere
-from heronpy.plan.launch import LaunchSpec, save_submitted
+from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec, save_submitted
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.submitted import Submitted
 from heronpy.plan.validation import key_group_problems, validate, warnings
@@ -308,6 +308,8 @@ def _make_keys(spec: LaunchSpec) -> None:
     if transport.choose(settings_for(spec, SecuritySettings)) is transport.Transport.TCP:
         curve.generate(spec.working_dir)
     if spec.submitted.engine:
+        from heronpy.net import door_keys
+
         door_keys.make(spec.working_dir)
 
 
@@ -401,7 +403,7 @@ def _spawn(spec: LaunchSpec, launch_file: str, before: Callable[[], object] | No
     with open(open_private(spec.log_dir / "scheduler.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
         return subprocess.Popen(
             argv,
-            env=child_environment({takedown.LAUNCH_VARIABLE: launch_file}),
+            env=child_environment({LAUNCH_VARIABLE: launch_file}),
             cwd=spec.working_dir,
             stdin=subprocess.DEVNULL,
             stdout=log,
