@@ -27,6 +27,7 @@ from heronpy.ingest.bad import record_name
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.keys import OPTIONS_KEY, ROWS_KEY
 from heronpy.ingest.ledger import reaching
+from heronpy.ingest.ledger.beginning import SCANNED_S
 from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import Line
 from heronpy.ingest.ledger.store import Decide
@@ -46,7 +47,7 @@ from tests.sim.run import Result, simulator
 T = TypeVar("T")
 PIPELINE, LEDGER = "logs", "sim:"
 WORKERS, KEEPERS = 3, 2
-SETTLE_S = 1_500.0
+SETTLE_S = SCANNED_S + 300.0
 #: A task ends when its executor is gone for so long, here at most.
 ORPHANED_S = 30.0
 #: A process is stopped for so long at most.
