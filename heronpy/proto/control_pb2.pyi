@@ -1310,7 +1310,7 @@ class RegisterAgain(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterExecutor(_message.Message):
-    __slots__ = ["after", "container", "epoch", "files_door", "host", "metrics_host", "metrics_port", "pid", "processes", "usage"]
+    __slots__ = ["after", "container", "epoch", "files_door", "host", "metrics_host", "metrics_port", "not_limited", "pid", "processes", "usage"]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1318,6 +1318,7 @@ class RegisterExecutor(_message.Message):
     HOST_FIELD_NUMBER: _ClassVar[int]
     METRICS_HOST_FIELD_NUMBER: _ClassVar[int]
     METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
+    NOT_LIMITED_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
@@ -1328,10 +1329,11 @@ class RegisterExecutor(_message.Message):
     host: str
     metrics_host: str
     metrics_port: int
+    not_limited: str
     pid: int
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
     usage: HostUsage
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ..., metrics_host: _Optional[str] = ..., after: _Optional[_Union[_door_pb2.Cause, _Mapping]] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ..., metrics_host: _Optional[str] = ..., after: _Optional[_Union[_door_pb2.Cause, _Mapping]] = ..., not_limited: _Optional[str] = ...) -> None: ...
 
 class RegisterInstance(_message.Message):
     __slots__ = ["component", "epoch", "instance_id", "pid", "task_id"]
