@@ -191,7 +191,7 @@ class ExecutorSettings(Room, frozen=True):
     control_groups: bool = _setting(
         True,
         "On one machine, make the CPU and memory that a topology asks for the limits of its containers, by control"
-        " groups of Linux. Where these cannot be written the executor's log says so, and nothing is limited. An engine"
+        " groups of Linux. Where these cannot be written `heron status` says why, and nothing is limited. An engine"
         " has limits of its own.",
     )
     metrics_port: int = _setting(

@@ -43,17 +43,19 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> None:
-    """Limit this process and its future children, or say why not."""
+def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
+    """Limit this process and its future children; why not, if that is not possible."""
     from heronpy.procs import container_group  # for topologies that ask for room only
 
     container, cpu, ram_bytes = arguments.container, arguments.cpu, arguments.ram_bytes
     size = " and ".join([f"{cpu:g} cores"] * bool(cpu) + [f"{format_bytes(ram_bytes)} of memory"] * bool(ram_bytes))
     try:
         container_group.enter(container_group.group_name(launch.topology_id, container), os.getpid(), cpu, ram_bytes)
-        log.info("container %d has at most %s, by a control group", container, size)
     except OSError as error:
         log.warning("container %d is not limited to the %s that it asks for: %s", container, size, error)
+        return str(error)
+    log.info("container %d has at most %s, by a control group", container, size)
+    return ""
 
 
 def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
@@ -73,8 +75,7 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         own_log.redirect()
         setup(name, logging_settings.level)
         os.environ["HERON_LAUNCH"] = arguments.launch
-        if arguments.cpu or arguments.ram_bytes:
-            _limit(launch, arguments)
+        not_limited = _limit(launch, arguments) if arguments.cpu or arguments.ram_bytes else ""
         lift_files()  # all processes of the container inherit it
         # Once for both: the server needs the same modules, and is not ready sooner if it loads them itself.
         from heronpy.executor.shell import Executor
@@ -91,7 +92,8 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     except (HeronError, OSError) as error:
         print(f"executor of container {arguments.container}: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
-    place = Place(launch, arguments.launch, arguments.container, arguments.epoch, arguments.after, arguments.after_text)
+    given = arguments
+    place = Place(launch, given.launch, given.container, given.epoch, given.after, given.after_text, not_limited)
     return run_loop(lambda: Executor(place, server, roles, arguments.signs_fd, arguments.echo_fd).run())
 
 

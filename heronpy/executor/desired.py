@@ -56,6 +56,8 @@ class Place(Struct, frozen=True):
     #: Why the container was started again, as its scheduler says: the value of an ExitReason, and words for people.
     after: str = ""
     after_text: str = ""
+    #: Why its container is not limited to what its topology asks for; empty: it is, or nothing is asked for.
+    not_limited: str = ""
 
 
 def desired_processes(

@@ -118,6 +118,7 @@ class Reports:
             files_door=files_door,
             processes=self._records(),
             usage=self._host.usage,
+            not_limited=self._place.not_limited,
             after=door_pb2.Cause(reason=self._place.after, text=self._place.after_text) if self._place.after else None,
         )
 

@@ -205,6 +205,11 @@ def _down(signals: Signals) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def _waits_outside(signals: Signals) -> Iterator[Finding]:
+    if signals.outages:
+        yield Finding(Verdict.DOWN, names=(signals.topology, "degraded"), quote="; ".join(signals.outages))
+
+
 def _ends_again(signals: Signals, name: str) -> bool:
     return name in signals.out_of_memory or signals.restarted.get(name, (0, ""))[0] > 1
 
@@ -572,7 +577,7 @@ def _over_provisioned(signals: Signals) -> Iterator[Finding]:
 
 _Rule = Callable[[Signals], Iterator[Finding]]
 #: Rules that always apply, and rules that need figures without a change.
-_ALWAYS: tuple[_Rule, ...] = (_failed, _down, full_disks, _hung, memory, _crashing, stopped, _losses)
+_ALWAYS: tuple[_Rule, ...] = (_failed, _down, _waits_outside, full_disks, _hung, memory, _crashing, stopped, _losses)
 _SETTLED: tuple[_Rule, ...] = (
     _bad_update, _slow, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
 )  # fmt: skip

@@ -195,6 +195,8 @@ class Signals:
     events_known: bool = True
     #: What the topology master did not tell in time.
     unanswered: list[str] = field(default_factory=list)
+    #: What processes wait for outside of the topology, such as room on a disk: a sentence each.
+    outages: list[str] = field(default_factory=list)
     #: Processes that ended in the last minutes, out of memory and otherwise: name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -304,6 +306,7 @@ def signals_of(
         status.topology, status.lifecycle, status.cause, max(min(metrics.interval_s or status.uptime_s, 86400.0), 1.0)
     )
     found.asked_s, found.age_s = asked_s, age_s
+    found.outages = list(status.outages)
     sums = _sums(metrics)
     silent = {spout.comp.name for spout in topology.spouts if not spout.outputs}
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]

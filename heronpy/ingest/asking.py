@@ -8,6 +8,7 @@ import time
 import uuid
 from typing import TypeVar
 
+from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import HeronError, LedgerAwayError, LedgerError, RemovedLedgerError
 from heronpy.ingest.ledger import policy
@@ -43,7 +44,8 @@ BEAT_END_S = 2.0
 class Asking:
     """The ledger of one task. Requests come from one thread; another one shows that the process lives."""
 
-    def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext) -> None:
+    def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext, spout: Spout) -> None:
+        self._spout = spout
         task = f"{context.get_topology_name()}/{context.get_component_id()}-{context.get_task_id()}"
         # Each site runs a topology of that name.
         task = f"{options.site}/{task}" if options.site else task
@@ -61,7 +63,7 @@ class Asking:
         return Open(self._config, ledger=str(uuid.uuid4()))
 
     def ask(self, request: Request[A]) -> A:
-        """The answer. LedgerAwayError: ask the same again after `wait_s`."""
+        """The answer. LedgerAwayError: ask the same again after `wait`."""
         if self._ledger is None:
             self._ledger = Reached(self._text, self._pipeline, self.who)
         try:
@@ -76,21 +78,24 @@ class Asking:
             self._text = self._ledger.text
         if self._away_since is not None:
             log.warning("the ledger is back after %.0f s", time.monotonic() - self._away_since)
+            if self._told:
+                self._spout.delegate.wait_outside("", 0.0)
             self._away_since, self._pause_s, self._told = None, AGAIN_S, ""
         return answer
 
-    def is_news(self, error: LedgerAwayError) -> bool:
-        """Whether people are to be told, once for each cause: the file of the ledger was removed or replaced, or the
-        ledger has been away for a while, for example because its disk is full."""
+    def wait(self, error: LedgerAwayError) -> None:
+        """Have the spout wait for a ledger that is away.
+
+        People are told once for each cause: the file of the ledger was removed or replaced, or the ledger has been away
+        for a while, for example because its disk is full. From then on the topology is DEGRADED until it is back.
+        """
         since = self._away_since
         lasts = since is not None and time.monotonic() - since >= TELL_S
-        told, self._told = self._told, str(error) if lasts or isinstance(error, RemovedLedgerError) else ""
-        return self._told not in ("", told)
-
-    @property
-    def wait_s(self) -> float:
-        """How long to wait for a ledger that is away."""
-        return self._pause_s
+        if str(error) != self._told and (lasts or isinstance(error, RemovedLedgerError)):
+            self._told = str(error)
+            self._spout.report_error(error)
+            self._spout.delegate.wait_outside(self._told, 0.0)
+        self._spout.wait(self._pause_s)
 
     def show_alive(self, silent_s: float) -> None:
         """From now on the ledger sees several times in `silent_s` that this process lives, whatever user code does."""

@@ -81,7 +81,7 @@ class LogKeeper(Spout):
         self._stages = self._options.stages()
         self._publisher = Publisher(self._make_visible, self.report_error)
         self._tries = Tries(self._stages.home)
-        self._asking = Asking(self._options, Kind.KEEPER, context)
+        self._asking = Asking(self._options, Kind.KEEPER, context, self)
         self._watch: Watch | None = None
         self._generation = 0
         output = self._options.output
@@ -107,9 +107,7 @@ class LogKeeper(Spout):
             wait_s = self._round(time.monotonic())
         except LedgerAwayError as error:
             self._watch = None  # what it had asked for is not known
-            if self._asking.is_news(error):
-                self.report_error(error)
-            self.wait(self._asking.wait_s)
+            self._asking.wait(error)
             return
         except (OlderGenerationError, OtherLedgerError, MovedLedgerError):
             # The ledger says whether it has that generation, name or map, too: then the keeper goes on with it.

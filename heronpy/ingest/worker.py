@@ -75,7 +75,7 @@ class LogWorker(Spout):
         self._rows: Rows = config[ROWS_KEY]
         self._run = context.get_topology_id()
         self._stages = self._options.stages()
-        self._asking = Asking(self._options, Kind.WORKER, context)
+        self._asking = Asking(self._options, Kind.WORKER, context, self)
         after = context.process.after
         task = f"{context.get_component_id()}-{context.get_task_id()}"
         # Sites share the table, and their tasks have equal names.
@@ -119,9 +119,7 @@ class LogWorker(Spout):
             self._moved = True  # the same is asked again then
             return
         except LedgerAwayError as error:
-            if self._asking.is_news(error):
-                self.report_error(error)
-            self.wait(self._asking.wait_s)
+            self._asking.wait(error)
             return
         request, self._request = self._request, None
         self._take(request, answer)

@@ -1310,7 +1310,7 @@ class RegisterAgain(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterExecutor(_message.Message):
-    __slots__ = ["after", "container", "epoch", "files_door", "host", "metrics_host", "metrics_port", "pid", "processes", "usage"]
+    __slots__ = ["after", "container", "epoch", "files_door", "host", "metrics_host", "metrics_port", "not_limited", "pid", "processes", "usage"]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1318,6 +1318,7 @@ class RegisterExecutor(_message.Message):
     HOST_FIELD_NUMBER: _ClassVar[int]
     METRICS_HOST_FIELD_NUMBER: _ClassVar[int]
     METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
+    NOT_LIMITED_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
@@ -1328,10 +1329,11 @@ class RegisterExecutor(_message.Message):
     host: str
     metrics_host: str
     metrics_port: int
+    not_limited: str
     pid: int
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
     usage: HostUsage
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ..., metrics_host: _Optional[str] = ..., after: _Optional[_Union[_door_pb2.Cause, _Mapping]] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ..., metrics_host: _Optional[str] = ..., after: _Optional[_Union[_door_pb2.Cause, _Mapping]] = ..., not_limited: _Optional[str] = ...) -> None: ...
 
 class RegisterInstance(_message.Message):
     __slots__ = ["component", "epoch", "instance_id", "pid", "task_id"]
@@ -1617,7 +1619,7 @@ class StartTimes(_message.Message):
     def __init__(self, begun_at: _Optional[float] = ..., packaged_at: _Optional[float] = ..., launched_at: _Optional[float] = ..., registered_at: _Optional[float] = ..., planned_at: _Optional[float] = ..., running_at: _Optional[float] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "plan", "plan_version", "retired", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]
+    __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "outages", "plan", "plan_version", "retired", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     CULPRITS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
@@ -1625,6 +1627,7 @@ class StatusReply(_message.Message):
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     EXECUTORS_FIELD_NUMBER: _ClassVar[int]
     LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
+    OUTAGES_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
     RETIRED_FIELD_NUMBER: _ClassVar[int]
@@ -1643,6 +1646,7 @@ class StatusReply(_message.Message):
     exceptions: int
     executors: _containers.RepeatedCompositeFieldContainer[RegisterExecutor]
     lifecycle: Lifecycle
+    outages: _containers.RepeatedScalarFieldContainer[str]
     plan: _plan_pb2.PhysicalPlan
     plan_version: int
     retired: _containers.RepeatedCompositeFieldContainer[RetiredTotals]
@@ -1654,7 +1658,7 @@ class StatusReply(_message.Message):
     topology_id: str
     totals: TupleTotals
     uptime_s: float
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., drained: bool = ..., exceptions: _Optional[int] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., retired: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., drained: bool = ..., exceptions: _Optional[int] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., retired: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., outages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StmgrHeartbeat(_message.Message):
     __slots__ = ["clamped", "culprits", "discarded_tuples", "ends", "epoch", "in_flight_tuples", "lost_tuples", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]

@@ -26,6 +26,11 @@ def outage_of(error: BaseException) -> str | None:
     return None
 
 
+def is_executor_lost(error: BaseException) -> bool:
+    """Whether Spark gave up a job because executors ended: the function may be innocent, or have made them end."""
+    return any("ExecutorLostFailure" in str(one) for one in _chain(error))
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     following: BaseException | None = error

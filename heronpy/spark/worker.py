@@ -25,12 +25,12 @@ from heronpy.spark.driver import Driver
 from heronpy.spark.inbox import Batches
 from heronpy.spark.jvm import JvmError
 from heronpy.spark.lanes import Ticket
-from heronpy.spark.outage import outage_of
+from heronpy.spark.outage import is_executor_lost, outage_of
 from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.spark")
 
-#: Attempts that may kill the gateway or its driver before a batch is given up.
+#: Attempts that may kill the gateway, its driver or its executors before a batch is given up.
 DEATHS_MAX = 5
 RETRY_INITIAL_S = 0.5
 RETRY_MAX_S = 10.0
@@ -179,7 +179,9 @@ class Worker:
         """Aggregate and prepare; None when that is done, with `manifest.prepared` if this attempt is what counts."""
         manifest.started = self._uncounted.pop(ticket, manifest.started)
         if manifest.started - manifest.raised > DEATHS_MAX:
-            death = StateError(f"the Spark driver died {DEATHS_MAX + 1} times while it worked on this batch")
+            death = StateError(
+                f"the Spark driver or its executors died {DEATHS_MAX + 1} times while they worked on this batch"
+            )
             return self._give_up(ticket, manifest, death)
         manifest.started += 1
         self._inbox.save(ticket, manifest)
@@ -198,6 +200,10 @@ class Worker:
                 batch.drop_staged()
             if outage_of(error) is not None:
                 raise
+            if is_executor_lost(error):  # counts as a death of the driver does
+                said = "Spark has lost the executors that worked on it"
+                log.warning("batch %s waits: %s", manifest.id, said, exc_info=error)
+                return Result(ticket, retry_in_s=RETRY_MAX_S, component=manifest.component, outage=said)
             manifest.run_s += time.monotonic() - began
             return self._raised(ticket, manifest, self._driver.explained(error))
         manifest.run_s += time.monotonic() - began

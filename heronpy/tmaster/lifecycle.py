@@ -128,14 +128,15 @@ def _starting(desk: Desk, age_s: float) -> str:
         return "waiting for the first plan"
     limit = desk.settings.start_timeout_s
     prefix = f"still starting after {limit:g} s; " if age_s >= limit else "waiting for "
-    return prefix + "; ".join([*parts, *_outages(desk)])
+    return prefix + "; ".join([*parts, *outages(desk)])
 
 
 def _restoring_or_down(desk: Desk, now: float) -> str:
-    return "; ".join(text for text in (desk.restoring, *_outages(desk), *_down(desk, now), _lost(desk)) if text)
+    return "; ".join(text for text in (desk.restoring, *outages(desk), *_down(desk, now), _lost(desk)) if text)
 
 
-def _outages(desk: Desk) -> list[str]:
+def outages(desk: Desk) -> list[str]:
+    """What processes wait for outside of the topology, a sentence each."""
     return [f"{process} waits: {why[:DETAIL_MAX]}" for process, why in sorted(desk.outages.items())]
 
 

@@ -509,6 +509,7 @@ class TopologyMaster:
             startup_exceptions=lifecycle.startup_exceptions(desk),
             exceptions=desk.exceptions.seen,
             drained=drained,
+            outages=lifecycle.outages(desk),
             retired=registry.totals.retired(registry.places, moment),
         )
         for task, place in sorted(registry.places.items()):

@@ -215,14 +215,14 @@ async def minutes_of(tracker: Tracker, watched: Watched, request: control_pb2.Ge
     returns=Events,
 )  # fmt: skip
 async def events(call: Call) -> Events:
-    """What happened: restarts, backpressure, checkpoints, updates; the oldest first."""
+    """What happened: restarts, backpressure, checkpoints, updates; the oldest first. And how long the start took."""
     return await _events(call, call.query["after"], call.query["limit"])
 
 
 async def _events(call: Call, after: int, limit: int) -> Events:
     """What the topology master tells, and what is kept."""
     key = call.watched.record.topology_id
-    found, error = Events(events=[], last=after, forgotten=0), None
+    found, error = Events(events=[], last=after, forgotten=0, start=None), None
     try:
         found = events_of(await call.watched.master.ask(control_pb2.GetEvents(after=after, limit=limit)))
     except (NoMasterError, DeadlineError) as problem:
@@ -236,7 +236,7 @@ async def _events(call: Call, after: int, limit: int) -> Events:
     if error is not None and not older and call.watched.ended_at is None:
         raise error
     last = found.last if error is None or not older else older[-1].number
-    return Events(events=[*older, *found.events], last=last, forgotten=found.forgotten)
+    return Events(events=[*older, *found.events], last=last, forgotten=found.forgotten, start=found.start)
 
 
 @table.route(

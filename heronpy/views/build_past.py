@@ -6,9 +6,21 @@ import struct
 from collections.abc import Iterable
 from math import isnan
 
+from heronpy.common import starting
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import groups_of
-from heronpy.views.past import Event, Events, ExceptionGroup, Exceptions, Series, Slow, SlowTuple, Timeline
+from heronpy.views.past import (
+    Event,
+    Events,
+    ExceptionGroup,
+    Exceptions,
+    Series,
+    Slow,
+    SlowTuple,
+    Start,
+    StartPhase,
+    Timeline,
+)
 
 #: Names of series at the topology master that are called otherwise here, as in `Load`.
 _METRICS = {
@@ -79,7 +91,22 @@ def event_of(event: control_pb2.TopologyEvent) -> Event:
 
 def events_of(reply: control_pb2.EventsReply) -> Events:
     """`GET /events`"""
-    return Events(events=[event_of(one) for one in reply.events], last=reply.last, forgotten=reply.forgotten)
+    return Events(
+        events=[event_of(one) for one in reply.events],
+        last=reply.last,
+        forgotten=reply.forgotten,
+        start=start_of(reply.start),
+    )
+
+
+def start_of(times: control_pb2.StartTimes) -> Start | None:
+    """How long the phases of a start took; None when none of them is known."""
+    took = starting.phases(times)
+    phases = [StartPhase(name=name, took_s=one, what=starting.PHASES[name][1]) for name, one in took.items()]
+    if not phases:
+        return None
+    running = bool(times.running_at)
+    return Start(begun_at=times.begun_at, took_s=sum(took.values()), running=running, phases=phases)
 
 
 def exceptions_of(reply: control_pb2.ExceptionsReply) -> Exceptions:

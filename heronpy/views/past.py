@@ -55,6 +55,28 @@ class Event(Struct, kw_only=True):
     detail: str
 
 
+class StartPhase(Struct, kw_only=True):
+    """A phase of a start that is over."""
+
+    #: `package`, `launch`, `register`, `plan`, `initialise`, in this order.
+    name: str
+    #: Negative when the clocks of two hosts differ.
+    took_s: float
+    #: What is done in it.
+    what: str
+
+
+class Start(Struct, kw_only=True):
+    """How the topology was started."""
+
+    begun_at: float
+    #: The sum of the phases.
+    took_s: float
+    #: Whether all phases are over.
+    running: bool
+    phases: list[StartPhase]
+
+
 class Events(Struct, kw_only=True):
     """`GET /events?after&limit`: the newest, oldest first."""
 
@@ -63,6 +85,8 @@ class Events(Struct, kw_only=True):
     last: int
     #: Events dropped because newer ones came.
     forgotten: int
+    #: None when its topology master does not know, or is gone.
+    start: Start | None
 
 
 class ExceptionGroup(Struct, kw_only=True):

@@ -79,6 +79,21 @@ def test_status_breaks_no_word_on_a_terminal(
     assert "DEGRADED: 1 of 2 tasks of count is down, restart 9, next in 26 s,\n             failing" in shown
 
 
+def test_status_says_once_which_containers_have_no_limits_why_and_what_helps(heron: Heron, wordy: FakeTopology) -> None:
+    assert "not limited" not in heron("status", "local", "wordy").out
+    for container in (2, 1):
+        wordy.status.executors.add(container=container, not_limited=f"[Errno 13] Permission denied: '/x/{container}'")
+    said = (
+        "2 containers are not limited to the CPU and memory that the topology asks for, because no control group can be"
+        " made ([Errno 13] Permission denied: '/x/1'); let the scheduler's user make some, or set"
+        " heron.executor.control_groups to false if no limits are wanted"
+    )
+    shown = heron("status", "local", "wordy").out
+    assert said in " ".join(shown.split()) and shown.count("not limited") == 1
+    found = json.loads(heron("status", "local", "wordy", "--json").out)["containers"]
+    assert sorted(one["not_limited"][-3:-1] for one in found if one["not_limited"]) == ["/1", "/2"]
+
+
 def test_status_of_a_failed_topology_is_exit_1(heron: Heron, wordy: FakeTopology) -> None:
     wordy.status.lifecycle = control_pb2.LIFE_FAILED
     wordy.status.cause = "container_1_word_1 cannot start"

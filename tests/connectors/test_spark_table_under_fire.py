@@ -8,6 +8,7 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
@@ -23,16 +24,22 @@ ROWS = 6000
 NAME = "Numbers"
 
 
+def numbers(first: int, last: int) -> str:
+    return "".join(f"{number:07d}\n" for number in range(first, last))
+
+
 class Run:
     """The topology, and where its Spark is."""
 
-    def __init__(self, heron: Heron, folder: Path, mode: str, *more: str) -> None:
+    def __init__(self, heron: Heron, folder: Path, mode: str, *more: object, retries: int = 3) -> None:
         self.heron = heron
         self.table = folder / "table"
-        file = folder / "numbers.txt"
-        file.write_text("".join(f"{number:07d}\n" for number in range(ROWS)))
-        words = ("--file", file, "--table", self.table, "--mode", mode, *more)
-        heron.submit(PROGRAM, NAME, *words, "--config-property", "heron.checkpoint.interval_s=0.5")
+        self.file = folder / "numbers.txt"
+        self.file.write_text(numbers(0, ROWS))
+        words = ("--file", self.file, "--table", self.table, "--mode", mode, *more)
+        settings = ("heron.checkpoint.interval_s=0.5", f"heron.spark.max_retries={retries}")
+        words += tuple(word for one in settings for word in ("--config-property", one))
+        heron("submit", "local", PROGRAM, NAME, *words, timeout_s=400.0).ok()
         self.spark = heron.log_dir(NAME).parent / "spark"
 
     def in_mid_batch(self) -> bool:
@@ -98,8 +105,23 @@ class Run:
     def rows(self) -> list[dict[str, str]]:
         """What is in the table when all has come to its end."""
         self.heron.when_state(NAME, "FINISHED", 400.0)
-        found: list[dict[str, str]] = pq.read_table(self.table, partitioning=None).to_pylist()
+        return self.rows_now()
+
+    def rows_now(self) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = (
+            pq.read_table(self.table, partitioning=None).to_pylist() if self.published() else []
+        )
         return found
+
+    def lines_now(self) -> Counter[str]:
+        return Counter(row["line"] for row in self.rows_now())
+
+    def failed(self) -> list[dict[str, Any]]:
+        """What `heron batches` shows."""
+        return list(self.heron("batches", "local", NAME, "--json").ok().json())
+
+    def retry(self) -> str:
+        return self.heron("batches", "local", NAME, "--retry").ok().out
 
 
 @pytest.mark.heavy
@@ -145,3 +167,34 @@ def test_a_table_of_record_batches_is_exact_when_its_sink_is_killed(heron: Heron
     run.progresses()
     assert Counter(row["line"] for row in run.rows()) == Counter(f"{number:07d}" for number in range(ROWS))
     assert heron.status(NAME)["checkpoints"]["restores"] >= 1
+
+
+@pytest.mark.heavy
+def test_batches_that_have_failed_are_tried_again_on_command_and_their_rows_come_once(heron: Heron, user: Path) -> None:
+    """The function raises until a file is there; meanwhile the sink goes back to a checkpoint, and batches are retried."""
+    needed = user / "mended"
+    run = Run(heron, user, "EFFECTIVELY_ONCE", "--needed", needed, "--follow", "--row-pause-ms", "0.2", retries=0)
+    run.when("all rows in failed batches", lambda: sum(one["rows"] for one in run.failed()) == ROWS)
+    found = run.failed()
+    assert {one["attempts"] for one in found} == {1} and "there is no" in found[0]["error"]
+    assert run.retry() == f"{len(found)} failed batches of '{NAME}' will be tried again\n", "too soon"
+    run.when("the same failed batches", lambda: run.failed() == found)
+    restores = heron.status(NAME)["checkpoints"]["restores"]
+    [pid] = [task["pid"] for task in heron.status(NAME)["tasks"] if task["component"] == "table"]
+    os.kill(pid, signal.SIGKILL)
+    heron.when(NAME, lambda status: status["checkpoints"]["restores"] > restores, "a restore")
+    run.when("all rows in failed batches", lambda: sum(one["rows"] for one in run.failed()) == ROWS)
+    assert run.lines_now() == {}
+    needed.touch()
+    with run.file.open("a") as file:
+        file.write(numbers(ROWS, 2 * ROWS))
+    run.when("the new rows", lambda: len(run.lines_now()) == ROWS)
+    gateway = heron.pid(NAME, "spark-gateway")
+    kept = len(run.failed())
+    assert run.retry() == f"{kept} failed batches of '{NAME}' will be tried again\n"
+    run.when("a batch at work", run.in_mid_batch)
+    os.kill(gateway, signal.SIGKILL)
+    run.when("all rows", lambda: len(run.lines_now()) == 2 * ROWS)
+    assert run.failed() == [] and run.retry() == f"0 failed batches of '{NAME}' will be tried again\n"
+    assert set(run.lines_now().values()) == {1}
+    heron.kill(NAME)

@@ -21,14 +21,14 @@ def test_what_its_topology_asks_for_becomes_its_limits_or_the_log_says_why_not(
     launch, entered = cast(Any, SimpleNamespace(topology_id="wc-1")), list[object]()
     monkeypatch.setattr(container_group, "enter", lambda *words: entered.append(words))
     with caplog.at_level(logging.INFO, "heronpy.executor"):
-        _limit(launch, parse(WORDS))
+        assert _limit(launch, parse(WORDS)) == ""
         assert entered == [("heron.wc-1.2", os.getpid(), 1.5, 1 << 30)]
 
         def refuses(*_: object) -> None:
             raise PermissionError(13, "Permission denied", "/sys/fs/cgroup/memory/heron.wc-1.2")
 
         monkeypatch.setattr(container_group, "enter", refuses)
-        _limit(launch, parse(WORDS))
+        assert _limit(launch, parse(WORDS)) == "[Errno 13] Permission denied: '/sys/fs/cgroup/memory/heron.wc-1.2'"
     assert caplog.messages == [
         "container 2 has at most 1.5 cores and 1GB of memory, by a control group",
         "container 2 is not limited to the 1.5 cores and 1GB of memory that it asks for:"

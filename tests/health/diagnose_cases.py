@@ -94,6 +94,10 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (1, "ValueError: x")}),
         Verdict.DOWN, "1 of 2 tasks of count is down (count-3): ValueError: x",
     ),
+    "a process waits for a disk": (
+        signals(*EVEN, lifecycle=control_pb2.LIFE_DEGRADED, outages=["keeper-1 waits: /ledger is full"]),
+        Verdict.DOWN, "wc is degraded: keeper-1 waits: /ledger is full",
+    ),
     "down between two restarts": (
         signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (4, "ValueError: x")}),
         Verdict.CRASHING, "count-3 ended 4 times and is down: ValueError: x",

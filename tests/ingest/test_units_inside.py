@@ -41,6 +41,8 @@ class Delegate:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        #: What is waited for outside of the topology; "" once it goes on.
+        self.outages: list[str] = []
         self.ended = False
 
     def log(self, message: str, level: str | None = None) -> None:
@@ -51,6 +53,9 @@ class Delegate:
 
     def wait(self, seconds: float) -> None:
         """Nobody waits here."""
+
+    def wait_outside(self, outage: str, pause_s: float) -> None:
+        self.outages.append(outage)
 
     def busy(self) -> None:
         """It is driven on anyway."""

@@ -63,8 +63,10 @@ def test_a_ledger_whose_disk_is_full_is_said_once_and_waited_for(
             site.drive()
     said = [text for text in site.delegate.said if "database or disk is full" in text]
     assert len(said) == 2, "the worker and the keeper, once each"
+    assert site.delegate.outages == said
     settle(site, options["ledger"], size_of(tmp_path))
     assert set(numbers(tmp_path / "table").values()) == {1}
+    assert site.delegate.outages == [*said, "", ""], "each goes on once"
     caplog.clear()  # its records hold errors, and these the worker
 
 

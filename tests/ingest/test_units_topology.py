@@ -16,6 +16,8 @@ import pytest
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.checking import command_of
 from heronpy.ingest.ledger.requests import Figures, Show
+from heronpy.verify.disk import SmallDisk
+from heronpy.verify.errors import VerifyError
 from tests.support.command import USAGE, Heron, refused_before_start
 from tests.support.growing_logs import GrowingLogs
 from tests.support.waiting import wait_for
@@ -92,6 +94,34 @@ def test_what_is_there_is_processed_once_and_the_run_ends(heron: Heron, logs: Pa
         file.write(" line\nb last\n")
     heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
     assert sorted(rows_of(table)) == sorted([*expected, "unfinished line", "b last"])
+
+
+def test_a_full_disk_of_the_ledger_is_said_until_there_is_room(heron: Heron, logs: Path, table: Path) -> None:
+    disk = SmallDisk(heron.home / "ledger", 4 << 20)
+    try:
+        disk.__enter__()
+    except VerifyError as error:
+        pytest.skip(f"nothing can be mounted here: {error}")
+    try:
+        (logs / "a.log").write_text("".join(f"a {number}\n" for number in range(500)))
+        heron.submit(PROGRAM, "--logs", logs, "--table", table)
+        settled(heron, bytes_of(logs))
+        disk.fill()
+        with (logs / "a.log").open("a") as file:
+            file.writelines(f"a {number}\n" for number in range(500, 1000))
+        cause = heron.when_state("lines", "DEGRADED")["cause"]
+        assert "lines-" in cause and " waits: the ledger" in cause and "full" in cause
+        doctor = heron("doctor", "local", "lines")
+        assert f"lines is degraded: {cause.partition(' waits: ')[0]} waits: the ledger" in doctor.out, doctor
+        disk.empty()
+        assert heron.when_state("lines", "RUNNING")["cause"] == ""
+        settled(heron, bytes_of(logs))
+        assert sorted(rows_of(table)) == sorted(f"a {number}" for number in range(1000))
+        heron.kill("lines")
+    finally:
+        if heron.names():
+            heron.kill("lines")
+        disk.__exit__(None, None, None)
 
 
 def killed(heron: Heron, kind: str, before: set[int]) -> int:

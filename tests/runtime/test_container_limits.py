@@ -11,6 +11,8 @@ import psutil
 import pytest
 
 from heronpy.procs import container_group
+from heronpy.verify.disk import SmallDisk
+from heronpy.verify.errors import VerifyError
 from tests.support.command import Heron
 from tests.support.waiting import wait_for
 
@@ -70,3 +72,19 @@ def test_a_setting_leaves_containers_without_limits(heron: Heron, out: Path) -> 
     heron.submit("--config-property", "heron.executor.control_groups=false", PROGRAM, "limited", "--out", out)
     assert not groups_of(heron.pid("limited", "executor-1"))
     heron.kill("limited")
+
+
+def test_status_says_why_a_container_has_no_limits(heron: Heron, out: Path) -> None:
+    groups = SmallDisk(Path("/sys/fs/cgroup"), 1 << 20)  # without any control group
+    try:
+        groups.__enter__()
+    except VerifyError as error:
+        pytest.skip(f"nothing can be mounted here: {error}")
+    try:
+        heron.submit(PROGRAM, "limited", "--out", out)
+        said = "Container 1 is not limited to the CPU and memory that the topology asks for, because no control group"
+        shown = " ".join(heron("status", "local", "limited").ok().out.split())
+        assert f"{said} can be made (no control group of this process has a controller 'memory')" in shown
+        heron.kill("limited")
+    finally:
+        groups.__exit__(None, None, None)

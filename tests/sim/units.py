@@ -154,6 +154,9 @@ class Delegate:
     def wait(self, seconds: float) -> None:
         self.wait_s = max(self.wait_s, seconds)
 
+    def wait_outside(self, outage: str, pause_s: float) -> None:
+        self._cluster.world.trace.note("outage", f"{current_process().name}: {outage}")
+
     def busy(self) -> None:
         """Called again at once."""
 

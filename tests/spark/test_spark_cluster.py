@@ -174,6 +174,25 @@ def test_a_cluster_through_the_loss_of_a_worker_and_of_the_gateway(
     assert left == {"batches": [], "rows": [], "attempts": []}
 
 
+def test_a_batch_whose_executor_is_lost_has_used_up_no_attempt(
+    gateway_of: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    with standalone_spark(workers=1) as spark:
+        conf = {"spark.executor.memory": "512m", "spark.task.maxFailures": "1"}
+        gateway = gateway_of(spark.url, max_retries=0, conf=conf)
+        gateway.supervisor.start()
+        bolt = sink(table)
+        for n in range(200):
+            bolt.process(Tup(n, (n,)))
+        drain(bolt, 0, gateway, until=lambda: bolt.delegate.acked and gateway.records.folder("store").stems("attempts"))
+        spark.executors()[0].send_signal(signal.SIGKILL)
+        drain(bolt, 200, gateway)
+        bolt.finish()
+    assert "Spark has lost the executors" in gateway.log()
+    assert bolt.delegate.failed == [] and rows_of(table) == Counter(range(200))
+
+
 def test_workers_with_another_python_are_named(gateway_of: Callable[..., Gateway], tmp_path: Path) -> None:
     with standalone_spark(workers=1) as spark:
         conf = {"spark.executor.memory": "512m", "spark.pyspark.python": "/no/such/python"}

@@ -25,7 +25,7 @@ from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.outage import outage_of
 from heronpy.spark.reports import Reports
-from heronpy.spark.worker import Lost, Result, Worker
+from heronpy.spark.worker import DEATHS_MAX, Lost, Result, Worker
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
@@ -209,6 +209,37 @@ def test_what_is_waited_for(error: Exception, waits: bool) -> None:
     wrapped = RuntimeError("it failed")
     wrapped.__cause__ = error
     assert (outage_of(wrapped) is not None) == waits
+
+
+def test_the_loss_of_executors_is_no_attempt_of_the_function_until_it_goes_on_and_on(world: World) -> None:
+    """Spark cannot tell whether the function made them end: it counts as a death of the driver does."""
+    inbox, worker = world.worker(1)
+    world.box.write(ROWS)
+    (ticket,) = inbox.scan()
+
+    def loses() -> None:
+        raise RuntimeError(
+            "An error occurred while calling o1.parquet.\n: org.apache.spark.SparkException: Job aborted due to stage"
+            " failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3 in stage 1.0 (TID 4)"
+            " (10.0.0.7 executor 3): ExecutorLostFailure (executor 3 exited caused by one of the running tasks)"
+        )
+
+    CALLS.extend([loses] * DEATHS_MAX)
+    for _ in range(DEATHS_MAX):  # more than there are attempts
+        result = world.one(worker, ticket)
+        assert isinstance(result, Result) and result.retry_in_s and "executors" in result.outage
+    result = world.one(worker, ticket)
+    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
+    assert world.published() == [1, 2]
+    world.box.write(ROWS)
+    (ticket,) = inbox.scan()
+    CALLS.extend([loses] * (DEATHS_MAX + 1))
+    for _ in range(DEATHS_MAX + 1):
+        result = world.one(worker, ticket)
+        assert isinstance(result, Result) and result.outage
+    result = world.one(worker, ticket)
+    assert isinstance(result, Result) and result.outcome is not None
+    assert "or its executors died 6 times" in result.outcome.error
 
 
 def test_a_function_that_raises_fails_its_batch_alone(world: World) -> None:

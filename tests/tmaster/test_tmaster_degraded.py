@@ -48,9 +48,10 @@ def test_degraded_while_a_process_waits_for_a_full_disk() -> None:
     found = world.status()
     assert found.lifecycle == control_pb2.LIFE_DEGRADED
     assert found.cause == "spark-gateway waits: store /data is full or read-only"
+    assert list(found.outages) == [found.cause], "for the doctor, too"
     world.feed(events.OutageReported("spark-gateway", ""))
     world.round()
-    assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
+    assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == "" and not world.status().outages
 
 
 def test_a_topology_that_starts_says_that_a_sink_waits_for_a_full_disk() -> None:

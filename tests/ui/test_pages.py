@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from heronpy.common.starting import PHASES
 from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
 from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, lasting_page, missing
@@ -66,6 +67,26 @@ def test_from_the_list_to_a_log_by_keyboard(site: Site, tab: Tab) -> None:
     page.keyboard.press("g")
     page.keyboard.press("l")
     page.get_by_role("heading", name="Topologies").wait_for()
+
+
+def seconds(text: str) -> float:
+    """Of a duration as pages show it."""
+    units = {"min": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+    words = text.split()
+    return sum(float(number) * units[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
+
+
+def test_the_overview_shows_the_phases_of_the_start_and_they_add_up(site: Site, tab: Tab) -> None:
+    page = tab.page
+    page.goto(site.page())
+    start = page.locator("section[aria-label^='start: ']")
+    start.wait_for()
+    assert start.locator("dt").all_text_contents() == list(PHASES)
+    whole = seconds(start.get_attribute("aria-label").removeprefix("start: "))
+    assert sum(map(seconds, start.locator("dd").all_text_contents())) == pytest.approx(whole, rel=0.02)
+    assert start.locator("div").first.get_attribute("title") == PHASES["package"][1]
+    told = site.heron("events", "local", "marked", "--start", "--json").json()
+    assert whole == pytest.approx(told["took_s"], rel=0.02)
 
 
 #: The second key after g, and how its page is known: by the page's own words or heading.

@@ -105,6 +105,19 @@ def test_an_event_of_a_newer_release_is_shown() -> None:
     assert events_of(reply).events[0].kind == "kind-99"
 
 
+def test_the_phases_of_a_start_add_up_to_the_whole() -> None:
+    times = control_pb2.StartTimes(begun_at=100.0, packaged_at=101.5, launched_at=103.0, registered_at=103.25)
+    start = events_of(control_pb2.EventsReply(start=times)).start
+    assert start is not None and not start.running and start.took_s == 3.25
+    times.planned_at, times.running_at = 103.5, 105.0
+    start = events_of(control_pb2.EventsReply(start=times)).start
+    assert start is not None and start.running and (start.begun_at, start.took_s) == (100.0, 5.0)
+    assert [(one.name, one.took_s) for one in start.phases] == [
+        ("package", 1.5), ("launch", 1.5), ("register", 0.25), ("plan", 0.25), ("initialise", 1.5)
+    ]  # fmt: skip
+    assert events_of(control_pb2.EventsReply()).start is None
+
+
 def test_quantiles_merge_what_several_tasks_report() -> None:
     one = control_pb2.Sample(name="__execute-latency", count=10)
     one.buckets.extend([control_pb2.Bucket(le=1000, count=9), control_pb2.Bucket(le=inf, count=10)])

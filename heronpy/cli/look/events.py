@@ -14,10 +14,10 @@ from heronpy.cli.output import clean, moment, picked, print_json, print_table, s
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.common import starting
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.units import counted, format_duration
 from heronpy.proto import control_pb2
+from heronpy.views.build_past import start_of
 
 #: Poll interval of `--follow`, and how long the topology master may not answer meanwhile.
 LOOK_S, SILENCE_MAX_S = 1.0, 30.0
@@ -62,18 +62,18 @@ def show_events(
 
 
 def _show_start(topology: str, start: control_pb2.StartTimes, as_json: bool) -> None:
-    took = starting.phases(start)
-    if not took:
+    found = start_of(start)
+    if found is None:
         raise exits.Failure(f"how topology '{topology}' was started is not known to its topology master")
-    whole = sum(took.values())
     if as_json:
-        seconds = {name: round(one, 3) for name, one in took.items()}
-        figures = {"begun_at": start.begun_at, "took_s": round(whole, 3), "running": bool(start.running_at)}
+        seconds = {one.name: round(one.took_s, 3) for one in found.phases}
+        figures = {"begun_at": found.begun_at, "took_s": round(found.took_s, 3), "running": found.running}
         print_json({"topology": topology, **figures, "phases": seconds})
         return
-    so_far = "" if start.running_at else " so far"
-    say(f"Start of topology '{topology}' at {moment(start.begun_at)}: {format_duration(round(whole, 2))}{so_far}")
-    rows = [(name, format_duration(round(one, 2)), starting.PHASES[name][1]) for name, one in took.items()]
+    so_far = "" if found.running else " so far"
+    took = format_duration(round(found.took_s, 2))
+    say(f"Start of topology '{topology}' at {moment(found.begun_at)}: {took}{so_far}")
+    rows = [(one.name, format_duration(round(one.took_s, 2)), one.what) for one in found.phases]
     print_table(("phase", "took", "what is done"), rows, right=("took",))
 
 

@@ -128,7 +128,7 @@ def _status_json(
         **({"scheduler_away": _scheduler_away(session, record)} if session.engine_of(record.topology) else {}),
         "containers": [
             {
-                **picked(executor, "container", "host", "pid", "metrics_port"),
+                **picked(executor, "container", "host", "pid", "metrics_port", "not_limited"),
                 **_placed_json(placed, executor.container),
                 "processes": [
                     {
@@ -182,6 +182,7 @@ def _unregistered_json(
             "host": one.host,
             "pid": 0,
             "metrics_port": 0,
+            "not_limited": "",
             **_placed_json(placed, containers.number_of(one)),
             "processes": [],
         }
@@ -234,6 +235,8 @@ def _show_status(
         say_wrapped(f"  {clean(summary.culprit_text(culprit))}", 4)
     if placed is None:
         _show_containers(status)
+        if unlimited := summary.not_limited_text(status.executors):
+            say(unlimited)
         if session.lacks_scheduler(record.topology):
             start = command("heron", "scheduler", "start", session.target, record.topology)
             say(f"The scheduler does not run, so nobody replaces a container that ends; run: {start}")

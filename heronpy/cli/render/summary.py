@@ -236,6 +236,19 @@ def culprit_text(culprit: control_pb2.Culprit) -> str:
     )
 
 
+def not_limited_text(executors: Iterable[control_pb2.RegisterExecutor]) -> str:
+    """Which containers have more than their topology asks for, why, and what helps; empty: none."""
+    found = sorted((one for one in executors if one.not_limited), key=lambda one: one.container)
+    if not found:
+        return ""
+    who = f"Container {found[0].container} is" if len(found) == 1 else f"{len(found)} containers are"
+    return (
+        f"{who} not limited to the CPU and memory that the topology asks for, because no control group can be made"
+        f" ({clean(found[0].not_limited)}); let the scheduler's user make some, or set heron.executor.control_groups to"
+        " false if no limits are wanted"
+    )
+
+
 def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
     """Tasks that are down; a process that ended is known before its silence is noticed."""
     ended = {

@@ -41,8 +41,12 @@ class Lines(Spout, StatefulComponent):
 
 def store(spark, df, batch):
     """Write each row with the id of its batch; slowly enough to be killed in the middle."""
+    import os
     import time
 
+    needed = batch.options["needed"]
+    if needed and not os.path.exists(needed):
+        raise ValueError(f"there is no {needed}")
     pause_s = batch.options["row_pause_ms"] / 1000
 
     def slow(frames):
@@ -60,9 +64,12 @@ def main() -> None:
         parser.add_argument(name, required=True)
     parser.add_argument("--arrow", action="store_true")
     parser.add_argument("--row-pause-ms", type=float, default=1.0)
+    parser.add_argument("--needed", default="", help="each batch raises while this file is not there")
+    parser.add_argument("--follow", action="store_true", help="the file grows")
     args = parser.parse_args()
     builder = TopologyBuilder(args.name)
     config = {"textfile.paths": args.file, "textfile.block_bytes": 4096, "textfile.lines_per_call": 10}
+    config |= {"textfile.follow": args.follow, "textfile.scan_s": 0.2}
     if args.arrow:
         lines = builder.add_spout("lines", Lines, par=1, config={"file": args.file})
     else:
@@ -77,6 +84,7 @@ def main() -> None:
             max_uncommitted=2,
             table=args.table,
             row_pause_ms=args.row_pause_ms,
+            needed=args.needed,
         )
     )
     builder.set_config(

@@ -129,7 +129,7 @@ const Chart = rarely(({ chart, timeline, events, nodes, dark, near }) => {
       <caption class="unseen">${chart.title}, least, most and value at ${time(timeline.times[position])}</caption>
       <thead><tr><th scope="col"><span class="unseen">line</span></th><th scope="col" class="num">${at === null ? 'last' : time(timeline.times[position])}</th><th scope="col" class="num">least</th><th scope="col" class="num">most</th></tr></thead>
       <tbody>${lines.map((line) => html`<tr key=${line.name}>
-        <th scope="row"><svg width="26" height="8" aria-hidden="true" class=${`line ${line.colour}`}><path d="M0 4H26" stroke-dasharray=${line.dash.join(' ')} /></svg>${line.name}</th>
+        <th scope="row"><svg width="26" height="8" aria-hidden="true" class="line"><path d="M0 4H26" stroke=${`var(--${line.colour})`} stroke-dasharray=${line.dash.join(' ')} /></svg>${line.name}</th>
         <td class="num"><b>${chart.shown(line.values[position])}</b></td>
         <td class="num quiet">${chart.shown(least(line.values))}</td><td class="num quiet">${chart.shown(line.top)}</td>
       </tr>`)}</tbody>
@@ -150,7 +150,7 @@ function options(chart, lines, box, marks, setAt) {
     if (!colours.has(name)) colours.set(name, style.getPropertyValue(name).trim());
     return colours.get(name);
   };
-  for (const name of ['--mark', '--mark-calm', '--quiet']) colour(name);
+  for (const name of ['--warn', '--info', '--quiet']) colour(name);
   const axis = { stroke: colour('--quiet'), grid: { stroke: colour('--line'), width: 1 }, ticks: { stroke: colour('--line'), width: 1 }, font: '11px system-ui' };
   return {
     width: Math.max(200, Math.floor(box.clientWidth)),
@@ -223,7 +223,7 @@ function drawMarks(plot, events, colour) {
   let from;
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
-    ctx.fillStyle = colour(event.kind === 'update' ? '--mark-calm' : '--mark');
+    ctx.fillStyle = `${colour(event.kind === 'update' ? '--info' : '--warn')}33`;
     // What was repeated did not last all the time: a line at its end, and a strip back to where it began.
     const right = position(event.at);
     const lasted = event.lasted_s && event.times < 2;

@@ -37,15 +37,15 @@ function useSamples(place, id, wanted) {
   return data;
 }
 
-/** All events that are known, the newest last. @param {any} place @param {any} state */
+/** All events that are known, the newest last, and how the topology was started. @param {any} place @param {any} state */
 export function useEvents(place, state) {
-  // Asked again after each opening of the stream: it tells only what is new since then.
+  // Asked again after each opening of the stream, which tells only what is new since then, and when a start has ended.
   const asked = useGet(pathOf(place, 'events'), { limit: 300 }, 0);
   const status = state.status;
   useEffect(() => {
     if (status === 'live') asked.again();
-  }, [status]);
-  return useMemo(() => merged(asked.data?.events ?? [], state.events), [asked.data, state.events]);
+  }, [status, state.snapshot?.topology?.state]);
+  return { start: asked.data?.start, events: useMemo(() => merged(asked.data?.events ?? [], state.events), [asked.data, state.events]) };
 }
 
 /** @param {{route: any, state: any, events: any[], component?: string, spark?: boolean}} props */

@@ -30,7 +30,7 @@ const columns = (place) => [
 export function BatchesPage({ route }) {
   const { place } = route;
   const state = useTopology(place);
-  const events = useEvents(place, state);
+  const { events } = useEvents(place, state);
   const { data, problem } = useGet(pathOf(place, 'batches'), {}, 2);
   // The address comes from a report: only what is an address of a page becomes a link.
   const ui = /^https?:\/\//.test(data?.spark_ui ?? '') ? data.spark_ui : null;

@@ -17,7 +17,7 @@ import { Exceptions } from './exceptions.js';
 export function TaskPage({ route }) {
   const { place, arg: instance } = route;
   const state = useTopology(place, true);
-  const events = useEvents(place, state).filter((event) => event.subject === instance);
+  const events = useEvents(place, state).events.filter((event) => event.subject === instance);
   // What nobody could take here is not taken of the next task.
   useEffect(() => () => {
     onPage.wanted = '';

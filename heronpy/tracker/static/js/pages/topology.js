@@ -17,7 +17,7 @@ import { Exceptions } from './exceptions.js';
 export function TopologyPage({ route }) {
   const { place } = route;
   const state = useTopology(place);
-  const events = useEvents(place, state);
+  const { events, start } = useEvents(place, state);
   const [marked, setMarked] = useState('');
   const [filter, setFilter] = useState('');
   const { plan, load, topology, tasks } = state.snapshot ?? {};
@@ -43,7 +43,8 @@ export function TopologyPage({ route }) {
       ${over(load)}
     <//>
     <${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges} name=${(row) => row.id} caption="streams between components" /><//>
-    ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} /><//>`}<//>
+    ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} /><//>`}
+    ${start?.running && html`<${Section} title=${`start: ${duration(start.took_s)}`}><${Facts} items=${start.phases.map((one) => [one.name, duration(one.took_s), one.what])} /><//>`}<//>
   <//>`;
 }
 
@@ -106,7 +107,7 @@ export function TasksPage({ route }) {
 export function ComponentPage({ route }) {
   const { place, arg: name } = route;
   const state = useTopology(place, true);
-  const events = useEvents(place, state);
+  const { events } = useEvents(place, state);
   const [filter, setFilter] = useState('');
   const columns = useMemo(() => ({ tasks: taskColumns(place), edges: edgeColumns(place) }), [state.live]);
   const { plan, load, tasks } = state.snapshot ?? {};
