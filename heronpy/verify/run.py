@@ -162,6 +162,7 @@ def _verify_units(where: Cluster, run: Run, scenario: Scenario, number: int, say
             whole=scenario.whole,
             sites=scenario.sites,
             server=scenario.server,
+            until=scenario.until,
             baseline_s=run.baseline_s,
             duration_s=run.duration_s,
         )

@@ -61,6 +61,8 @@ class Scenario:
     """Work units: on two sites."""
     server: bool = False
     """Work units: the ledger is in a PostgreSQL of the run's own."""
+    until: str = "forever"
+    """Work units: see `LogUnits.specs`."""
 
     def seconds(self, full: bool, times: int | None) -> float:
         """Approximate duration of a run, without its baseline."""
@@ -212,6 +214,8 @@ _UNITS = (
     Scenario("U29-whole", "lines that raise or kill a function that reads all lines of a unit at once", units.poison,
              3, 40.0, poison=12000, whole=True),
     Scenario("U31", "the ledger of work units is lost: rebuilt from the table", units.lose_the_ledger, 3, 20.0),
+    Scenario("U35", "the same program with another ledger on one table", units.another_ledger, 3, 40.0),
+    Scenario("U36", "bounded runs of work units beside logs that grow", units.bounded_runs, 3, 40.0, until="now"),
     Scenario("F01-worker", "kill -9 a worker of work units", acts.kill_task(units.WORKER), 50, 2.0),
     Scenario("F01-keeper", "kill -9 a keeper of work units", acts.kill_task(units.KEEPER), 50, 2.0),
     Scenario("F04-units", "kill -9 an executor of work units: no orphans", acts.kill_executor, 10, 6.0),
@@ -268,7 +272,7 @@ def together(chosen: list[Scenario]) -> list[Scenario]:
 
 
 def _go_together(one: Scenario, other: Scenario) -> bool:
-    needs = [(s.units, s.whole, s.sites, s.server, s.poison, s.input) for s in (one, other)]
+    needs = [(s.units, s.whole, s.sites, s.server, s.until, s.poison, s.input) for s in (one, other)]
     same_disk = one.small_disk == other.small_disk or not (one.small_disk and other.small_disk)
     shared = one.settings.keys() & other.settings.keys()
     return needs[0] == needs[1] and same_disk and all(one.settings[key] == other.settings[key] for key in shared)

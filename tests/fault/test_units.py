@@ -49,6 +49,13 @@ def test_a_ledger_that_is_lost_or_away(verify: Verify, fault: str) -> None:
     verify(MODE, fault)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", ["U35", "U36"])
+def test_another_ledger_and_bounded_runs(verify: Verify, fault: str) -> None:
+    """U35: its topology fails, and its submit is refused; U36: each ends, and the last one has all lines."""
+    verify(MODE, fault, timeout_s=560)
+
+
 @pytest.mark.parametrize("fault", ["F21-table", "F21-ledger", "F27-units"])
 def test_full_disks_and_wrong_clocks(verify: Verify, fault: str) -> None:
     """F21, F27."""

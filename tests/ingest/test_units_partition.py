@@ -14,6 +14,8 @@ import pytest
 from heronpy.cli.exits import Failure
 from heronpy.cli.look.units import partition
 from heronpy.common.errors import GaveUpError, LedgerError
+from heronpy.common.hashing import stable_hash
+from heronpy.ingest import LineFiles
 from heronpy.ingest.checking import check, rebuild
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.partitions import Partitions, entries_of, newest, partitions_of
@@ -129,6 +131,28 @@ def test_a_change_that_would_move_files_is_refused(
             partition("lines", urls[1:], since, urls[0], False)
     write(tmp_path, "later")
     settle([site], tmp_path, [f"early-{BEHIND}", "later"])
+    assert partition_version(tmp_path, urls[0]) == 1
+
+
+def test_a_change_that_one_of_the_ledgers_refuses_is_in_none_of_them(
+    tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
+) -> None:
+    """Else all tasks would follow it, and end."""
+    urls = urls_of(tmp_path)
+    second = next(f"{number}-{BEHIND}" for number in range(99) if stable_hash(f"{number}-{BEHIND}.log") % 2)
+    write(tmp_path, second)
+    east = run("east", **options | {"ledger": json.dumps([{"urls": urls}])})
+    settle([east], tmp_path, [second])
+    taken = f"sqlite:{tmp_path}/ledger/taken.db"
+    run("west", **options | {"ledger": taken, "output": LineFiles(str(tmp_path / "other"))}).drive()
+    for given, since, why in (
+        (urls[:1], SINCE, "already, which would belong to another"),
+        ([taken], f"{LATER + timedelta(days=2):%Y-%m-%d}", "of its own; give a ledger"),
+    ):
+        with pytest.raises(Failure, match=why):
+            partition("lines", given, since, urls[0], False)
+    write(tmp_path, "later")
+    settle([east], tmp_path, [second, "later"])
     assert partition_version(tmp_path, urls[0]) == 1
 
 

@@ -1,7 +1,8 @@
 """`python -m tests.sim --seeds N [--seed S] [--what cluster|placement|units]`: deterministic simulation (F39).
 
 `cluster`: the whole control and data path of a topology; `placement`: its schedulers over an engine with many hosts;
-`units`: logs, workers, keepers, ledger and table of work units, of one pipeline and of one that waits for another.
+`units`: logs, workers, keepers, ledger and table of work units, of one pipeline, of one that waits for another, of two
+sites with several ledgers, of two homes with one table, and of bounded runs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
 from tests.sim.units import run_units, units_simulator
 from tests.sim.units_after import run_two
+from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
+
+#: Of each four seeds, three have one of these, too.
+LEDGERS = (run_sites, run_homes, run_sealed)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,8 +39,10 @@ def main(argv: list[str] | None = None) -> int:
         if options.what == "placement":
             return run_placement(seed, Fencing(options.mode) if options.mode else None, story)
         if options.what == "units":
-            alone = run_units(seed, folder, story=story)
-            return run_two(seed, folder, story=story) if alone.ok else alone
+            result = run_units(seed, folder, story=story)
+            for more in (run_two, *LEDGERS[seed % 4 : seed % 4 + 1]):
+                result = more(seed, folder, story=story) if result.ok else result
+            return result
         return run_seed(seed, folder, mode=options.mode, story=story)
 
     with units_simulator() if options.what == "units" else simulator() as folder:

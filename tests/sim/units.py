@@ -31,7 +31,7 @@ from heronpy.ingest.ledger.beginning import SCANNED_S
 from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import Line
 from heronpy.ingest.ledger.store import Decide
-from heronpy.ingest.ledger.types import Config, File, Pipeline, Span, SpanState, Unit, UnitState
+from heronpy.ingest.ledger.types import Config, File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import Lineage, published
@@ -48,6 +48,7 @@ T = TypeVar("T")
 PIPELINE, LEDGER = "logs", "sim:"
 WORKERS, KEEPERS = 3, 2
 SETTLE_S = SCANNED_S + 300.0
+TASKS = WORKERS + KEEPERS
 #: A task ends when its executor is gone for so long, here at most.
 ORPHANED_S = 30.0
 #: A process is stopped for so long at most.
@@ -67,9 +68,9 @@ class Clock(Time):
 class Ledger:
     """The database, reached over a network: an answer may get lost, and so may a question."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, name: str = "ledger") -> None:
         self.world = world
-        self.rng = world.chance("ledger")
+        self.rng = world.chance(name)
         self.away = False
         #: Of questions, and of answers.
         self.loss = 0.0
@@ -161,7 +162,7 @@ class Delegate:
         """Called again at once."""
 
     def end_of_input(self) -> None:
-        raise AssertionError("an endless pipeline has ended")
+        self._cluster.has_ended(current_process())
 
     def report_error(self, error: Exception) -> None:
         self._cluster.world.trace.note("error", f"{current_process().name}: {type(error).__name__}")
@@ -204,8 +205,8 @@ class Cluster:
     """Everything that runs in one simulation."""
 
     active: Cluster | None = None
-    #: Of its processes' names, and its pipeline.
-    prefix, pipeline = "", PIPELINE
+    #: Of its processes' names, its pipeline, its topology's id, and how many tasks there are.
+    prefix, pipeline, run_id, tasks = "", PIPELINE, "sim-1", TASKS
 
     def __init__(self, world: World, folder: Path, config: Config, poison: int = 0, slow: bool = True) -> None:
         self.world, self.folder = world, folder
@@ -231,12 +232,28 @@ class Cluster:
         self.incarnations: Counter[str] = Counter()
         self.running: dict[str, Process] = {}
         self.closed_for_rebuild = False
-        for number in range(WORKERS + KEEPERS):
+        for number in range(self.tasks):
             self.start(number)
 
     # ---- processes --------------------------------------------------------------------------
     def _name(self, task: int) -> str:
-        return f"{self.prefix}{'worker' if task < WORKERS else 'keeper'}-{task}"
+        return f"{self.prefix}{self._kind(task)}-{task}"
+
+    @staticmethod
+    def _kind(task: int) -> str:
+        return "worker" if task % TASKS < WORKERS else "keeper"
+
+    def options_of(self, task: int) -> UnitOptions:
+        """As its program was submitted."""
+        return self.options
+
+    def ledger_at(self, url: str) -> Ledger:
+        """Who connects reaches it."""
+        return self.ledger
+
+    def has_ended(self, process: Process) -> None:
+        """It says that its input has ended."""
+        raise AssertionError("an endless pipeline has ended")
 
     def start(self, task: int, after: str = "") -> None:
         name = self._name(task)
@@ -272,22 +289,23 @@ class Cluster:
         Thread(process, lambda: self._run(process, task, after)).start()
 
     def _run(self, process: Process, task: int, after: str) -> None:
-        kind: type[Any] = LogWorker if task < WORKERS else LogKeeper
+        is_worker = self._kind(task) == "worker"
+        kind: type[Any] = LogWorker if is_worker else LogKeeper
         delegate = Delegate(self)
         spout = kind(delegate)
         thread = Thread.current()
         assert thread is not None
         context = SimpleNamespace(
             get_topology_name=lambda: "sim",
-            get_topology_id=lambda: "sim-1",
-            get_component_id=lambda: process.name.partition("-")[0],
-            get_task_id=lambda: task,
-            get_component_tasks=lambda component: range(WORKERS if task < WORKERS else KEEPERS),
+            get_topology_id=lambda: self.run_id,
+            get_component_id=lambda: f"{self.prefix}{self._kind(task)}",
+            get_task_id=lambda: task % TASKS,
+            get_component_tasks=lambda component: range(WORKERS if is_worker else KEEPERS),
             register_metric=lambda *about: None,
             process=SimpleNamespace(container=task % 2, after=after),
         )
         try:
-            spout.initialize({OPTIONS_KEY: self.options, ROWS_KEY: self.rows}, context)
+            spout.initialize({OPTIONS_KEY: self.options_of(task), ROWS_KEY: self.rows}, context)
             while True:
                 delegate.wait_s = 0.0
                 spout.next_tuple()
@@ -340,7 +358,7 @@ class Cluster:
         try:
             while True:
                 try:
-                    checking.rebuild(LEDGER, PIPELINE, str(self.table))
+                    checking.rebuild(self.options.ledger, PIPELINE, str(self.table))
                     break
                 except LedgerAwayError:
                     continue
@@ -358,15 +376,21 @@ class Cluster:
 
     def _rebuilt(self) -> None:
         self.closed_for_rebuild = False
-        for task in range(WORKERS + KEEPERS):
+        for task in range(self.tasks):
             self._again(task, "")
 
     # ---- what must hold ---------------------------------------------------------------------
+    def parts(self) -> list[tuple[Row, ...]]:
+        """The rows of each ledger of the pipeline."""
+        return [self.ledger.store.snapshot(self.pipeline)]
+
     def is_settled(self) -> bool:
-        rows = self.ledger.store.snapshot(self.pipeline)
+        return not self.closed_for_rebuild and all(map(self._is_settled, self.parts() or [()]))
+
+    def _is_settled(self, rows: tuple[Row, ...]) -> bool:
         units = [row for row in rows if isinstance(row, Unit) and row.state is not UnitState.FAILED]
         waits = units or any(row.since is not None for row in rows if isinstance(row, File))
-        return bool(rows) and not waits and not self.closed_for_rebuild and not self._unrecorded(rows)
+        return bool(rows) and not waits and not self._unrecorded(rows)
 
     def _unrecorded(self, rows: Iterable[Any]) -> int:
         """Bad ranges of which a keeper has still to write the record."""
@@ -378,8 +402,7 @@ class Cluster:
     def judge(self) -> None:
         """At the end."""
         world = self.world
-        rows = self.ledger.store.snapshot(self.pipeline)
-        for problem in validate(rows):
+        for problem in (problem for part in self.parts() for problem in validate(part)):
             world.wrong(f"the ledger is not sound: {problem}")
         found = judge(self.table, self.logs.written)
         for what in ("missing", "doubled", "foreign", "innocent", "wrong_units"):
@@ -388,7 +411,7 @@ class Cluster:
                 world.wrong(f"{len(lines)} {what}, such as {lines[0]}")
         if not found.wrong_units:
             lineages = [lineage for _, lineage in published(str(self.table))]
-            for problem in disagreements(rows, lineages, lineages):
+            for problem in disagreements([row for part in self.parts() for row in part], lineages, lineages):
                 world.wrong(problem)
         self.stats.update(lines=found.expected, units=found.units, bad=found.bad, thrown=found.thrown_missing)
 
@@ -411,7 +434,7 @@ class Faults:
         for _ in range(rng.choice((0, 6, 12, 20)) if kinds else 0):
             kind = rng.choice(kinds)
             self.world.at(rng.uniform(START_S + 0.5, self.until), None, self._strike, kind)
-        for log in cluster.logs.written.lines:
+        for log in tuple(cluster.logs.written.lines):
             self._write(log)
 
     def _strike(self, kind: str) -> None:
@@ -421,7 +444,7 @@ class Faults:
 
     def _write(self, log: str) -> None:
         """The logs grow and rotate while there are faults."""
-        if self.world.now >= self.until:
+        if not self._grow():
             return
         logs, rng = self.cluster.logs, self.rng
         if rng.random() < 0.12:
@@ -430,6 +453,9 @@ class Faults:
             logs.append(log, rng.randint(1, 30))
         logs.note()
         self.world.later(rng.uniform(0.05, 2.0), self._write, log)
+
+    def _grow(self) -> bool:
+        return self.world.now < self.until
 
     def _victim(self) -> Process | None:
         running = sorted(self.cluster.running.values(), key=lambda process: process.name)
@@ -486,7 +512,7 @@ def units_simulator() -> Iterator[Path]:
 @contextmanager
 def _patched() -> Iterator[None]:
     def opened(url: str, must_exist: bool = False) -> Ledger:
-        return _active().ledger
+        return _active().ledger_at(url)
 
     def entry(path: str, status: os.stat_result) -> scan.Entry:
         changed_ns = _active().logs.changed_ns(status)

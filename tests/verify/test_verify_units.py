@@ -44,6 +44,8 @@ def test_every_point_and_every_fault_of_work_units_is_there() -> None:
         "U29",
         "U29-whole",
         "U31",
+        "U35",
+        "U36",
         "F01-worker",
         "F01-keeper",
         "F04-units",
@@ -54,7 +56,7 @@ def test_every_point_and_every_fault_of_work_units_is_there() -> None:
         "F28-postgres",
     ):
         assert scenarios()[name].units
-    for other in ("F02", "U22", "U29-whole"):
+    for other in ("F02", "U22", "U29-whole", "U36"):
         runs = together([scenarios()["U21"], scenarios()[other]])
         assert [one.name for one in runs] == ["U21", other], "one each"
 

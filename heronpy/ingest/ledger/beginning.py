@@ -12,6 +12,7 @@ from heronpy.ingest.ledger import looking, policy, ranges
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.partitions import newest
 from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given, Open, Opened, Rebuild, Rebuilt, Who
+from heronpy.ingest.ledger.store import View
 from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
 
 PARTS_MAX = 1 << 20
@@ -43,7 +44,7 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
         _refuse_circle(ahead, others, draft.view.name)
     if who.kind is Kind.KEEPER:
         looking.begin_again(draft, who)
-    partitions = newest(found.partitions, request.partitions, _keys(draft))
+    partitions = newest(found.partitions, request.partitions, keys_of(draft.view))
     opened = replace(found, config=text, ledger=found.ledger or request.ledger, partitions=partitions)
     if opened != draft.get(Pipeline):
         draft.put(opened)
@@ -53,10 +54,10 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
     )
 
 
-def _keys(draft: Draft) -> Iterator[str]:
+def keys_of(view: View) -> Iterator[str]:
     """Of all files."""
     last, page = 0, policy.LOOKED_AT_MAX
-    while files := draft.view.files(last, page):
+    while files := view.files(last, page):
         yield from (file.key for file in files)
         last = files[-1].id
 

@@ -12,12 +12,12 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from heronpy.common.errors import LedgerError, NoPipelineError
-from heronpy.ingest.ledger.beginning import other_files
+from heronpy.ingest.ledger.beginning import keys_of, other_files
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.looking import waited_for
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.partitioned import PartitionedLedger
-from heronpy.ingest.ledger.partitions import Entry, Partitions, entries_of, partitions_of
+from heronpy.ingest.ledger.partitions import Entry, Partitions, entries_of, newest, partitions_of
 from heronpy.ingest.ledger.requests import Open, Opened, Rebuild, Request, Who
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.store import Changes, Store
@@ -139,10 +139,24 @@ class Reached:
         opening = Open(config, ledger=os.urandom(16).hex())
         self.ask(opening)  # all of them have the map as it is
         changed = self.partitions.with_entry(urls, since, now)
-        for url in changed.urls:
-            open_store(url).close()  # LedgerError before anything is changed
+        self._refuse_change(changed)
         PartitionedLedger(changed.entries, self._store, self._pipeline, self._who, version=changed.version).ask(opening)
         return changed
+
+    def _refuse_change(self, changed: Partitions) -> None:
+        """LedgerError when one of the ledgers would refuse the map: then none of them gets it."""
+        given = changed.to_json()
+        for url in changed.urls:
+            open_store(url).close()
+            if url in self.partitions.urls:
+                self._store(url).transact(
+                    self._pipeline,
+                    lambda view, now: (Changes(), newest(self.partitions.to_json(), given, keys_of(view))),
+                )
+            elif _has(url, self._pipeline):
+                raise LedgerError(
+                    f"{url} has a pipeline {self._pipeline!r} of its own; give a ledger that has none of that name"
+                )
 
     def _store(self, url: str) -> Store:
         if url not in self._stores:
@@ -202,6 +216,16 @@ def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict
                     with suppress(LedgerError):
                         ahead[more] = open_store(more, must_exist=True)
     return names, having, partitions
+
+
+def _has(url: str, pipeline: str) -> bool:
+    """Whether a ledger has a pipeline; it is not made."""
+    try:
+        store = open_store(url, must_exist=True)
+    except LedgerError:
+        return False
+    with closing(store):
+        return _pipeline_in(store, pipeline) is not None
 
 
 def _pipeline_in(store: Store, pipeline: str) -> Pipeline | None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import sqlite3
 import time
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
+from heronpy.loadtest.cluster import submitted
+from heronpy.proto import control_pb2
 from heronpy.verify.acts import Act, repeat
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.units.points import set_clock
 from heronpy.verify.units.topology import PIPELINE
 from heronpy.verify.units.world import UnitWorld, units_of
+from heronpy.verify.verbs import other_name
 from heronpy.verify.world import BACK_S, World
 
 WORKER, KEEPER = f"{PIPELINE}-worker", f"{PIPELINE}-keeper"
@@ -102,12 +107,10 @@ def poison(world: World, runs: int) -> None:
 def lose_the_ledger(world: World, runs: int) -> None:
     """Ledger and one published unit are removed; rebuilt from the table, the pipeline goes on."""
     units = units_of(world)
-    cluster, name = units.topology.cluster, units.topology.name
 
     def once(number: int) -> None:
-        units.topology.disconnect()
         began = time.monotonic()
-        units.heron("kill", cluster.target, name)
+        _kill(units)
         units.note("the ledger and a published unit are lost")
         for path in units.ledger_file.parent.glob(f"{units.ledger_file.name}*"):
             path.unlink()
@@ -116,11 +119,74 @@ def lose_the_ledger(world: World, runs: int) -> None:
         said = units.heron("units", "rebuild", PIPELINE, "--from", units.table, "--ledger", units.ledger)
         if "to process again" not in said:
             raise VerifyError(f"a rebuild does not say what is processed again: {said}")
-        program = units.out / "topology.py"
-        units.heron("submit", cluster.target, program, "-", "--spec", units.out / "spec")
+        _submit(units)
         units.down_s = max(units.down_s, time.monotonic() - began)
 
     repeat(world, runs, once)
+
+
+def _kill(units: UnitWorld) -> None:
+    units.topology.disconnect()
+    units.heron("kill", units.topology.cluster.target, units.topology.name)
+
+
+def _submit(units: UnitWorld) -> None:
+    program = units.out / "topology.py"
+    units.heron("submit", units.topology.cluster.target, program, "-", "--spec", units.out / "spec")
+
+
+def another_ledger(world: World, runs: int) -> None:
+    """The same program with a ledger of its own, as from another home: refused by its submit, or by its keepers."""
+    units = units_of(world)
+    cluster, program = units.topology.cluster, Path(__file__).with_name("topology.py")
+    spec = json.loads((units.out / "spec").read_text(encoding="utf-8"))
+
+    def once(number: int) -> None:
+        ledger, out = units.ledger_file.with_name(f"other-{number}.db"), units.out / f"other-{number}"
+        own = spec | {"name": other_name(units), "out": str(out), "ledger": f"sqlite:{ledger}"}
+        units.note("the same program with another ledger", disruptive=False)
+        with closing(sqlite3.connect(ledger, isolation_level=None)) as connection:
+            ledger.chmod(0o600)
+            # What nobody can look at is refused by keepers only.
+            connection.execute("BEGIN EXCLUSIVE")
+            with submitted(cluster, program, own) as topology:
+                connection.execute("ROLLBACK")
+
+                def cause() -> str:
+                    status = topology.status()
+                    is_failed = status is not None and status.lifecycle == control_pb2.LIFE_FAILED
+                    return status.cause if is_failed and status is not None else ""
+
+                said = units.until(cause, 2 * BACK_S, "the failure of the topology with another ledger")
+        words = ("submit", cluster.target, out / "topology.py", "-", "--spec", out / "spec")
+        for one in (said, units.refused(*words)):
+            if "belongs to another ledger" not in one:
+                raise VerifyError(f"a second ledger was refused for another reason: {one}")
+
+    repeat(world, runs, once)
+
+
+def bounded_runs(world: World, runs: int) -> None:
+    """Each run ends beside logs that grow, with all that it has sealed; the last one, after the logs, has the rest."""
+    units = units_of(world)
+
+    def finished() -> bool:
+        status = units.topology.status()
+        return status is not None and status.lifecycle == control_pb2.LIFE_FINISHED
+
+    for number in range(runs + 1):
+        units.until(finished, 2 * BACK_S, "the end of a bounded run")
+        began = time.monotonic()
+        units.note("a bounded run has ended", disruptive=False)
+        found = units.figures()
+        if found["waiting_bytes"] or any(count for count, _ in found["units"].values()):
+            raise VerifyError("a bounded run has ended before all that it had sealed was published")
+        if number == runs:
+            units.end_input()
+        _kill(units)
+        _submit(units)
+        units.down_s = max(units.down_s, time.monotonic() - began)
+    units.until(finished, 2 * BACK_S, "the end of the last run")
 
 
 def ledger_away(world: World, runs: int) -> None:

@@ -43,6 +43,8 @@ class Pipeline:
     #: On two sites; and with the ledger in a server of PostgreSQL.
     sites: bool = False
     server: bool = False
+    #: "now": what there is at the start is all that a run processes.
+    until: str = "forever"
     baseline_s: float = 3.0
     duration_s: float = 10.0
 
@@ -66,7 +68,7 @@ def play(world: UnitWorld, spec: dict[str, Any], wanted: Pipeline, act: Act, sta
     spec |= {
         "logs": f"{world.logs}/app-*.log*", "table": str(world.table), "ledger": world.ledger,
         "points": str(world.out / "points"), "unit_bytes": wanted.unit_bytes, "unit_wait_s": wanted.unit_wait_s,
-        "site": FIRST if wanted.sites else "", "whole": wanted.whole,
+        "site": FIRST if wanted.sites else "", "whole": wanted.whole, "until": wanted.until,
     }  # fmt: skip
     world.writer.start()
     world.topology = stack.enter_context(

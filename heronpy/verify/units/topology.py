@@ -34,6 +34,7 @@ def main() -> None:
         ledger=run["ledger"],
         unit_bytes=run["unit_bytes"],
         unit_wait_s=run["unit_wait_s"],
+        until=run["until"],
         site=run["site"],
     )
     for spec, kind in ((worker, PointedWorker), (keeper, PointedKeeper)):
