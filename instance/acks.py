@@ -1,4 +1,4 @@
-"""Acks and fails of a bolt task, sent to the acker in the stream manager of each root's spout.
+"""Acks and fails of a bolt task, sent to the acker in the stream manager of each root's spout. Pure.
 
 The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is
 recognised by identity and costs one message without arrays. Acks in any other order are grouped by frame in one

@@ -1,4 +1,4 @@
-"""Emit: groups tuples at the sender into one flat buffer per destination (decision D1).
+"""Emit: groups tuples at the sender into one flat buffer per destination (decision D1). Pure.
 
 The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path,
 compiled for the default stream (compiled.py); all others take the general path. A fields grouping keeps a

@@ -1,4 +1,4 @@
-"""The tuples that a spout task has emitted with an id and that are neither acked nor failed.
+"""The tuples that a spout task has emitted with an id and that are neither acked nor failed. Pure.
 
 Roots are consecutive numbers; a batch of them is one entry, so the usual completion of a whole
 batch is one dict lookup. Scattered roots are taken batch by batch, all that a message names of one at once.

@@ -1,9 +1,9 @@
-"""When a spout at `topology.max.spout.pending` continues: not after each acked tuple, but after enough of them.
+"""When a spout at `topology.max.spout.pending` continues: not after each acked tuple, but after enough of them. Pure.
 
 Continuing at once would send a frame per ack message, those frames would be acked one by one, and frames would stay
 small as long as the load lasts. So a spout that has reached its limit waits until a quarter of it is free, or a whole
 batch if that is less. Three quarters are still in flight meanwhile, so no bolt starves. The wait is bounded, because
-bolts may hold back tuples until more of them arrive. Pure.
+bolts may hold back tuples until more of them arrive.
 """
 
 from __future__ import annotations

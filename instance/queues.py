@@ -1,4 +1,4 @@
-"""Capacities that tune themselves: Heron's rule, which Heron never had in Python.
+"""Capacities that tune themselves: Heron's rule, which Heron never had in Python. Pure.
 
 Every `sample_s` the length of a queue is sampled into an exponential moving average that gives the
 newest sample most of the weight. While the average is above the expected length the capacity is

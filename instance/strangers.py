@@ -1,7 +1,7 @@
-"""Frames of tasks that this task's plan does not have yet; they wait for the plan.
+"""Frames of tasks that this task's plan does not have yet; they wait for the plan. Pure.
 
 When a component grows, its new tasks may send before every receiver has the plan they are in. What they
-send can only be read with that plan, which will follow. Pure.
+send can only be read with that plan, which will follow.
 
 Invariants: at most FRAMES_MAX frames and BYTES_MAX bytes wait, each at most WAIT_S seconds; frames of one
 task come out in the order they came in.

@@ -1,4 +1,4 @@
-"""The acker of one spout task: which of its tuples have been processed, with all that derive from them.
+"""The acker of one spout task: which of its tuples have been processed, with all that derive from them. Pure.
 
 A tree of tuples is one 64-bit number: each copy of a tuple has a random edge, which is XORed in when
 the copy is sent and again when it is acked; when the number is zero the tree is complete (as in Storm
@@ -10,7 +10,7 @@ still wait for credit. One acker sees the roots of one incarnation of its spout 
 
 Invariants: `live[slot]` is true exactly while the root of that slot is registered and neither
 complete, failed nor forgotten; `value[slot]` is zero when it is not live; live roots lie in
-[low, next), which is never longer than the ring. Pure.
+[low, next), which is never longer than the ring.
 """
 
 from __future__ import annotations

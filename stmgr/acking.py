@@ -1,4 +1,4 @@
-"""Routes acks, fails and registrations to the acker of their spout, here or at another stream manager.
+"""Routes acks, fails and registrations to the acker of their spout, here or at another stream manager. Pure.
 
 Invariant: a message whose arrays do not fit each other is counted and changes nothing else.
 """

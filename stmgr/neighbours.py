@@ -1,4 +1,4 @@
-"""What a stream manager has links with: the tasks of its container, and its peers."""
+"""What a stream manager has links with: the tasks of its container, and its peers. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Links of peers that the plan does not have yet: what comes over them waits until it does.
+"""Links of peers that the plan does not have yet: what comes over them waits until it does. Pure.
 
 A new stream manager, or a new incarnation of one, may hear the plan that names it before this one does. Until then
-its identity is unknown, so nothing of it is accepted: its acks do not count, and it gets no credit. Pure and bounded.
+its identity is unknown, so nothing of it is accepted: its acks do not count, and it gets no credit. Bounded.
 """
 
 from __future__ import annotations

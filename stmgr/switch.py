@@ -1,4 +1,4 @@
-"""The data path of a stream manager: frames from tasks and peers to tasks, peers and ackers.
+"""The data path of a stream manager: frames from tasks and peers to tasks, peers and ackers. Pure.
 
 Called directly by the shell, once per frame; tuples never become events. The payload is never read.
 Pure but for the `transmit` functions that links carry and the counters it keeps.

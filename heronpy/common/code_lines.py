@@ -1,4 +1,4 @@
-"""Lines of code as they are named in one sentence: `function (file.py:12)` (pure)."""
+"""Lines of code as they are named in one sentence: `function (file.py:12)`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The phases of a topology's start (pure): each begins where the one before has ended, so their sum is the whole."""
+"""The phases of a topology's start: each begins where the one before has ended, so their sum is the whole. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of topologies, tasks and processes on the wire: which are up, and what people call them (pure)."""
+"""The states of topologies, tasks and processes on the wire: which are up, and what people call them. Pure."""
 
 from __future__ import annotations
 

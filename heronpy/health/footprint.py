@@ -1,4 +1,4 @@
-"""Tasks with too many child processes, threads, descriptors or log lines, and disks without room (pure)."""
+"""Tasks with too many child processes, threads, descriptors or log lines, and disks without room. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that run out of memory: those that did, those that grow towards their limit, those that are near it (pure)."""
+"""Tasks that run out of memory: those that did, those that grow towards their limit, those that are near it. Pure."""
 
 from __future__ import annotations
 

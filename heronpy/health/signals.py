@@ -1,4 +1,4 @@
-"""The figures of a topology over a time window, from the answers of its topology master (pure).
+"""The figures of a topology over a time window, from the answers of its topology master. Pure.
 
 Shares are between 0 and 1, rates per second, times in seconds, sizes in bytes. A figure that was not reported is None,
 never 0.

@@ -1,4 +1,4 @@
-"""Alert rules for Prometheus (pure).
+"""Alert rules for Prometheus. Pure.
 
 Each works with the executors' pages or with the tracker's; a rule whose series are not scraped never fires. They are
 about symptoms that a person should look at; `heron doctor` names the cause.

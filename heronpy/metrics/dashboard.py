@@ -1,4 +1,4 @@
-"""A dashboard for Grafana (pure): what a topology does, and what holds it back, over either kind of page."""
+"""A dashboard for Grafana: what a topology does, and what holds it back, over either kind of page. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of PromQL over our pages, made of registered names (pure).
+"""Pieces of PromQL over our pages, made of registered names. Pure.
 
 The executors' pages have a series per task, the tracker's page the sums of components. Whoever scrapes only one of them
 must see the same: `either` takes what the executors say, else what the tracker says.

@@ -1,4 +1,4 @@
-"""Which tasks a tuple goes to.
+"""Which tasks a tuple goes to. Pure.
 
 One chooser per (stream, consumer component) in the emitting task; `targets(values)` returns task
 ids. Choosers are pure: where randomness is needed (the first task of a shuffle), the caller passes

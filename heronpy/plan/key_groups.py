@@ -1,4 +1,4 @@
-"""Key groups: the unit in which keyed state moves between tasks.
+"""Key groups: the unit in which keyed state moves between tasks. Pure.
 
 A key always belongs to the same of G groups; a component's tasks own consecutive ranges of groups. So the
 grouping of tuples and the placement of state agree, and a change of parallelism moves whole groups.

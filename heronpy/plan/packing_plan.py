@@ -1,4 +1,4 @@
-"""Reading and checking a packing plan: which task runs in which container.
+"""Reading and checking a packing plan: which task runs in which container. Pure.
 
 The plan itself is the protobuf message. Container 0 holds the topology master and never appears in
 it. Task ids are unique for the life of a topology: `next_task_id` also accounts for removed tasks,

@@ -1,4 +1,4 @@
-"""The difference between two packing plans, and the plan that contains both.
+"""The difference between two packing plans, and the plan that contains both. Pure.
 
 An update runs in the order: union (old placement plus added tasks), then the new plan. A moved task
 keeps its id and changes its container; the union leaves it where it was.

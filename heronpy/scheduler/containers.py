@@ -1,4 +1,4 @@
-"""What to ask an engine for, from the requests of the containers (pure)."""
+"""What to ask an engine for, from the requests of the containers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of what containers read from the state waits at the door until they have it (pure).
+"""How much of what containers read from the state waits at the door until they have it. Pure.
 
 ZeroMQ counts the messages that wait for a peer, not their bytes, and a value of the state may have megabytes. So each
 large answer counts until its session says, in a later call, that it does not wait for that request any more.

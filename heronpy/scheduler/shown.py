@@ -1,4 +1,4 @@
-"""What others see of the containers that an engine runs: records for status, and words (pure)."""
+"""What others see of the containers that an engine runs: records for status, and words. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container, and a client of the user's, may do with the state of a topology at the scheduler's door (pure).
+"""What a container, and a client of the user's, may do with the state of a topology at the scheduler's door. Pure.
 
 Everything that is not listed is refused: other topologies, the scheduler's own nodes and its ledger, and nodes that
 only the command writes. Only the containers in which topology masters run write. A container that was broken into can

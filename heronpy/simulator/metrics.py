@@ -1,4 +1,4 @@
-"""The metrics that user code registers, collected for the test.
+"""The metrics that user code registers, collected for the test. Pure.
 
 `get_value_and_reset` returns each update once, so counts are added up here and other values
 remembered: reading twice gives the same answer.

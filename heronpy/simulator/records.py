@@ -1,4 +1,4 @@
-"""What a simulation records for the assertions of a test.
+"""What a simulation records for the assertions of a test. Pure.
 
 Values are kept encoded and decoded on each read, so a test sees them as they were emitted or
 received, whatever user code did to its objects afterwards. Each list keeps the newest

@@ -1,6 +1,6 @@
-"""The checkpoints of the topology master (mode EFFECTIVELY_ONCE).
+"""The checkpoints of the topology master (mode EFFECTIVELY_ONCE). Pure.
 
-Pure. Connects the coordinator (which checkpoints exist) with the restorer (which tasks run, and from which
+Connects the coordinator (which checkpoints exist) with the restorer (which tasks run, and from which
 checkpoint) and with the state of the desk, and turns their decisions into effects. Invariants: a number, a
 record and a deletion are in the stored log before any process learns of them; every request is answered once.
 """

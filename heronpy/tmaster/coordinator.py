@@ -1,6 +1,6 @@
-"""Decides when checkpoints are taken, what they wait for, and which can be restored.
+"""Decides when checkpoints are taken, what they wait for, and which can be restored. Pure.
 
-Pure: each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is
+Each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is
 reserved in the log before it is announced and is never used twice; one checkpoint runs at a time; an answer
 counts only from the process and attempt with which the checkpoint began, once per task; a checkpoint is
 complete when its metadata is written, and is in the log before it is announced; every started checkpoint

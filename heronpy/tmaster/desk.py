@@ -1,6 +1,6 @@
-"""What the operations of the topology master share: the state they read and the tray for their effects.
+"""What the operations of the topology master share: the state they read and the tray for their effects. Pure.
 
-Pure. A `Desk` decides only one thing: when a changed plan is published. Changes of addresses are
+A `Desk` decides only one thing: when a changed plan is published. Changes of addresses are
 collected for a moment, so that a restart of a thousand containers does not make a thousand plans;
 everything else is published immediately.
 """

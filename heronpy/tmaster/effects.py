@@ -1,4 +1,4 @@
-"""What to do: the plain data that the topology master's machine hands to its shell.
+"""What to do: the plain data that the topology master's machine hands to its shell. Pure.
 
 The shell performs effects strictly in order, and a `Persist` is on disk before the next effect
 begins; so no process ever acts on a plan that a successor of this master would not find.

@@ -1,6 +1,6 @@
-"""Runs a topology empty before stream managers are replaced in order: what waits in one of them ends with it.
+"""Runs a topology empty before stream managers are replaced in order: what waits in one of them ends with it. Pure.
 
-Pure. The spouts wait until no tuple is left. That has an end: the drain timeout, and earlier if the queues do not
+The spouts wait until no tuple is left. That has an end: the drain timeout, and earlier if the queues do not
 get shorter, because a task is down or hangs, or because ticks emit, so that the topology is never empty.
 """
 

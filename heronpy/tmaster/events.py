@@ -1,4 +1,4 @@
-"""What happened: the plain data that the shell feeds to the topology master's machine.
+"""What happened: the plain data that the shell feeds to the topology master's machine. Pure.
 
 `peer` is the ZeroMQ identity of the sender, to which answers and later messages are sent.
 `request` is the shell's token of an open request; the machine answers each token exactly once.

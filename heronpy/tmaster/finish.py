@@ -1,6 +1,6 @@
-"""The end of a topology whose spouts have reached the end of their input.
+"""The end of a topology whose spouts have reached the end of their input. Pure.
 
-Pure. When every spout task is exhausted and all queues are empty, the bolts are told to finish,
+When every spout task is exhausted and all queues are empty, the bolts are told to finish,
 component by component in the order of the streams, so that the bolts downstream still process what a
 bolt emits when it finishes. A bolt that emits on every tick would never let the queues drain, so once
 every spout is exhausted the bolts are told to hold their ticks; a bolt that still gets a tuple ticks again

@@ -1,6 +1,6 @@
-"""The lifecycle state of the topology, and its cause in one sentence.
+"""The lifecycle state of the topology, and its cause in one sentence. Pure.
 
-Pure and stateless: everything is derived from plan and registry, so a restarted topology master comes
+Stateless: everything is derived from plan and registry, so a restarted topology master comes
 to the same result once it has heard from all processes. The order of the checks in
 `decide_lifecycle` is the order of precedence.
 """

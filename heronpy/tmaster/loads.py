@@ -1,4 +1,4 @@
-"""Rates, shares and quantiles by component and stream, from the metrics reports of all processes (pure).
+"""Rates, shares and quantiles by component and stream, from the metrics reports of all processes. Pure.
 
 A process reports totals. The total at the last report, minus that at an earlier one (a *mark*), divided by the time
 between them, is a rate; totals continue over restarts of the process. There are two windows: the recent one, marked

@@ -1,6 +1,6 @@
-"""The decisions of the topology master: events in, effects out.
+"""The decisions of the topology master: events in, effects out. Pure.
 
-Pure: no socket, clock, file or log. `handle` takes one event and the monotonic time; the shell
+`handle` takes one event and the monotonic time; the shell
 performs the effects in order and calls again at `next_deadline`. One operation (activation, restart,
 update) runs at a time and has a deadline, so every request is answered. Nothing is persisted unless
 a plan changes: heartbeats never touch the state manager.

@@ -1,4 +1,4 @@
-"""The memory of each process over the last two minutes, from the metrics reports (pure).
+"""The memory of each process over the last two minutes, from the metrics reports. Pure.
 
 Minutes are too coarse for a leak that fills its limit within one. Invariants: a trail has at most `POINTS_MAX` points,
 at least `STEP_S` apart, of one incarnation of a process; of the incarnation before, the trail is kept for `KEPT_S`.

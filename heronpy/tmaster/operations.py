@@ -1,6 +1,6 @@
-"""Activate, deactivate and restart: operations that wait for their effect and report it.
+"""Activate, deactivate and restart: operations that wait for their effect and report it. Pure.
 
-Pure. Each ends by its deadline at the latest, with a sentence that names what did not follow.
+Each ends by its deadline at the latest, with a sentence that names what did not follow.
 """
 
 from __future__ import annotations

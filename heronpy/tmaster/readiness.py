@@ -1,6 +1,7 @@
 """When spouts are first asked for tuples: once each task of every bolt has initialised, and its `is_ready` says so.
+Pure.
 
-Pure. The plan records that the spouts are held, so a successor of this master and a restarted task know it.
+The plan records that the spouts are held, so a successor of this master and a restarted task know it.
 The hold ends once per run and returns only when all tasks restart (`hold`): when a sink restarts alone,
 backpressure stops the spouts instead.
 """

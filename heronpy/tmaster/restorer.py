@@ -1,6 +1,6 @@
-"""Which tasks run in which attempt, and what each attempt starts from (mode EFFECTIVELY_ONCE).
+"""Which tasks run in which attempt, and what each attempt starts from (mode EFFECTIVELY_ONCE). Pure.
 
-Pure. Keeps the regions in line with the packing plan, sends one back to a checkpoint when part of it is
+Keeps the regions in line with the packing plan, sends one back to a checkpoint when part of it is
 lost, falls back to an older checkpoint when one cannot be restored, and starts a region when all of it
 has restored. Invariants: an attempt, its checkpoint and its start are in the stored plan before a task
 learns of them, and the plan never shows a started region with other tasks than those that restored; so a

@@ -1,6 +1,6 @@
-"""Running topology, other packing plan: the steps of an update.
+"""Running topology, other packing plan: the steps of an update. Pure.
 
-Pure. The steps, each stored before it is announced:
+The steps, each stored before it is announced:
 
     SAVING     EFFECTIVELY_ONCE only: a checkpoint that the tasks of the new plan restore from
     JOINING    the packing plan is the union of old and new, so executors start what is added; wait

@@ -1,4 +1,4 @@
-"""The last minutes of a topology as a tracker has seen them, every few seconds (pure).
+"""The last minutes of a topology as a tracker has seen them, every few seconds. Pure.
 
 Looks that are further apart than `SAMPLE_S` are all kept, so a topology that somebody watches, or that is young, has a
 sample each two seconds, and another one each ten. Invariants: times increase; at most `SAMPLES_MAX` samples, none older

@@ -1,4 +1,4 @@
-"""Messages with evidence of a process as structs (pure)."""
+"""Messages with evidence of a process as structs. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of now from the answers of a topology master (pure)."""
+"""The figures of now from the answers of a topology master. Pure."""
 
 from __future__ import annotations
 

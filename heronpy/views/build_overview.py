@@ -1,4 +1,4 @@
-"""A topology's summary from its record and the last answer of its topology master (pure)."""
+"""A topology's summary from its record and the last answer of its topology master. Pure."""
 
 from __future__ import annotations
 

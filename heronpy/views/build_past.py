@@ -1,4 +1,4 @@
-"""Series, events and exceptions from messages (pure)."""
+"""Series, events and exceptions from messages. Pure."""
 
 from __future__ import annotations
 

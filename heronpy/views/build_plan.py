@@ -1,4 +1,4 @@
-"""Plans from messages (pure)."""
+"""Plans from messages. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints and micro-batches from messages (pure)."""
+"""Checkpoints and micro-batches from messages. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces from messages (pure)."""
+"""Traces from messages. Pure."""
 
 from __future__ import annotations
 

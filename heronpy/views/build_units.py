@@ -1,4 +1,4 @@
-"""Pipelines of work units from the metrics of their tasks (pure)."""
+"""Pipelines of work units from the metrics of their tasks. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process does right now: stacks, a profile, its objects by type. No values of the user's."""
+"""What a process does right now: stacks, a profile, its objects by type. No values of the user's. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions of user code grouped by type and line, over all tasks (pure).
+"""Exceptions of user code grouped by type and line, over all tasks. Pure.
 
 A bug in a bolt with twenty tasks is one line of code, so it is shown once, with one full traceback.
 """

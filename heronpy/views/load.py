@@ -1,4 +1,4 @@
-"""The figures of now: by component, by stream and by task. Sums are made by the topology master."""
+"""The figures of now: by component, by stream and by task. Sums are made by the topology master. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was: series, events, exceptions of user code."""
+"""What was: series, events, exceptions of user code. Pure."""
 
 from __future__ import annotations
 

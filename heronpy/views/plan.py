@@ -1,4 +1,4 @@
-"""The graph of a topology and where its tasks run."""
+"""The graph of a topology and where its tasks run. Pure."""
 
 from __future__ import annotations
 

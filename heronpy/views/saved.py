@@ -1,4 +1,4 @@
-"""Checkpoints, and the micro-batches of Spark sinks."""
+"""Checkpoints, and the micro-batches of Spark sinks. Pure."""
 
 from __future__ import annotations
 

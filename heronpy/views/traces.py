@@ -1,4 +1,4 @@
-"""Where the time of traced tuples went."""
+"""Where the time of traced tuples went. Pure."""
 
 from __future__ import annotations
 

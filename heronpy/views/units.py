@@ -1,4 +1,4 @@
-"""Pipelines of work units, as their keepers and workers report them."""
+"""Pipelines of work units, as their keepers and workers report them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One metric of several processes as one (pure)."""
+"""One metric of several processes as one. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few figures per component that one reads first (pure; `heron metrics` draws the table)."""
+"""The few figures per component that one reads first (`heron metrics` draws the table). Pure."""
 
 from __future__ import annotations
 

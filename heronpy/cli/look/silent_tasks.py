@@ -1,4 +1,4 @@
-"""Adds zeros for tasks that have counted nothing yet to a metrics reply (pure).
+"""Adds zeros for tasks that have counted nothing yet to a metrics reply. Pure.
 
 A process reports a counter only after its first count. Without the zeros of the others there would seem to
 be fewer tasks, and a task that gets no tuples could not be found.

@@ -1,4 +1,4 @@
-"""The logical plan as a table."""
+"""The logical plan as a table. Pure."""
 
 from __future__ import annotations
 

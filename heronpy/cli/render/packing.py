@@ -1,4 +1,4 @@
-"""The packing plan as a table."""
+"""The packing plan as a table. Pure."""
 
 from __future__ import annotations
 

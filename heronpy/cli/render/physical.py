@@ -1,4 +1,4 @@
-"""The physical plan as a table."""
+"""The physical plan as a table. Pure."""
 
 from __future__ import annotations
 

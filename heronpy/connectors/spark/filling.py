@@ -1,4 +1,4 @@
-"""The micro-batch that a sink task is filling: its rows as Arrow columns, and the tuples they came from.
+"""The micro-batch that a sink task is filling: its rows as Arrow columns, and the tuples they came from. Pure.
 
 Rows are turned into columns a few hundred at a time, so that no Python code runs per value and the size of the
 batch is known while it grows; where tuples come as batches, none runs per row, and no tuple object is made. Until the

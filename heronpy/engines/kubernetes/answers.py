@@ -1,4 +1,4 @@
-"""What an answer of the API server that is no success means: refused for good, or for now (pure)."""
+"""What an answer of the API server that is no success means: refused for good, or for now. Pure."""
 
 from __future__ import annotations
 

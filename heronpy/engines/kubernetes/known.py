@@ -1,4 +1,4 @@
-"""What is known of the pods of a topology, also of those that no list shows any more (pure).
+"""What is known of the pods of a topology, also of those that no list shows any more. Pure.
 
 Lists and events of the watch come in, in any order; what was heard first of a confirmed end stays. A pod that is gone
 without a word of its kubelet is given up a moment later, when the watch would have told.

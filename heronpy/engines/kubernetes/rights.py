@@ -1,4 +1,4 @@
-"""What the engine asks of the API server, so what its user needs a Role for (pure)."""
+"""What the engine asks of the API server, so what its user needs a Role for. Pure."""
 
 from __future__ import annotations
 

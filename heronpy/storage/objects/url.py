@@ -1,4 +1,4 @@
-"""The names of places: folders as paths, object stores as URLs (pure).
+"""The names of places: folders as paths, object stores as URLs. Pure.
 
 A Url has what code here uses of a Path: `name`, `parent`, `/` and `str`. Credentials are never part of it.
 """

@@ -1,4 +1,4 @@
-"""What `heron top` knows of a topology at one moment (pure)."""
+"""What `heron top` knows of a topology at one moment. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of `heron top` as lines of styled text: a function of view, figures and size (pure).
+"""The screen of `heron top` as lines of styled text: a function of view, figures and size. Pure.
 
 Invariants, for whatever figures and size: as many lines as the screen has, each exactly as wide, none with a
 character that controls a terminal.

@@ -1,4 +1,4 @@
-"""What a person looks at in `heron top`, and what each key makes of it (pure)."""
+"""What a person looks at in `heron top`, and what each key makes of it. Pure."""
 
 from __future__ import annotations
 
