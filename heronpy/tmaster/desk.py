@@ -17,7 +17,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.plan.physical_plan import emitters
 from heronpy.proto import control_pb2
-from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
+from heronpy.tmaster.events import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.journal import Journal
 from heronpy.tmaster.planbook import PlanBook

@@ -16,8 +16,8 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.finish import Finisher
-from heronpy.tmaster.looks import raised_by
 from heronpy.tmaster.registry import Registry
+from heronpy.tmaster.task_reports import raised_by
 from heronpy.tmaster.update import Update
 
 #: Characters that a cause quotes from the last message of a process.

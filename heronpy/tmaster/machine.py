@@ -20,7 +20,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events, lifecycle
 from heronpy.tmaster.checkpoints import Checkpoints
 from heronpy.tmaster.desk import Desk, Operation
-from heronpy.tmaster.effects import Effect, Node
+from heronpy.tmaster.events import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.journal import Journal, Watcher

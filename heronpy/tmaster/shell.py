@@ -41,7 +41,7 @@ from heronpy.proto import control_pb2
 from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
-from heronpy.tmaster.effects import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
+from heronpy.tmaster.events import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
 from heronpy.tmaster.keeper import Keeper
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.observatory import Observatory

@@ -37,7 +37,7 @@ from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.coordinator import Answer
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 
 #: Longer than a frame takes to a removed task from its sender, which has applied the plan by now.
