@@ -26,8 +26,7 @@ from heronpy.common.errors import (
     VersionMismatchError,
 )
 from heronpy.common.setting_types import StatemgrSettings
-from heronpy.executor.earlier import tasks_that_ran
-from heronpy.executor.handing import TopologyHanding
+from heronpy.executor.handing import TopologyHanding, tasks_that_ran
 from heronpy.executor.scheduler_link import SchedulerLink
 from heronpy.net import door_link
 from heronpy.net.curve import Pair

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from heronpy.common.folders import POD_FOLDERS
+from heronpy.engines.kubernetes.api_server import rules
 from heronpy.engines.kubernetes.names import LABEL_MANAGED, MANAGER, TMP, dns_of
-from heronpy.engines.kubernetes.rights import rules
 from heronpy.engines.kubernetes.template import USER
 
 VOLUME: Final = "/heron"

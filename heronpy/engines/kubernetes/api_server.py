@@ -1,8 +1,9 @@
-"""What an answer of the API server that is no success means: refused for good, or for now. Pure."""
+"""What the engine may ask of the API server, so what its user needs a Role for, and what a refusal means. Pure."""
 
 from __future__ import annotations
 
 import json
+from typing import Final
 
 from heronpy.engines.contract import EngineAwayError, EngineFatalError
 from heronpy.engines.kubernetes.seen import of, text
@@ -10,6 +11,22 @@ from heronpy.engines.kubernetes.seen import of, text
 #: Too early, too many, a conflict, our login has run out, or an error of its own: a later attempt may help.
 _FOR_NOW = frozenset({401, 408, 409, 410, 425, 429})
 WORDS_MAX = 500
+#: Verb, group, resource.
+NEEDED: Final = (
+    *((verb, "", "pods") for verb in ("create", "delete", "get", "list", "watch")),
+    ("get", "", "pods/log"),
+    ("create", "", "secrets"),
+    ("create", "policy", "poddisruptionbudgets"),
+    ("patch", "policy", "poddisruptionbudgets"),
+)
+
+
+def rules() -> list[dict[str, list[str]]]:
+    """The rules of the least Role."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for verb, group, kind in NEEDED:
+        found.setdefault((group, kind), []).append(verb)
+    return [{"apiGroups": [group], "resources": [kind], "verbs": verbs} for (group, kind), verbs in found.items()]
 
 
 class GoneError(EngineAwayError):
