@@ -98,7 +98,10 @@ def is_gone(error: EngineFatalError | EngineAwayError) -> bool:
 
 
 class Commands:
-    """Runs Slurm's commands, with a deadline and with errors of the contract; `variables` is the environment that they start from."""
+    """Runs Slurm's commands, with a deadline and with errors of the contract.
+
+    `variables` is the environment that they start from.
+    """
 
     def __init__(self, variables: Mapping[str, str] | None = None, deadline_s: float = DEADLINE_S) -> None:
         self._env = environment(os.environ if variables is None else variables)
