@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.api.topology_context import TopologyContext
-from heronpy.plan.arrow_columns import ArrowColumns, travels_as_arrow
-from heronpy.plan.columns import ColumnRules, Columns
+from heronpy.plan.columns import ArrowColumns, ColumnRules, Columns, travels_as_arrow
 
 from .emitter import Emitter
 from .outlets import Mark, OutStream

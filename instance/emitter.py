@@ -21,8 +21,7 @@ from functools import partial
 from typing import Any
 
 from heronpy.common.setting_types import InstanceSettings
-from heronpy.plan.arrow_columns import ArrowColumns
-from heronpy.plan.columns import Columns
+from heronpy.plan.columns import ArrowColumns, Columns
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.common.errors import WireError
-from heronpy.plan.arrow_columns import declared
+from heronpy.plan.columns import declared
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire import codec
 from heronpy.wire.arrow_values import decode_batch, flat_values

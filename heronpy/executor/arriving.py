@@ -30,9 +30,8 @@ from heronpy.executor.host_folder import HostFolder
 from heronpy.net import curve
 from heronpy.net.addresses import address_here
 from heronpy.net.curve import Pair
-from heronpy.net.member import Membership
 from heronpy.net.private import write_private
-from heronpy.net.ticket import Ticket
+from heronpy.net.ticket import Membership, Ticket
 from heronpy.plan.here import Here
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.submitted import Submitted

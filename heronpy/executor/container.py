@@ -68,8 +68,7 @@ from heronpy.executor.standing import (
     Tick,
 )
 from heronpy.net.addresses import address_here
-from heronpy.net.member import Membership
-from heronpy.net.ticket import Ticket
+from heronpy.net.ticket import Membership, Ticket
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.submitted import Settings, Submitted
 from heronpy.procs.cgroups import memory_max_bytes

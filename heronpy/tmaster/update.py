@@ -32,7 +32,7 @@ from msgspec import Struct
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import counted, listed
-from heronpy.plan import packing_plan, plan_diff, validation
+from heronpy.plan import packing_plan, validation
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.coordinator import Answer
@@ -108,7 +108,7 @@ class Update:
         self._draining_at = float("inf")
         #: Removed task to (epoch, emitted, executed), and the first and last heartbeat with these values.
         self._idle: dict[int, tuple[tuple[int, int, int], float, float]] = {}
-        self._diff = plan_diff.diff(intent.old_packing_plan, intent.new_packing_plan)
+        self._diff = packing_plan.diff(intent.old_packing_plan, intent.new_packing_plan)
         self._added, self._removed = self._diff.added_ids, self._diff.removed_ids
         self._moved = self._diff.moved_ids
         self._union = union_of(intent.old_packing_plan, intent.new_packing_plan)
@@ -452,7 +452,7 @@ def same(desk: Desk, message: control_pb2.UpdateTopology) -> bool:
 
 def union_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
     """All current tasks and all added ones; moved tasks stay in their old container."""
-    union: plan_pb2.PackingPlan = plan_diff.union(old, new)
+    union: plan_pb2.PackingPlan = packing_plan.union(old, new)
     union.version = old.version + 1
     return union
 

@@ -32,9 +32,8 @@ from heronpy.net import door_link
 from heronpy.net.curve import Pair
 from heronpy.net.door_state import DoorStateManager
 from heronpy.net.follower import MasterFollower
-from heronpy.net.member import Membership
 from heronpy.net.rpc import ControlServer
-from heronpy.net.ticket import Ticket
+from heronpy.net.ticket import Membership, Ticket
 from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.proto import control_pb2, door_pb2, plan_pb2
