@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.api import global_metrics
 from heronpy.api.topology_context import TaskProcess
 from heronpy.api.user_code import UserCodeError, user_traceback
-from heronpy.common.host_clock import clock_id
+from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitReason

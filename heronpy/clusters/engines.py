@@ -14,9 +14,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from heronpy.common.absolute import absolute
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import absolute
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import SchedulerSettings
 from heronpy.common.settings import HasSettings, settings_for

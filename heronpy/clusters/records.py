@@ -20,11 +20,9 @@ from heronpy.clusters.errors import ClusterError, DoorAwayError, NotThereError, 
 from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
-from heronpy.common.absolute import absolute
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError
-from heronpy.common.folders import check_root
-from heronpy.common.home import heron_home
+from heronpy.common.folders import absolute, check_root, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings

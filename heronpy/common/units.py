@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
 
 from heronpy.common.errors import ConfigError
 
@@ -19,6 +20,8 @@ GB = 1024 * MB
 TB = 1024 * GB
 
 _BYTE_UNITS = {"": 1, "B": 1, "K": KB, "M": MB, "G": GB, "T": TB}
+#: Frames of Python and of installed packages, not the user's code.
+_INSTALLED = re.compile(r"^<frozen |/(site|dist)-packages/|/lib(64)?/python3")
 _BYTE_UNITS |= {"KB": KB, "MB": MB, "GB": GB, "TB": TB, "KIB": KB, "MIB": MB, "GIB": GB, "TIB": TB}
 _TIME_UNITS = {
     **dict.fromkeys(("ns",), 1e-9),
@@ -124,3 +127,21 @@ def _bytes_error(value: object) -> ConfigError:
 
 def _duration_error(value: object) -> ConfigError:
     return ConfigError(f"{value!r} is not a duration; write a number with us, ms, s, m, h or d, like 250ms")
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file came with Python or with an installed package."""
+    return bool(_INSTALLED.search(file))
+
+
+def line_of(frames: Sequence[tuple[str, int, str]], is_foreign: Callable[[str], bool] = is_installed) -> str:
+    """The innermost line of the user's code, and what it calls where that is not theirs; "" without frames.
+
+    A frame is (file, line, function), the innermost comes first.
+    """
+    if not frames:
+        return ""
+    own = next((number for number, frame in enumerate(frames) if not is_foreign(frame[0])), 0)
+    file, line, function = frames[own]
+    called = f", which calls {frames[own - 1][2]}" if own else ""
+    return f"{function} ({PurePath(file).name}:{line}){called}"

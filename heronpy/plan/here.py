@@ -13,8 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from heronpy.common.absolute import absolute
-from heronpy.common.home import heron_home
+from heronpy.common.folders import absolute, heron_home
 from heronpy.common.ids import short_hash
 from heronpy.plan.submitted import Settings, Submitted
 

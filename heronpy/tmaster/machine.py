@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heronpy.common import starting
+from heronpy.common import states
 from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.common.states import UP_STATES
@@ -261,7 +261,7 @@ class TopologyMaster:
             start.planned_at = wall
         if start.planned_at and desk.has_run:
             start.running_at = wall
-            text = f"{desk.book.topology.name} was started in {starting.text(start)}"
+            text = f"{desk.book.topology.name} was started in {states.start_text(start)}"
             desk.journal.add(control_pb2.EVENT_LIFE, text, reason="start")
 
     def _note_rest(self, operation: Operation, now: float) -> None:

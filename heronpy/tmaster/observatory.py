@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from heronpy.common.host_clock import clock_id
+from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
 from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import Finding, to_proto

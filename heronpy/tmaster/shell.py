@@ -32,7 +32,7 @@ from heronpy.common.errors import (
     StateError,
 )
 from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
-from heronpy.common.host_clock import clock_id
+from heronpy.common.host import clock_id
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, TmasterSettings
 from heronpy.net.curve import Keys
 from heronpy.net.gate import Gate

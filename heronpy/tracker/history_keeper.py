@@ -19,7 +19,7 @@ import msgspec
 
 from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.common.errors import HeronError
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.states import lifecycle_name
 from heronpy.health.findings import Verdict
 from heronpy.proto import control_pb2

@@ -6,7 +6,7 @@ import inspect
 from types import FrameType
 from typing import Any
 
-from heronpy.common.code_lines import line_of
+from heronpy.common.units import line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.task_reports import LooksStore
 from instance import link

@@ -12,8 +12,7 @@ from heronpy.clusters.client_config import ClientConfig, config_home
 from heronpy.clusters.engines import check_kind
 from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import NAME, NAME_RULE
-from heronpy.common.absolute import absolute
-from heronpy.common.folders import make_folders, write_private_text
+from heronpy.common.folders import absolute, make_folders, write_private_text
 from heronpy.common.setting_types import ROOMS, SettingValue
 from heronpy.common.settings import conf_text
 from heronpy.engines.profile import profile_of

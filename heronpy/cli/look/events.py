@@ -14,7 +14,7 @@ from heronpy.cli.output import clean, moment, picked, print_json, print_table, s
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.common import starting
+from heronpy.common import states
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.units import counted, format_duration
 from heronpy.proto import control_pb2
@@ -62,7 +62,7 @@ def show_events(
 
 
 def _show_start(topology: str, start: control_pb2.StartTimes, as_json: bool) -> None:
-    took = starting.phases(start)
+    took = states.start_phases(start)
     if not took:
         raise exits.Failure(f"how topology '{topology}' was started is not known to its topology master")
     whole = sum(took.values())
@@ -73,7 +73,7 @@ def _show_start(topology: str, start: control_pb2.StartTimes, as_json: bool) -> 
         return
     so_far = "" if start.running_at else " so far"
     say(f"Start of topology '{topology}' at {moment(start.begun_at)}: {format_duration(round(whole, 2))}{so_far}")
-    rows = [(name, format_duration(round(one, 2)), starting.PHASES[name][1]) for name, one in took.items()]
+    rows = [(name, format_duration(round(one, 2)), states.START_PHASES[name][1]) for name, one in took.items()]
     print_table(("phase", "took", "what is done"), rows, right=("took",))
 
 

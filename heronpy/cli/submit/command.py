@@ -31,7 +31,7 @@ from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.losses import losses_text
 from heronpy.packing.requests import asks, room_text
 from heronpy.proto import control_pb2, topology_pb2

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from heronpy.common.absolute import absolute
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import absolute
 
 #: Schemes of object stores, and what the first part after them is called.
 SCHEMES: Final = {"s3": "bucket", "gs": "bucket", "az": "container"}

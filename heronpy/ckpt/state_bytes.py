@@ -1,4 +1,4 @@
-"""Segments: immutable pieces of keyed state, as bytes. Pure.
+"""Saved state as bytes: segments, which are immutable pieces of keyed state, and plain State as a whole. Pure.
 
 A base segment holds all keys of a range of key groups; a delta segment holds the keys that changed since
 the previous segments, deletions included. Content: format, kind, number of entries, the key groups of
@@ -9,19 +9,22 @@ heronpy/wire, so that every value comes back unchanged.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from heronpy.api.state.keyed_state import ABSENT
-from heronpy.common.errors import HeronError
-from heronpy.wire.codec import MSGPACK, encode, freeze, size_of
+from heronpy.common.errors import HeronError, WireError
+from heronpy.wire.codec import MSGPACK, PLAIN, decoder, encode, freeze, size_of
 
 FORMAT: Final = 1
 BASE: Final = 0
 DELTA: Final = 1
 #: A segment is closed at this size; a key group is never divided.
 SEGMENT_BYTES: Final = 4 << 20
+#: The layouts: keys and values one after the other, or the dictionary as one value.
+_FLAT: Final = 1
+_WHOLE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +110,40 @@ def decode_segment(data: bytes, decode: Callable[[bytes, int], list[Any]]) -> tu
     expires = struct.unpack(f"<{count}d", ends) if ends else (0.0,) * count
     values = [ABSENT if gone and gone[i] else flat[6 + count + i] for i in range(count)]
     return kind, map(Entry, groups, flat[6 : 6 + count], values, expires)
+
+
+def encode_plain(state: Mapping[Any, Any], allow_pickle: bool, component: str) -> bytes:
+    """The bytes of a plain State as a whole, so that objects which share parts still share them; none if empty."""
+    if not state:
+        return b""
+    flat = [item for pair in state.items() for item in pair]
+    if all(type(item) in PLAIN for item in flat):
+        return encode([_FLAT, *flat])
+    try:
+        return encode([_WHOLE, freeze(dict(state), allow_pickle)])
+    except WireError as error:
+        key, reason = _culprit(state, allow_pickle, error)
+        raise HeronError(f"the State of component {component} cannot be saved: key {key!r}: {reason}") from error
+
+
+def _culprit(state: Mapping[Any, Any], allow_pickle: bool, error: Exception) -> tuple[Any, Exception]:
+    """The first entry that cannot be encoded, and why."""
+    for key, value in state.items():
+        for item in (key, value):
+            try:
+                freeze(item, allow_pickle)
+            except WireError as reason:
+                return key, reason
+    return next(iter(state)), error
+
+
+def decode_plain(data: bytes, allow_pickle: bool) -> dict[Any, Any]:
+    """The content of a plain State."""
+    if not data:
+        return {}
+    layout, *items = decoder(allow_pickle=allow_pickle)(data, MSGPACK)
+    if layout == _FLAT:
+        return dict(zip(items[::2], items[1::2], strict=True))
+    if layout == _WHOLE and len(items) == 1 and isinstance(items[0], dict):
+        return items[0]
+    raise HeronError(f"a saved State has layout {layout}, which this release of heronpy does not know")
