@@ -1,4 +1,4 @@
-"""Counts, lists of names, and amounts of bytes and of time, as text. Pure.
+"""Counts, lists of names, amounts of bytes and of time, and lines of code, as text. Pure.
 
 Bytes use powers of 1024 for KB, MB and so on, as Heron does, and KiB, MiB mean the same. Durations
 are seconds as floats; a bare number is seconds. Anything else is a ConfigError that states the

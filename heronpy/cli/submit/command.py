@@ -223,8 +223,7 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
 
 
 def _print_plans(planned: Planned, form: str) -> None:
-    from heronpy.cli.render import logical as render_logical
-    from heronpy.cli.render import packing as render_packing
+    from heronpy.cli.render.plans import show_logical, show_packing
     from heronpy.views.heron_plans import logical_plan, packing_plan
 
     if form == "json":
@@ -240,8 +239,8 @@ def _print_plans(planned: Planned, form: str) -> None:
     else:
         start = f" from {planned.restore.location}" if planned.restore is not None else ""
         say(f"Topology '{planned.topology.name}' would be launched{start} as follows; nothing was started.\n")
-        render_logical.show(planned.topology, coloured=form == "colored_table")
-        render_packing.show(planned.packing_plan, coloured=form == "colored_table")
+        show_logical(planned.topology, coloured=form == "colored_table")
+        show_packing(planned.packing_plan, coloured=form == "colored_table")
 
 
 @contextmanager

@@ -29,6 +29,6 @@ def heap_command(**flags: Any) -> None:
     number, its instance id, its name on the pages (count-2), or a component that has one task only; PROCESS is a name
     such as stmgr-1 or tmaster. Memory of C extensions and what the process shares with its siblings is not listed.
     """
-    from heronpy.cli.look.heap import show_heap
+    from heronpy.cli.look.process import show_heap
 
     show_heap(**flags)

@@ -33,6 +33,6 @@ def profile_command(**flags: Any) -> None:
     PROCESS is a name such as stmgr-1, tmaster or executor-1. Its executor samples it, on any host: with py-spy if that
     is installed and may attach, else the process samples itself.
     """
-    from heronpy.cli.look.profile import profile
+    from heronpy.cli.look.process import profile
 
     profile(**flags)

@@ -24,6 +24,6 @@ def slow_command(**flags: Any) -> None:
 
     Each task keeps the 16 slowest of the last hour; the metric __slow-tuples counts all.
     """
-    from heronpy.cli.look.slow import show_slow
+    from heronpy.cli.look.trace import show_slow
 
     show_slow(**flags)

@@ -24,6 +24,6 @@ def stacks_command(**flags: Any) -> None:
     PROCESS is a name such as stmgr-1, tmaster or executor-1. The process goes on; it also works while user code hangs
     or is in a C extension. The stacks go to the process's log, too.
     """
-    from heronpy.cli.look.stacks import show_stacks
+    from heronpy.cli.look.process import show_stacks
 
     show_stacks(**flags)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from google.protobuf.message import Message
 
 from heronpy.cli.look import pipelines
-from heronpy.cli.look.full_screen.figures import Figures, Wish
+from heronpy.cli.look.full_screen.view import Figures, Wish
 from heronpy.cli.output import clean_block
 from heronpy.clusters.live_evidence import find_process, take
 from heronpy.clusters.log_tail import log_tail

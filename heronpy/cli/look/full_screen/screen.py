@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
-from heronpy.cli.look.full_screen.figures import Figures
 from heronpy.cli.look.full_screen.rows import (
     COMPONENTS,
     TASKS,
@@ -27,7 +26,7 @@ from heronpy.cli.look.full_screen.rows import (
     short,
     size,
 )
-from heronpy.cli.look.full_screen.view import KEYS, Level, View, position, rows_of, title_of
+from heronpy.cli.look.full_screen.view import KEYS, Figures, Level, View, position, rows_of, title_of
 from heronpy.cli.output import clean
 from heronpy.common.ids import short_name
 from heronpy.common.units import format_bytes, format_duration

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 
 from heronpy.cli.interrupts import interruptible
 from heronpy.cli.look.full_screen.asking import Asking
-from heronpy.cli.look.full_screen.figures import Figures
 from heronpy.cli.look.full_screen.screen import Size, changes, draw, painted
-from heronpy.cli.look.full_screen.view import View, keys_of, press, rows_of, wish_of
+from heronpy.cli.look.full_screen.view import Figures, View, keys_of, press, rows_of, wish_of
 from heronpy.clusters.session import Session
 
 #: The other screen, without cursor; and back. Lines never wrap, so that a resize does not tear them.

@@ -1,31 +1,48 @@
-"""The few figures per component that one reads first (`heron metrics` draws the table). Pure."""
+"""The figures of `heron metrics` and `heron status`: sums over processes, and the few per component. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
-from heronpy.proto import control_pb2
+from heronpy.common.ids import instance_id
+from heronpy.metrics.names import find
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.views.quantiles import Quantile, quantile_in
 
-COLUMNS = (
-    "emitted", "executed", "acked", "failed", "latency", "99 %", "in queue", "cpu", "memory",
-    "frames/s", "tuples/frame",
-)  # fmt: skip
 
-_COUNTED = {
-    "__emit-count": "emitted",
-    "__execute-count": "executed",
-    "__ack-count": "acked",
-    "__fail-count": "failed",
-    "__gateway-in-stream-queue-size": "queue",
-    "__py-sys-cpu-time-secs": "cpu_s",
-    "__py-user-cpu-time-secs": "cpu_s",
-    "__py-physical-memory-byte": "memory_bytes",
-}
-#: Metrics that serve as the latency of a component; the first with observations is used: a spout's complete
-#: tuple trees, one call of `process`, one call of `next_tuple`.
-_LATENCIES = ("__complete-latency", "__execute-latency", "__next-tuple-latency")
+def add_zeros(
+    reply: control_pb2.MetricsReply, plan: plan_pb2.PackingPlan, component: str, instances: tuple[str, ...]
+) -> None:
+    """Give each requested task of the plan the counters that another task of its component reports.
+
+    A process reports a counter only after its first count. Without the zeros of the others there would seem to be fewer
+    tasks, and a task that gets no tuples could not be found.
+    """
+    counters: dict[str, set[tuple[str, str]]] = {}
+    reports = {report.process: report for report in reply.reports}
+    for report in reply.reports:
+        if report.component:
+            found = {(s.name, s.label) for s in report.samples if s.type == control_pb2.Sample.COUNTER}
+            counters.setdefault(report.component, set()).update(found)
+    for container in plan.containers:
+        for task in container.instances:
+            name = instance_id(container.id, task.component, task.task_id)
+            if component not in ("", task.component) or (instances and name not in instances):
+                continue
+            wanted = counters.get(task.component, set())
+            mine = reports.get(name)
+            if mine is None:
+                if not wanted:
+                    continue
+                mine = reply.reports.add(
+                    process=name, component=task.component, task_id=task.task_id, container=container.id
+                )
+            told = {(sample.name, sample.label) for sample in mine.samples}
+            for metric, label in sorted(wanted - told):
+                mine.samples.add(name=metric, label=label, type=control_pb2.Sample.COUNTER)
 
 
 @dataclass(slots=True)
@@ -114,3 +131,59 @@ def figures(reports: Iterable[control_pb2.MetricsReport], by_instance: bool) -> 
                 row.add(sample)
             row.add_frames(report.samples)
     return [rows[owner] for owner in sorted(rows)]
+
+
+COLUMNS = (
+    "emitted", "executed", "acked", "failed", "latency", "99 %", "in queue", "cpu", "memory",
+    "frames/s", "tuples/frame",
+)  # fmt: skip
+
+_COUNTED = {
+    "__emit-count": "emitted",
+    "__execute-count": "executed",
+    "__ack-count": "acked",
+    "__fail-count": "failed",
+    "__gateway-in-stream-queue-size": "queue",
+    "__py-sys-cpu-time-secs": "cpu_s",
+    "__py-user-cpu-time-secs": "cpu_s",
+    "__py-physical-memory-byte": "memory_bytes",
+}
+#: Metrics that serve as the latency of a component; the first with observations is used: a spout's complete
+#: tuple trees, one call of `process`, one call of `next_tuple`.
+_LATENCIES = ("__complete-latency", "__execute-latency", "__next-tuple-latency")
+
+
+@dataclass(slots=True)
+class Combined:
+    """One metric of one owner, over all its processes."""
+
+    owner: str
+    name: str
+    label: str
+    type: int
+    value: float = 0.0
+    sum: float = 0.0
+    count: int = 0
+    buckets: dict[float, int] = field(default_factory=dict)
+
+    def add(self, sample: control_pb2.Sample) -> None:
+        found = find(self.name)
+        if found is not None and found[0].largest:
+            self.value = max(self.value, sample.value)
+        else:
+            self.value += sample.value
+        self.sum += sample.sum
+        self.count += sample.count
+        for bucket in sample.buckets:
+            self.buckets[bucket.le] = self.buckets.get(bucket.le, 0) + bucket.count
+
+    def quantile(self, part: float) -> Quantile | None:
+        """The value at this quantile, or its bound; None when there are no observations."""
+        each, passed = [], 0
+        bounds = sorted(self.buckets)
+        for bound in bounds:
+            each.append(float(max(0, self.buckets[bound] - passed)))
+            passed = max(passed, self.buckets[bound])
+        if not bounds:
+            return None
+        return quantile_in([*bounds, inf], [*each, float(max(0, self.count - passed))], part, self.sum)
