@@ -18,7 +18,6 @@ from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import BARRIER, DATA, fits, root_tasks_of, roots_of
 
 from . import dead_letters
-from .ack_linger import AckLinger
 from .acks import BoltAcks
 from .barriers import BoltCheckpoints
 from .bolt_calls import BoltCalls
@@ -27,7 +26,7 @@ from .execute_watch import ExecuteWatch, in_hand
 from .executed import Executed
 from .in_batch import Part
 from .in_queue import Entry, InQueue
-from .linger import Linger
+from .linger import AckLinger, Linger
 from .looks import Looks, keys_of
 from .opening import FrameOpener
 from .poison import PoisonGuard

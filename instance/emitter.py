@@ -26,9 +26,8 @@ from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
 
-from .arrow_out import copies_of, outlets_of
 from .batches import Batches, Send
-from .columns import by_task, flat_of, is_small, turns_of
+from .columns import by_task, copies_of, flat_of, is_small, outlets_of, turns_of
 from .compiled import compile_emit
 from .in_batch import InBatch
 from .outlets import ArrowOutlet, Mark, Outlet, OutStream, share_outlets

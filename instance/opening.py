@@ -23,10 +23,9 @@ from heronpy.wire.frames import ACK, BARRIER, COUNT_MAX, DATA, FAIL, unpack16
 
 from .acks import BoltAcks
 from .in_batch import InBatch, Part, parts_of
-from .in_queue import Entry, InQueue, Sized
+from .in_queue import Entry, InQueue, Sized, Strangers
 from .progress import Progress
 from .routing import arrow_inputs, schemas_of
-from .strangers import Strangers
 from .traced import Arrived
 from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples, mark_damaged
 

@@ -27,6 +27,7 @@ from .attempt import Attempt, region_of
 from .checkpoints import Checkpoints, CutOutput, CutPorts, CutWork
 from .control import ControlThread
 from .emitter import Emitter
+from .in_queue import TunedCapacity
 from .inbox import act
 from .leaving import leave
 from .link import DataLink
@@ -36,7 +37,6 @@ from .messages import Refused
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .progress import Progress
-from .queues import TunedCapacity
 from .readiness import ASK_S
 from .reports import Standing, exception_report
 from .restoring import RestoreError, open_state
