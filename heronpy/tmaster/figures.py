@@ -17,7 +17,7 @@ from heronpy.tmaster.loads import Extreme, Loads, Rates, Times, Window
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import MINUTE_S, Minutes, Row
 from heronpy.tmaster.totals import COUNTERS
-from heronpy.views.build_load import IN_CALL_S
+from heronpy.views.load import IN_CALL_S
 
 SHARED_S = 0.45
 CULPRITS_MAX = 10

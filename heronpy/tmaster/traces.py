@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from heronpy.common.clock_offset import KEPT_NS, Offset
 from heronpy.proto import control_pb2
-from heronpy.views.hops import HOPS, Placed, placed
+from heronpy.views.traces import HOPS, Placed, placed
 
 TRACES_MAX = 1000
 SPANS_MAX = 200

@@ -25,8 +25,7 @@ from heronpy.cli.look.full_screen.view import (
 )
 from heronpy.common.ids import instance_id
 from heronpy.proto import control_pb2
-from heronpy.views.build_load import load_of
-from heronpy.views.load import Culprit, Load, TaskLoad, Tasks
+from heronpy.views.load import Culprit, Load, TaskLoad, Tasks, load_of
 
 NAMES = ("word", "count", "store", "sort-by-user")
 

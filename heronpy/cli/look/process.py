@@ -23,7 +23,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.folders import make_output
 from heronpy.common.units import counted, format_bytes
 from heronpy.proto import control_pb2
-from heronpy.views.build_evidence import heap_of, profile_of, rows_of
+from heronpy.views.evidence import heap_of, profile_of, rows_of
 
 #: format -> suffix of its file
 FORMATS = {"flamegraph": ".svg", "speedscope": ".speedscope.json"}

@@ -12,10 +12,8 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
-from heronpy.views.build_past import slow_of
-from heronpy.views.build_traces import traces_of
-from heronpy.views.past import SlowTuple
-from heronpy.views.traces import Hop, Trace, Traces, TraceSpan
+from heronpy.views.past import SlowTuple, slow_of
+from heronpy.views.traces import Hop, Trace, Traces, TraceSpan, traces_of
 
 #: The order to trace more is renewed so often, and ends so long after the last one.
 RENEW_S, LEASE_S = 1.0, 3.0

@@ -25,9 +25,9 @@ from heronpy.health.texts import advice, sentence
 from heronpy.ingest.keys import has_units
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2
-from heronpy.views.build_load import TASK_METRICS, load_of, tasks_of
-from heronpy.views.build_past import timeline_of
-from heronpy.views.build_units import pipelines_of
+from heronpy.views.load import TASK_METRICS, load_of, tasks_of
+from heronpy.views.past import timeline_of
+from heronpy.views.units import pipelines_of
 
 ASK_S = 1.0
 #: Rates of tasks are of this time.
