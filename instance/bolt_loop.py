@@ -20,7 +20,6 @@ from heronpy.wire.frames import BARRIER, DATA, fits, root_tasks_of, roots_of
 from . import dead_letters
 from .acks import BoltAcks
 from .barriers import BoltCheckpoints
-from .bolt_calls import BoltCalls
 from .dead_letters import DeadLetters
 from .execute_watch import ExecuteWatch, in_hand
 from .executed import Executed
@@ -37,6 +36,7 @@ from .slow import FEW, SlowTuples
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .time_use import BLOCKED, IDLE
 from .tuples import HeronTuple, InFrame
+from .user_calls import BoltCalls
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState

@@ -41,13 +41,12 @@ from .async_spout import AsyncSpoutTask
 from .attempt import region_of
 from .batch_loop import BatchBoltTask
 from .bolt_loop import BoltTask
-from .checkpoints import Checkpoints
+from .checkpoints import Checkpoints, RestoreError
 from .control import ControlThread
 from .link import DataLink
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
 from .reports import count_link, count_loop, report_of, status_of
-from .restoring import RestoreError
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
 from .task_name import TaskName

@@ -26,13 +26,13 @@ from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
-from .emit_calls import columns_of, emit_columns, emit_one
 from .linger import Linger
 from .pending import Batch, PendingRoots
 from .sleeps import Sleeps
 from .spout_waits import FULL, LONGER, OPEN, SEVERAL, poll_pause_s, room
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE
+from .user_calls import columns_of, emit_columns, emit_one
 
 log = logging.getLogger("heron.instance")
 

@@ -24,7 +24,7 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
 
 from .attempt import Attempt, region_of
-from .checkpoints import Checkpoints, CutOutput, CutPorts, CutWork
+from .checkpoints import Checkpoints, CutOutput, CutPorts, CutWork, RestoreError, open_state
 from .control import ControlThread
 from .emitter import Emitter
 from .in_queue import TunedCapacity
@@ -39,7 +39,6 @@ from .outlets import OutStream
 from .progress import Progress
 from .readiness import ASK_S
 from .reports import Standing, exception_report
-from .restoring import RestoreError, open_state
 from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams, spout_tasks
 from .task_name import TaskName
 from .time_use import BLOCKED, IDLE, WORKING, Doing, TimeUse

@@ -18,7 +18,7 @@ from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import Coordinator
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.restorer import Restorer
 
 #: Token of the checkpoint that ends a topology; requests of clients have positive ones.

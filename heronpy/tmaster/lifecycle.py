@@ -15,7 +15,7 @@ from heronpy.health.signals import look_signals
 from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.exceptions import last_line
-from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.task_reports import raised_by
 from heronpy.tmaster.update import Update

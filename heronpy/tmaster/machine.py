@@ -22,11 +22,10 @@ from heronpy.tmaster.checkpoints import Checkpoints
 from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.events import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
-from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.input import Finisher, Readiness
 from heronpy.tmaster.journal import Journal, Watcher
 from heronpy.tmaster.operations import Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
-from heronpy.tmaster.readiness import Readiness
 from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.totals import Totals
 from heronpy.tmaster.update import Phase, Update, resume_point, same

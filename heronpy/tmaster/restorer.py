@@ -20,7 +20,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.storage.checkpoint_layout import number_in
 from heronpy.tmaster.coordinator import Coordinator, Incarnation
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.planbook import placement
 from heronpy.tmaster.regions import Cause, Region, Regions, Source
 

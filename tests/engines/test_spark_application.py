@@ -12,7 +12,7 @@ import pytest
 
 from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Ended, EnginePhase, Request
-from heronpy.engines.profile import master_of, profile_of
+from heronpy.engines.open import master_of, profile_of
 from heronpy.engines.spark.application import SparkOptions, placed, properties_of, size_of
 from heronpy.engines.spark.jobs import Job, Told, after_driver, member_of, seen_of, told_of, waits_for
 from heronpy.procs.exit_reason import ExitReason

@@ -26,8 +26,7 @@ from heronpy.common.folders import absolute, make_folders, write_private_text
 from heronpy.common.setting_types import ROOMS, SettingValue
 from heronpy.common.settings import conf_text, settings_for
 from heronpy.common.units import counted, format_duration
-from heronpy.engines.open import open_engine, template_text
-from heronpy.engines.profile import profile_of
+from heronpy.engines.open import open_engine, profile_of, template_text
 from heronpy.net.access import BROUGHT_MAX_BYTES, bring, to_text
 from heronpy.net.access_place import folder_of
 from heronpy.proto import control_pb2

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from heronpy.cli import exits
-from heronpy.cli.change.drain import check_engine
+from heronpy.cli.change.lifecycle import check_engine
 from heronpy.cli.output import say
 from heronpy.cli.submit.submission import make_private, spawn_scheduler, wait_scheduler
 from heronpy.clusters.session import Session

@@ -1,4 +1,4 @@
-"""`heron restart`."""
+"""`heron activate`, `deactivate` and `restart`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,30 @@ import click
 
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import common_flags, target_argument, timeout_flag, topology_argument
+
+
+@click.command("deactivate")
+@target_argument
+@topology_argument
+@timeout_flag(90.0, "Seconds to wait until it is done.")
+@common_flags
+def deactivate_command(**flags: Any) -> None:
+    """Pause the spouts of a topology; tuples already emitted are still processed."""
+    from heronpy.cli.change.lifecycle import set_state
+
+    set_state(active=False, **flags)
+
+
+@click.command("activate")
+@target_argument
+@topology_argument
+@timeout_flag(90.0, "Seconds to wait until it is done.")
+@common_flags
+def activate_command(**flags: Any) -> None:
+    """Let the spouts of a topology emit; returns when every spout does."""
+    from heronpy.cli.change.lifecycle import set_state
+
+    set_state(active=True, **flags)
 
 
 @click.command("restart", context_settings={"ignore_unknown_options": True})
