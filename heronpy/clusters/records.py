@@ -28,9 +28,7 @@ from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
 from heronpy.common.settings import HasSettings, Resolved
 from heronpy.net.access_place import has_key, origin_of
-from heronpy.plan.here import checkpoints_dir, local_state_root
-from heronpy.plan.launch import LaunchSpec
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import LaunchSpec, Submitted, checkpoints_dir, local_state_root
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager

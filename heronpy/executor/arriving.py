@@ -32,9 +32,7 @@ from heronpy.net.addresses import address_here
 from heronpy.net.curve import Pair
 from heronpy.net.private import write_private
 from heronpy.net.ticket import Membership, Ticket
-from heronpy.plan.here import Here
-from heronpy.plan.launch import LaunchSpec
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Here, LaunchSpec, Submitted
 from heronpy.proto import door_pb2
 from heronpy.statemgr.file_locks import holder, try_lock, unlock
 from heronpy.storage.package_pieces import PackagePieces, either

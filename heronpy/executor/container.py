@@ -69,8 +69,7 @@ from heronpy.executor.standing import (
 )
 from heronpy.net.addresses import address_here
 from heronpy.net.ticket import Membership, Ticket
-from heronpy.plan.launch import LaunchSpec
-from heronpy.plan.submitted import Settings, Submitted
+from heronpy.plan.launch import LaunchSpec, Settings, Submitted
 from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import describe_status

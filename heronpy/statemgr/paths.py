@@ -87,7 +87,7 @@ def execution_state(name: str) -> str:
 
 
 def launch(name: str) -> str:
-    """What was submitted, for hosts without its launch file (JSON, `heronpy.plan.submitted`)."""
+    """What was submitted, for hosts without its launch file (JSON, `heronpy.plan.launch`)."""
     return _path("launches", name)
 
 

@@ -28,8 +28,7 @@ from heronpy.engines.contract import (
     NodeSize,
 )
 from heronpy.executor.files_door import ContainerFiles
-from heronpy.plan.launch import save_submitted
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Submitted, save_submitted
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.log_archive import LogArchive

@@ -13,8 +13,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.folders import make_folders
 from heronpy.common.units import counted
-from heronpy.plan.here import make_here
-from heronpy.plan.launch import LaunchSpec, load_submitted
+from heronpy.plan.launch import LaunchSpec, load_submitted, make_here
 
 #: For the engine's first answer; the containers run on meanwhile.
 FOUND_S = 10.0

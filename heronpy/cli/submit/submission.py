@@ -50,10 +50,17 @@ from heronpy.plan.component_config import (
     reliability_mode,
     unsupported_problems,
 )
-from heronpy.plan.here import checkpoints_dir, make_here, packages_dir, settings_anywhere
-from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec, save_submitted
+from heronpy.plan.launch import (
+    LAUNCH_VARIABLE,
+    LaunchSpec,
+    Submitted,
+    checkpoints_dir,
+    make_here,
+    packages_dir,
+    save_submitted,
+    settings_anywhere,
+)
 from heronpy.plan.logical import LogicalPlan
-from heronpy.plan.submitted import Submitted
 from heronpy.plan.validation import key_group_problems, validate, warnings
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import checkpoint_pb2, components_of, control_pb2, plan_pb2, topology_pb2

@@ -65,7 +65,10 @@ class _Asked:
 
 
 class Asking:
-    """A thread, so that keys never wait for answers. `wake` is a descriptor to which a byte is written after each look."""
+    """A thread, so that keys never wait for answers.
+
+    `wake` is a descriptor to which a byte is written after each look.
+    """
 
     def __init__(
         self, session: Session, topology: str, interval_s: float, look_for_end: Callable[[bool], None], wake: int
