@@ -178,7 +178,6 @@ class BoltAcks:
         acked.clear()
 
     def _flush_kept(self) -> None:
-        """Send the acks of the kept frames."""
         kept, few = self._kept, self._kept_tuples <= KEPT_FEW_MAX
         self._kept, self._kept_tuples = [], 0
         if len(kept) == 1:

@@ -130,7 +130,6 @@ class FrameOpener:
         return parts
 
     def _open_arrow(self, frame: frame_pb2.Frame, now: float) -> list[Part]:
-        """A frame that is one record batch."""
         batch, inner, fields = self._read_arrow(frame, now)
         if frame.skip >= frame.count:
             return []

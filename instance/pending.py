@@ -115,7 +115,6 @@ class PendingRoots:
             place = end
 
     def _taken(self, batch: Batch, count: int) -> None:
-        """This many roots of a batch are no longer pending."""
         batch.left -= count
         self.total -= count
         if not batch.left:

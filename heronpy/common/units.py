@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
 
 from heronpy.common.errors import ConfigError
 
@@ -144,4 +143,4 @@ def line_of(frames: Sequence[tuple[str, int, str]], is_foreign: Callable[[str], 
     own = next((number for number, frame in enumerate(frames) if not is_foreign(frame[0])), 0)
     file, line, function = frames[own]
     called = f", which calls {frames[own - 1][2]}" if own else ""
-    return f"{function} ({PurePath(file).name}:{line}){called}"
+    return f"{function} ({file.rpartition('/')[2]}:{line}){called}"

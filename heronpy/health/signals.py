@@ -371,7 +371,6 @@ def history_of(timeline: control_pb2.TimelineReply) -> History:
 
 
 def _sums(metrics: control_pb2.MetricsReply) -> dict[str, dict[str, float]]:
-    """Per process, the sum of each metric over all labels."""
     found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for report in metrics.reports:
         for sample in report.samples:

@@ -360,7 +360,6 @@ class Simulator:
                 spout.set_active(active)
 
     def _input(self, component: str, source: str | None, stream: str | None) -> tuple[str, str]:
-        """The selected input of a bolt."""
         inputs = self._world.plan.component(component).inputs
         fitting = [
             (item.component, item.stream)

@@ -229,7 +229,6 @@ def _silent_s(report: control_pb2.MetricsReport) -> float:
 
 
 def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
-    """Whose report it is."""
     return control_pb2.MetricsReport(
         process=report.process,
         task_id=report.task_id,

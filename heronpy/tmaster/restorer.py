@@ -112,7 +112,6 @@ class Restorer:
         book.regions = [region.record for region in regions]
 
     def _inherited(self) -> dict[frozenset[str], Region]:
-        """The regions of the previous plan."""
         previous, self._previous = self._previous, None
         if previous is None:
             return {}

@@ -217,7 +217,6 @@ class Update:
         )
 
     def _rescaled(self) -> set[str]:
-        """The components whose parallelism changes."""
         old = packing_plan.tasks_by_component(self._intent.old_packing_plan)
         new = packing_plan.tasks_by_component(self._intent.new_packing_plan)
         return {name for name in old.keys() & new.keys() if len(old[name]) != len(new[name])}

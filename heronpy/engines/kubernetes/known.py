@@ -25,8 +25,6 @@ _PRINTED_MAX: Final = 4096
 
 @dataclass(slots=True)
 class _Alive:
-    """A pod that lived when it was seen last."""
-
     seen: Seen
     uid: str
     #: When a list did not show it first.
@@ -35,8 +33,6 @@ class _Alive:
 
 @dataclass(slots=True)
 class _End:
-    """The end of a pod."""
-
     seen: Seen
     at: float
     printed: str = ""

@@ -87,7 +87,6 @@ def draw(view: View, figures: Figures, screen: Size, ascii_only: bool = False) -
 
 
 def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
-    """The line in exactly so many cells."""
     pieces, left = [], width
     for text, style in line.pieces:
         shown = text.encode("ascii", "replace").decode() if ascii_only else text
