@@ -41,11 +41,12 @@ test-heavy: $(VENV)/.dev  ## the tests that take minutes each: faults, Spark kil
 engines: $(VENV)/.dev  ## the tests of Kubernetes on its real control plane, which is built at first: five minutes, as root on Debian 12
 	@programs=$$($(BIN)/python scripts/kubernetes_server.py) && HERON_ENGINES=$$programs $(BIN)/python -m pytest -m engines tests/engines
 
-check: $(VENV)/.dev  ## style, types, layers and lines by room
+check: $(VENV)/.dev  ## style, types, layers, pure modules and lines by room
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo "not formatted; run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python scripts/check_pure.py
 	@$(BIN)/python scripts/rooms.py
 
 fuzz: $(VENV)/.dev  ## a hundred times the fuzzing of `make test`, another seed each time (HERON_FUZZ_SEED repeats one)

@@ -1,8 +1,8 @@
-"""The messages that tell ackers which roots are acked or failed: few, whatever the order of the acks.
+"""The messages that tell ackers which roots are acked or failed: few, whatever the order of the acks. Pure.
 
 Roots are collected over all frames of one flush and packed by spout task. Acks of tuples without anchored outputs are
 sent as runs of roots with one XOR value each, when that is shorter; all others as ascending, distinct roots with a
-value each: the tuple's own edge XOR the edges of all tuples anchored to it. Pure.
+value each: the tuple's own edge XOR the edges of all tuples anchored to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Acks and fails of a bolt task, sent to the acker in the stream manager of each root's spout.
+"""Acks and fails of a bolt task, sent to the acker in the stream manager of each root's spout. Pure.
 
 The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is
 recognised by identity and costs one message without arrays. Acks in any other order are grouped by frame in one
@@ -178,7 +178,6 @@ class BoltAcks:
         acked.clear()
 
     def _flush_kept(self) -> None:
-        """Send the acks of the kept frames."""
         kept, few = self._kept, self._kept_tuples <= KEPT_FEW_MAX
         self._kept, self._kept_tuples = [], 0
         if len(kept) == 1:

@@ -1,7 +1,7 @@
-"""Tuples anchored to many tuples: their roots, and which input tuple accounts for which root.
+"""Tuples anchored to many tuples: their roots, and which input tuple accounts for which root. Pure.
 
 A tuple that stands for thousands of inputs (a count, an aggregate) has all their roots, each of them once. Found for
-all tuples of a batch at once, without a step per input. Pure.
+all tuples of a batch at once, without a step per input.
 """
 
 from __future__ import annotations

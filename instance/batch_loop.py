@@ -69,7 +69,6 @@ class BatchBoltTask(BoltTask):
         return count
 
     def _process_part(self, tup: InBatch) -> None:
-        """Pass a batch to user code."""
         process = self.user.object.process_batch
         try:
             if self.poison.careful is None:

@@ -1,4 +1,4 @@
-"""Turns outlets into frames: payload, roots and edges of a batch.
+"""Turns outlets into frames: payload, roots and edges of a batch. Pure.
 
 A frame stays far below what a link accepts: a batch that turns out too large is cut in two, so no tuple
 that was accepted at emit can break the link.

@@ -18,16 +18,14 @@ from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import BARRIER, DATA, fits, root_tasks_of, roots_of
 
 from . import dead_letters
-from .ack_linger import AckLinger
 from .acks import BoltAcks
 from .barriers import BoltCheckpoints
-from .bolt_calls import BoltCalls
 from .dead_letters import DeadLetters
 from .execute_watch import ExecuteWatch, in_hand
 from .executed import Executed
 from .in_batch import Part
 from .in_queue import Entry, InQueue
-from .linger import Linger
+from .linger import AckLinger, Linger
 from .looks import Looks, keys_of
 from .opening import FrameOpener
 from .poison import PoisonGuard
@@ -38,6 +36,7 @@ from .slow import FEW, SlowTuples
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .time_use import BLOCKED, IDLE
 from .tuples import HeronTuple, InFrame
+from .user_calls import BoltCalls
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState

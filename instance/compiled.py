@@ -1,4 +1,4 @@
-"""Compiles `emit` for the default stream of a task: one flat function with everything bound.
+"""Compiles `emit` for the default stream of a task: one flat function with everything bound. Pure.
 
 A call layer costs 80 ns and a loop over the values 60 ns, out of 200 for a whole emit, so the function is
 generated from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does. What it uses are

@@ -1,4 +1,4 @@
-"""Emit: groups tuples at the sender into one flat buffer per destination (decision D1).
+"""Emit: groups tuples at the sender into one flat buffer per destination (decision D1). Pure.
 
 The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path,
 compiled for the default stream (compiled.py); all others take the general path. A fields grouping keeps a
@@ -21,15 +21,13 @@ from functools import partial
 from typing import Any
 
 from heronpy.common.setting_types import InstanceSettings
-from heronpy.plan.arrow_columns import ArrowColumns
-from heronpy.plan.columns import Columns
+from heronpy.plan.columns import ArrowColumns, Columns
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
 
-from .arrow_out import copies_of, outlets_of
 from .batches import Batches, Send
-from .columns import by_task, flat_of, is_small, turns_of
+from .columns import by_task, copies_of, flat_of, is_small, outlets_of, turns_of
 from .compiled import compile_emit
 from .in_batch import InBatch
 from .outlets import ArrowOutlet, Mark, Outlet, OutStream, share_outlets

@@ -1,7 +1,7 @@
-"""Batches as a bolt that defines `process_batch` sees them: parts of one received frame.
+"""Batches as a bolt that defines `process_batch` sees them: parts of one received frame. Pure.
 
 A frame becomes one batch, or one per run of tuples of the same stream, in the order of its tuples. A batch keeps the
-values as decoded, and their positions in the frame; tuple objects are created on demand. Pure.
+values as decoded, and their positions in the frame; tuple objects are created on demand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The in-queue of a bolt: received frames, and the credit that their sender gets back for them. Pure.
+"""The in-queue of a bolt: received frames, the credit that their sender gets back for them, its capacity. Pure.
 
 A frame waits, is opened (its tuples are being processed), and is done when all of its tuples are. Its credit
 is returned once: when it is done, or earlier where the task must take in more than it can process. Its link may
@@ -16,12 +16,18 @@ that wait, are open and not done, or are aside. `validate` checks them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 
 from heronpy.proto import frame_pb2
 
 Sized = tuple[frame_pb2.Frame, int]
+#: The capacity regrows from one to its maximum in this many samples (6.4 s at 100 ms).
+GROWTH_STEPS = 64
+#: Of frames of tasks that the plan does not have yet.
+STRANGE_FRAMES_MAX = 1000
+STRANGE_BYTES_MAX = 8 << 20
+STRANGE_WAIT_S = 30.0
 
 
 class Counts(Protocol):
@@ -205,3 +211,96 @@ class InQueue:
         assert self._aside_tuples >= 0 and self._aside_bytes >= 0
         assert self.counts.in_tuples == self._aside_tuples + sum(entry.tuples for entry in inside)
         assert self.counts.in_bytes == self._aside_bytes + sum(entry.size for entry in inside)
+
+
+class TunedCapacity:
+    """Capacities that tune themselves: Heron's rule, which Heron never had in Python.
+
+    Capacity of one queue, in tuples.
+
+    `current` is always within [1, maximum].
+
+    Every `sample_s` the length of a queue is sampled into an exponential moving average that gives the
+    newest sample most of the weight. While the average is above the expected length the capacity is
+    halved, down to one; below it, it grows by a fixed small step, up to the maximum. A smaller capacity
+    throws nothing away: it withholds credit until the queue has drained. Pure: `now` is given.
+    """
+
+    __slots__ = ("average", "current", "due", "expected", "maximum", "sample_s", "step", "weight")
+
+    def __init__(self, expected: int, maximum: int, weight: float, sample_s: float) -> None:
+        self.expected = max(1, min(expected, maximum))
+        self.maximum = maximum
+        self.weight = weight
+        self.sample_s = sample_s
+        self.step = max(1, maximum // GROWTH_STEPS)
+        #: Half the maximum at first, as Heron starts.
+        self.current = max(1, maximum // 2)
+        self.average = 0.0
+        self.due = 0.0
+
+    def sample(self, length: int, now: float) -> bool:
+        """Take a sample when one is due; True when the capacity changed."""
+        if now < self.due:
+            return False
+        self.due = now + self.sample_s
+        self.average = self.weight * length + (1.0 - self.weight) * self.average
+        before = self.current
+        if self.average > self.expected:
+            self.current = max(1, before // 2)
+        else:
+            self.current = min(self.maximum, before + self.step)
+        return self.current != before
+
+
+#: A frame and its size in bytes.
+
+
+class Strangers:
+    """Frames of tasks that this task's plan does not have yet; they wait for the plan.
+
+    When a component grows, its new tasks may send before every receiver has the plan they are in. What they
+    send can only be read with that plan, which will follow.
+
+    Invariants: at most STRANGE_FRAMES_MAX frames and STRANGE_BYTES_MAX bytes wait, each at most STRANGE_WAIT_S seconds;
+    frames of one task come out in the order they came in.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[frame_pb2.Frame, int, float]] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def hold(self, frame: frame_pb2.Frame, size: int, now: float) -> bool:
+        """Let a frame wait; False when there is no room for it."""
+        if len(self._waiting) >= STRANGE_FRAMES_MAX or self._bytes + size > STRANGE_BYTES_MAX:
+            return False
+        self._waiting.append((frame, size, now + STRANGE_WAIT_S))
+        self._bytes += size
+        return True
+
+    def take_known(self, known: Container[int]) -> list[Sized]:
+        """Take the frames of tasks that are known now."""
+        return self._take({frame.source_task for frame, _, _ in self._waiting if frame.source_task in known})
+
+    def take_late(self, now: float) -> list[Sized]:
+        """Take the frames that have waited for too long."""
+        late: list[Sized] = []
+        while self._waiting and self._waiting[0][2] <= now:
+            frame, size, _ = self._waiting.popleft()
+            self._bytes -= size
+            late.append((frame, size))
+        return late
+
+    def take_all(self) -> list[Sized]:
+        return self._take({frame.source_task for frame, _, _ in self._waiting})
+
+    def _take(self, tasks: set[int]) -> list[Sized]:
+        if not tasks:
+            return []
+        taken = [(frame, size) for frame, size, _ in self._waiting if frame.source_task in tasks]
+        self._waiting = deque(one for one in self._waiting if one[0].source_task not in tasks)
+        self._bytes -= sum(size for _, size in taken)
+        return taken

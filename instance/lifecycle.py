@@ -5,10 +5,13 @@ from __future__ import annotations
 import faulthandler
 import gc
 import logging
+import os
+import select
 import signal
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import zmq
@@ -16,7 +19,7 @@ import zmq
 from heronpy.api.bolt.bolt import takes_batches
 from heronpy.api.user_code import load_class, prepare
 from heronpy.common import exit_codes
-from heronpy.common.errors import FencedError, GaveUpError, HeronError
+from heronpy.common.errors import FencedError, GaveUpError, HeronError, RetryableError
 from heronpy.common.logs import setup
 from heronpy.common.setting_types import (
     InstanceSettings,
@@ -29,19 +32,21 @@ from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
 from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.handed_plans import handed, plan_file, topology_file
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topology_pb2
 
 from . import forking
 from .async_loop import AsyncBoltTask
 from .async_spout import AsyncSpoutTask
+from .attempt import region_of
 from .batch_loop import BatchBoltTask
 from .bolt_loop import BoltTask
-from .checkpoints import Checkpoints
-from .definition import own_component
-from .joining import connect, wait_for_plan
+from .checkpoints import Checkpoints, RestoreError
+from .control import ControlThread
+from .link import DataLink
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
-from .restoring import RestoreError
+from .reports import count_link, count_loop, report_of, status_of
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
 from .task_name import TaskName
@@ -51,10 +56,125 @@ log = logging.getLogger("heron.instance")
 
 #: Collections of the youngest generation are rarer: tuples die young and are not tracked anyway.
 GC_THRESHOLDS = (50_000, 20, 50)
-#: Longest poll interval of a task that waits for the start of its region or for a newer attempt.
+#: Longest poll interval of a task that waits for its plan, the start of its region or a newer attempt; each time it
+#: shows that it is not hung.
 WAIT_S = 1.0
 #: How long the end of the process waits for ZeroMQ.
 EXIT_LINGER_S = 1.0
+#: The longest pause between heartbeats of a task that does nothing.
+SILENCE_MAX_S = 10.0
+#: The same between its metrics, while nothing in them moves; a third at most of what its executor takes for a hang.
+QUIET_MAX_S = 20.0
+
+
+def connect(task: Task, metrics_s: float) -> None:
+    """Start the control thread, which registers the task, and make its link to the stream manager.
+
+    Metrics are reported every `metrics_s` seconds.
+    """
+    sockets, container = task.launch.sockets_dir, task.name.container
+    silence_max_s = _silence_max_s(task)
+    task.control = ControlThread(
+        register=control_pb2.RegisterInstance(
+            task_id=task.name.task_id,
+            epoch=task.name.epoch,
+            pid=os.getpid(),
+            instance_id=task.name.instance_id,
+            component=task.name.component,
+        ),
+        stmgr_endpoint=f"ipc://{sockets}/stmgr-{container}.control",
+        metrics_endpoint=f"ipc://{sockets}/executor-{container}.metrics",
+        status=lambda: status_of(task.name, task.standing, task.progress, task.link, task.checkpoints),
+        report=partial(_report_of, task),
+        heartbeat_s=min(task.settings.heartbeat_interval_s, silence_max_s),
+        metrics_s=min(metrics_s, silence_max_s),
+        silence_max_s=silence_max_s,
+        on_plan=task.attempt.heard,
+        look=task.look,
+        quiet=lambda: not task.metrics.moved,
+        quiet_max_s=min(QUIET_MAX_S, task.settings.hang_timeout_s / 3 or QUIET_MAX_S),
+    )
+    task.link = DataLink(
+        task.name.task_id,
+        f"t:{task.name.task_id}:{task.name.epoch}".encode(),
+        f"ipc://{sockets}/stmgr-{container}.data",
+        task.stmgr.frame_max_bytes,
+        task.control.wake_fd,
+    )
+    task.control.start()
+
+
+def _report_of(task: Task) -> control_pb2.MetricsReport:
+    """All metrics of a task; called by the control thread."""
+    metrics, now = task.metrics, time.monotonic()
+    count_loop(metrics, task.progress, task.time_use, now)
+    count_link(metrics, task.link, now)
+    metrics.gauge("__gateway-in-stream-queue-expected-capacity", "", task.in_capacity.current)
+    metrics.gauge("__gateway-out-stream-queue-expected-capacity", "", task.out_capacity.current)
+    if task.plan is not None:
+        for stream in list(task.emitter.streams.values()):
+            metrics.counters["__emit-count", stream.name] = stream.emitted
+    if task.checkpoints is not None:
+        metrics.gauge("__stateful_gateway_size", "", task.checkpoints.held_bytes())
+    report = report_of(task.name, task.standing, task.progress, metrics)
+    if task.plan is not None:
+        task.fill(report)
+    return report
+
+
+def _silence_max_s(task: Task) -> float:
+    """Of a task that does nothing; it must not be taken for dead."""
+    limits = [SILENCE_MAX_S, task.stmgr.instance_lost_s / 3]
+    if task.settings.hang_timeout_s:
+        limits.append(task.settings.hang_timeout_s / 3)
+    return float(min(limits))
+
+
+def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
+    """Wait until registered and given a plan that holds this task; None when asked to stop."""
+    while not task.stopping:
+        select.select([task.control.wake_fd], [], [], WAIT_S)
+        task.progress.turned_at = time.monotonic()
+        task.serve_inbox()
+        plan = task.offered
+        # The plan may come before the answer to the registration, and without a link nothing can be sent.
+        if (
+            not task.stopping
+            and plan is not None
+            and task.link.epoch
+            and may_join(plan, task.name.task_id, task.name.component)
+        ):
+            return plan
+    return None
+
+
+def may_join(plan: plan_pb2.PhysicalPlan, task_id: int, component: str) -> bool:
+    """Whether a plan holds this task; a region that has started without it will start again."""
+    region = region_of(plan, component)
+    started = region is not None and region.started
+    return not started and any(record.task_id == task_id for record in plan.instances)
+
+
+def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[topology_pb2.Topology, str]:
+    """The topology, and the component that the packing plan gives to this task.
+
+    Its executor has read both from the state manager and hands them over. The task opens no state manager itself, so
+    neither the number of tasks nor an outage matters to it.
+    """
+    try:
+        topology = topology_pb2.Topology.FromString(handed(topology_file(launch.sockets_dir, container)))
+        packing = plan_pb2.PackingPlan.FromString(handed(plan_file(launch.sockets_dir, container)))
+    except OSError as error:
+        raise RetryableError(
+            f"the executor of container {container} has not handed over the topology:"
+            f" {error.filename}: {error.strerror or error}"
+        ) from None
+    for one in packing.containers:
+        for instance in one.instances:
+            if instance.task_id == task_id:
+                return topology, instance.component
+    # Its executor is behind the plan, or only an old plan could be read: both are temporary.
+    raise RetryableError(f"task {task_id} is not in the packing plan of topology {launch.topology}")
 
 
 def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: ExitReason | None = None) -> int:

@@ -330,7 +330,6 @@ def drain(fd: int) -> None:
 
 
 def _sleep_on(fds: list[int], timeout_s: float) -> list[int]:
-    """The descriptors that can be read, once there is one or the time is over."""
     if max(fds) < 1024:
         return select.select(fds, [], [], timeout_s)[0]
     poller = select.poll()

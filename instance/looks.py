@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 from heronpy.api.user_code import is_runtime_frame
-from heronpy.common.code_lines import is_installed, line_of
+from heronpy.common.units import is_installed, line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 
 from .in_batch import Part

@@ -78,7 +78,6 @@ class Marks:
                 outlet.origin_ns = wall_ns
 
     def _sent(self, now: float) -> None:
-        """Frames have left with the mark."""
         self._renew(0)
         self._batches.origin_ns, self._batches.marked = 0, False
         self._made(now)

@@ -57,7 +57,6 @@ def explain(error: BaseException) -> str:
 
 
 def _peak_bytes() -> int:
-    """Peak address space of this process."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmPeak:"))
 

@@ -1,4 +1,4 @@
-"""What the loop of a task finds in its inbox: the stream manager's own messages, and two of this process."""
+"""What the loop of a task finds in its inbox: the stream manager's own messages, and two of this process. Pure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.common.errors import WireError
-from heronpy.plan.arrow_columns import declared
+from heronpy.plan.columns import declared
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire import codec
 from heronpy.wire.arrow_values import decode_batch, flat_values
@@ -23,10 +23,9 @@ from heronpy.wire.frames import ACK, BARRIER, COUNT_MAX, DATA, FAIL, unpack16
 
 from .acks import BoltAcks
 from .in_batch import InBatch, Part, parts_of
-from .in_queue import Entry, InQueue, Sized
+from .in_queue import Entry, InQueue, Sized, Strangers
 from .progress import Progress
 from .routing import arrow_inputs, schemas_of
-from .strangers import Strangers
 from .traced import Arrived
 from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples, mark_damaged
 
@@ -131,7 +130,6 @@ class FrameOpener:
         return parts
 
     def _open_arrow(self, frame: frame_pb2.Frame, now: float) -> list[Part]:
-        """A frame that is one record batch."""
         batch, inner, fields = self._read_arrow(frame, now)
         if frame.skip >= frame.count:
             return []

@@ -1,4 +1,4 @@
-"""Output streams of a task and their buffers.
+"""Output streams of a task and their buffers. Pure.
 
 An outlet is a *flat* list of values for one destination; the receiver regroups them by the width of the
 stream. Streams of one component that share a consumer also share their outlets, because tuples from one

@@ -1,4 +1,4 @@
-"""The tuples that a spout task has emitted with an id and that are neither acked nor failed.
+"""The tuples that a spout task has emitted with an id and that are neither acked nor failed. Pure.
 
 Roots are consecutive numbers; a batch of them is one entry, so the usual completion of a whole
 batch is one dict lookup. Scattered roots are taken batch by batch, all that a message names of one at once.
@@ -115,7 +115,6 @@ class PendingRoots:
             place = end
 
     def _taken(self, batch: Batch, count: int) -> None:
-        """This many roots of a batch are no longer pending."""
         batch.left -= count
         self.total -= count
         if not batch.left:

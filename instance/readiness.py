@@ -1,4 +1,4 @@
-"""Whether a bolt is ready for its first tuple: its `is_ready` is polled, never per tuple.
+"""Whether a bolt is ready for its first tuple: its `is_ready` is polled, never per tuple. Pure.
 
 Only while the plan holds the spouts: once tuples flow, a task that restarts takes them when it can. The
 task's thread asks; the control thread reads `waiting_for` and `since` for the status.

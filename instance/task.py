@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.api import global_metrics
 from heronpy.api.topology_context import TaskProcess
 from heronpy.api.user_code import UserCodeError, user_traceback
-from heronpy.common.host_clock import clock_id
+from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitReason
@@ -24,9 +24,10 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
 
 from .attempt import Attempt, region_of
-from .checkpoints import Checkpoints, CutOutput, CutPorts, CutWork
+from .checkpoints import Checkpoints, CutOutput, CutPorts, CutWork, RestoreError, open_state
 from .control import ControlThread
 from .emitter import Emitter
+from .in_queue import TunedCapacity
 from .inbox import act
 from .leaving import leave
 from .link import DataLink
@@ -36,10 +37,8 @@ from .messages import Refused
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .progress import Progress
-from .queues import TunedCapacity
 from .readiness import ASK_S
 from .reports import Standing, exception_report
-from .restoring import RestoreError, open_state
 from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams, spout_tasks
 from .task_name import TaskName
 from .time_use import BLOCKED, IDLE, WORKING, Doing, TimeUse

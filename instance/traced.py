@@ -1,4 +1,4 @@
-"""A traced tuple on its way: in a frame that leaves, and in one that has come. Pure; see tracing.py."""
+"""A traced tuple on its way: in a frame that leaves, and in one that has come. See tracing.py. Pure."""
 
 from __future__ import annotations
 

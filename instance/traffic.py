@@ -1,4 +1,4 @@
-"""Frames per second and tuples per frame of a task's link, between two reports (pure)."""
+"""Frames per second and tuples per frame of a task's link, between two reports. Pure."""
 
 from __future__ import annotations
 

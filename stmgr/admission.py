@@ -8,18 +8,29 @@ packing plan first. Refusals are counted.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from typing import Any
 
-from heronpy.common.errors import InvalidRpcError
+from heronpy.common.errors import InvalidRpcError, RetryableError
 from heronpy.common.ids import instance_id
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
-from heronpy.statemgr.off_loop import get_off_loop
+from heronpy.statemgr.base import StateManager
 
 #: Number of reads of the packing plan before a task is refused, and the time between them.
 LOOKS = 4
 LOOK_AGAIN_S = 0.5
+log = logging.getLogger("heronpy.statemgr")
+
+
+async def get_off_loop(state: StateManager, path: str) -> tuple[bytes, int] | None:
+    """Data and version of a node; None if it does not exist or cannot be read now."""
+    try:
+        return await asyncio.to_thread(state.get, path)
+    except RetryableError as error:
+        log.warning("%s", error)
+        return None
 
 
 class Admission:

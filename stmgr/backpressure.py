@@ -1,4 +1,4 @@
-"""Spout backpressure with high and low byte marks, carried as a lease (decision D5).
+"""Spout backpressure with high and low byte marks, carried as a lease (decision D5). Pure.
 
 A stream manager whose frames for a task pile up announces this to all, naming the culprit;
 every stream manager clamps its local spouts while any announcement is valid. An announcement is a

@@ -1,4 +1,4 @@
-"""The control half of a stream manager: its inputs (events) and outputs (effects). Plain data.
+"""The control half of a stream manager: its inputs (events) and outputs (effects). Plain data. Pure.
 
 `identity` is the ZeroMQ identity of a task. `request` is the shell's token of an open registration; each
 token is answered at most once.

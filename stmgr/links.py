@@ -1,4 +1,4 @@
-"""Links of a stream manager: the byte-counted queue and the credit of one peer (decision D3).
+"""Links of a stream manager: the byte-counted queue and the credit of one peer (decision D3). Pure.
 
 ZeroMQ hides its queues, so frames without credit from the peer wait here, counted. A link knows
 what it sent and what the peer consumed, keeps unconsumed frames until then, and decides when the sender of

@@ -38,11 +38,10 @@ from heronpy.wire.frames import message_of
 
 from . import events, reports
 from .admission import Admission
-from .checkpoint_reports import CheckpointReports
 from .control import Control
-from .endpoints import Endpoints
 from .events import Duty, Signal
-from .peers import PeerConnection
+from .reports import CheckpointReports
+from .sockets import Endpoints, PeerConnection
 from .switch import Switch
 
 log = logging.getLogger("heron.stmgr")

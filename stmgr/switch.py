@@ -1,4 +1,4 @@
-"""The data path of a stream manager: frames from tasks and peers to tasks, peers and ackers.
+"""The data path of a stream manager: frames from tasks and peers to tasks, peers and ackers. Pure.
 
 Called directly by the shell, once per frame; tuples never become events. The payload is never read.
 Pure but for the `transmit` functions that links carry and the counters it keeps.
@@ -17,13 +17,11 @@ from heronpy.common.setting_types import StmgrSettings
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire.frames import ACKER_KINDS, BARRIER, CLAMP, COUNT_MAX, CREDIT, DATA, LEAVE, LINK_OPEN, Frame, fits
 
-from .acker import Acker
-from .acking import Acking
+from .acker import Acker, Acking
 from .attempts import Attempts
 from .backpressure import Backpressure
 from .links import Link, Source, Waiting, open_frame
-from .neighbours import LocalTask, Peer, replier
-from .pending import PendingLinks
+from .neighbours import LocalTask, Peer, PendingLinks, replier
 
 #: A queue is never held back by credit above this in a topology with a cycle: it could wait for itself.
 NEVER = 1 << 62

@@ -1,4 +1,4 @@
-"""Configuration values: into a topology message and out of it.
+"""Configuration values: into a topology message and out of it. Pure.
 
 Strings and numbers are sent as strings, booleans as "true" and "false", anything else is pickled.
 When read, strings are auto-typed (bool, int, float, else str), so `config["x"]` is an int again

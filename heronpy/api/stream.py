@@ -1,4 +1,4 @@
-"""Streams and groupings: what flows between components, and to which tasks."""
+"""Streams and groupings: what flows between components, and to which tasks. Pure."""
 
 from __future__ import annotations
 

@@ -189,7 +189,6 @@ class Replicator:
     # ---- the target ---------------------------------------------------------------------------
 
     def _known(self, numbers: Iterable[int]) -> list[Metadata]:
-        """The readable metadata of the target."""
         found = []
         for number in numbers:
             if number not in self._cache:

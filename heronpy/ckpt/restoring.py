@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from heronpy.api.state.keyed_state import ABSENT, KeyedState, KeyOwner
-from heronpy.ckpt.plain_state import decode_plain
-from heronpy.ckpt.segments import BASE, decode_segment
+from heronpy.ckpt.state_bytes import BASE, decode_plain, decode_segment
 from heronpy.common.errors import HeronError, RemoteWireError, TopologyError
 from heronpy.common.units import counted
 from heronpy.proto.checkpoint_pb2 import Metadata, Segment, TaskSnapshot

@@ -19,9 +19,8 @@ from typing import Final
 from heronpy.api.state.keyed_state import Cut, KeyedState, KeyedStates, KeyOwner
 from heronpy.api.state.state import HashMapState
 from heronpy.ckpt.chain import Chain, Plan
-from heronpy.ckpt.plain_state import encode_plain
 from heronpy.ckpt.restoring import Loader
-from heronpy.ckpt.segments import BASE, DELTA, SEGMENT_BYTES, encode_segments
+from heronpy.ckpt.state_bytes import BASE, DELTA, SEGMENT_BYTES, encode_plain, encode_segments
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import KeyedState as KeyedRecord

@@ -69,7 +69,7 @@ class RunningTopology:
     @_errors
     def exceptions(self) -> list[dict[str, Any]]:
         """The exceptions of user code by type and line: `groups` of `heron exceptions --json`."""
-        from heronpy.cli.look.exceptions import groups_json
+        from heronpy.cli.look.events import groups_json
 
         return groups_json(self._session, self._own())
 

@@ -15,7 +15,8 @@ import click
 
 from heronpy.cli import apache_flags, exits
 
-#: section -> verb -> short help. The command is `<verb>_command` of `heronpy.cli.verbs.<verb>`, with '_' for '-'.
+#: section -> verb -> short help. The command is `<verb>_command` of `heronpy.cli.verbs.<verb>`, with '_' for '-', or of
+#: the module in `SHARED`.
 VERBS: dict[str, dict[str, str]] = {
     "Run": {
         "submit": "Start a topology and wait until every task runs.",
@@ -66,6 +67,17 @@ VERBS: dict[str, dict[str, str]] = {
     },
 }
 
+#: Verbs of one subject that share a module.
+SHARED = {
+    "activate": "lifecycle", "deactivate": "lifecycle", "restart": "lifecycle",
+    "stop": "kill",
+    "exceptions": "events",
+    "slow": "trace",
+    "stacks": "process", "profile": "process", "heap": "process",
+    "ui": "tracker",
+    "completion": "about", "version": "about", "help": "about",
+}  # fmt: skip
+
 
 class LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
@@ -77,7 +89,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"heronpy.cli.verbs.{name}"), f"{name}_command")
+        module = importlib.import_module(f"heronpy.cli.verbs.{SHARED.get(cmd_name, name)}")
+        command: click.Command = getattr(module, f"{name}_command")
         return command
 
     def resolve_command(

@@ -17,7 +17,7 @@ from heronpy.net import access
 from heronpy.net.access import DoorPlace
 from heronpy.net.curve import Pair
 from heronpy.net.door_state import DoorStateManager
-from heronpy.net.member import Membership
+from heronpy.net.ticket import Membership
 from heronpy.statemgr.base import Watch
 from heronpy.statemgr.paths import check_path
 

@@ -18,8 +18,7 @@ from heronpy.common.folders import make_folders, open_private
 from heronpy.common.setting_types import LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import format_bytes
-from heronpy.plan.launch import load_submitted
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Submitted, load_submitted
 from heronpy.proto import plan_pb2
 from heronpy.storage.log_archive import FOLDER, LogArchive, Run, newest_first
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from heronpy.clusters.session import Session
 from heronpy.clusters.takedown import leftovers
 from heronpy.common.errors import DeadlineError
-from heronpy.common.folders import check_root
-from heronpy.common.home import heron_home
+from heronpy.common.folders import check_root, heron_home
 from heronpy.storage.stores import SPOOL
 
 #: Batches and checkpoints that are not handed over yet; a topology that is restored goes on with them.

@@ -11,8 +11,7 @@ from google.protobuf.message import DecodeError
 
 from heronpy.clusters.session import Session
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import read_own
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home, read_own
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler.teardown import ENDED
 from heronpy.statemgr.base import MAX_BYTES

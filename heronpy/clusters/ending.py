@@ -1,4 +1,4 @@
-"""When a command that follows a topology has nothing to wait for any more (pure).
+"""When a command that follows a topology has nothing to wait for any more. Pure.
 
 A topology that was removed cannot be asked. On its own host the state manager says so; by way of its scheduler's door
 nobody does, because the door ends with it: then it counts that the scheduler was killing it when it was last heard.

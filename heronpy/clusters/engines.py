@@ -14,16 +14,16 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from heronpy.common.absolute import absolute
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import absolute
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import SchedulerSettings
 from heronpy.common.settings import HasSettings, settings_for
 from heronpy.engines.contract import Ended, Engine, EngineAwayError, EngineError, Seen, traits_of
 from heronpy.engines.lease import LeaseTimes
 from heronpy.engines.open import kinds, open_engine
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Submitted
 
 #: A container that is ended by hand gets this long to end by itself, where the engine lets us say so.
 CANCEL_GRACE_S = 5.0

@@ -9,7 +9,7 @@ from heronpy.clusters.errors import NotThereError, RequestError
 from heronpy.clusters.known import known_clusters
 from heronpy.clusters.records import Records
 from heronpy.clusters.session import Session
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.ids import is_called, parse_instance_id
 from heronpy.common.log_files import log_processes
 from heronpy.common.nearest import suggestion

@@ -10,7 +10,7 @@ from heronpy.ckpt.catalogue import Found
 from heronpy.clusters.errors import NotThereError, RequestError
 from heronpy.clusters.records import Records
 from heronpy.common.errors import HeronError
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec

@@ -20,19 +20,15 @@ from heronpy.clusters.errors import ClusterError, DoorAwayError, NotThereError, 
 from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
-from heronpy.common.absolute import absolute
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError
-from heronpy.common.folders import check_root
-from heronpy.common.home import heron_home
+from heronpy.common.folders import absolute, check_root, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
 from heronpy.common.settings import HasSettings, Resolved
 from heronpy.net.access_place import has_key, origin_of
-from heronpy.plan.here import checkpoints_dir, local_state_root
-from heronpy.plan.launch import LaunchSpec
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import LaunchSpec, Submitted, checkpoints_dir, local_state_root
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager

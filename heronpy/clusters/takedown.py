@@ -24,9 +24,7 @@ from heronpy.net import curve
 from heronpy.net.access_place import folder_of, origin_of
 from heronpy.net.rpc import RpcClient
 from heronpy.plan.component_config import reliability_mode
-from heronpy.plan.here import sockets_dir
-from heronpy.plan.launch import LAUNCH_VARIABLE
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import LAUNCH_VARIABLE, Submitted, sockets_dir
 from heronpy.procs import container_group
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown

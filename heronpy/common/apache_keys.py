@@ -1,4 +1,4 @@
-"""Configuration keys that Apache Heron 0.20 knows and this release does not.
+"""Configuration keys that Apache Heron 0.20 knows and this release does not. Pure.
 
 They come with topologies and configuration folders written for Apache's release. None of them changes the
 answer of a topology here, so they are not refused: a command that starts something names them once.

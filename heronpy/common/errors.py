@@ -1,4 +1,4 @@
-"""The error tree of heronpy.
+"""The error tree of heronpy. Pure.
 
     HeronError                     base; `str(error)` is one sentence
       ConfigError                  a setting or option is wrong

@@ -1,4 +1,4 @@
-"""Exit codes of the processes of a topology.
+"""Exit codes of the processes of a topology. Pure.
 
 Executor and scheduler decide from these whether to start a process again.  They are not the exit
 codes of the `heron` command, which the command line documents for itself.

@@ -201,3 +201,22 @@ def _quoted(path: Path) -> str:
     import shlex  # needed only when a folder is refused
 
     return shlex.quote(str(path))
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """The path from the root, with `~` and without `..`.
+
+    A path that contains `..` is resolved as the system does, since the parent of a link is that of its
+    target; other links stay, because people know a folder by the name they gave it.
+    """
+    given = Path(path).expanduser().absolute()
+    parts = given.parts
+    if ".." not in parts:
+        return given
+    after = len(parts) - parts[::-1].index("..")
+    return Path(os.path.realpath(Path(*parts[:after])), *parts[after:])
+
+
+def heron_home() -> Path:
+    """Where heron keeps state, packages and working directories."""
+    return absolute(os.environ.get("HERON_HOME") or "~/.herondata")

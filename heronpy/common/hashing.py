@@ -1,4 +1,4 @@
-"""One hash of values that is the same in every process, on every host and after every restart.
+"""One hash of values that is the same in every process, on every host and after every restart. Pure.
 
 Fields grouping and key groups depend on it: two values that Python calls equal must reach the same
 task. So the hash is canonical over *values*, not over representations: `a == b` implies

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from functools import cache
 
 from msgspec import Struct
@@ -57,3 +58,10 @@ def _digest(path: str) -> str:
     except OSError:
         return ""
     return hashlib.sha256(content).hexdigest()[:16] if content else ""
+
+
+@cache
+def clock_id() -> int:
+    """A number of 32 bits, not 0, of the monotonic clock of this host; after a reboot it is another one."""
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        return zlib.crc32(file.read().strip()) or 1

@@ -1,4 +1,4 @@
-"""The names of things: processes, containers, tasks and epochs.
+"""The names of things: processes, containers, tasks and epochs. Pure.
 
 Every process derives the same name from the same numbers, so names are never sent. A name
 chosen by a user becomes part of file names, of state paths, and of commands that people paste:

@@ -409,7 +409,6 @@ def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -
 
 
 def _read_on(descriptor: int) -> Iterator[bytes]:
-    """The bytes of the file after the current position."""
     if os.lseek(descriptor, 0, os.SEEK_CUR) > os.fstat(descriptor).st_size:
         os.lseek(descriptor, 0, os.SEEK_SET)  # truncated in place
     while chunk := os.read(descriptor, _CHUNK):

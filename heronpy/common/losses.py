@@ -1,4 +1,4 @@
-"""How many tuples are missing from the result of a topology, in the words of every view (pure).
+"""How many tuples are missing from the result of a topology, in the words of every view. Pure.
 
 A number has no word before it where each tuple was counted; `about` where some are estimated, `at least` where it
 is a bound, and `an unknown number` where nothing bounds it, which may be none.

@@ -1,4 +1,4 @@
-"""The known name that was probably meant, for error messages."""
+"""The known name that was probably meant, for error messages. Pure."""
 
 from __future__ import annotations
 

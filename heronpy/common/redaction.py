@@ -1,4 +1,4 @@
-"""Taking secrets out of what is shown or packed for others (pure).
+"""Taking secrets out of what is shown or packed for others. Pure.
 
 A value is secret when its name says so (password, token, key, ...); in text also what follows such a name, the user and
 password of an address, and what is written like a well-known kind of key. It is a filter of last resort: it cannot know

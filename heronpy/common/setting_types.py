@@ -1,4 +1,4 @@
-"""Every setting of every room: one frozen struct per room, the single place where defaults live.
+"""Every setting of every room: one frozen struct per room, the single place where defaults live. Pure.
 
 A field carries its documentation and range, so that parsing, the commented files
 in conf/, the documentation and `heron config show` all read the same source.  Invariants: every

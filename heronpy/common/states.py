@@ -1,15 +1,24 @@
-"""The states of topologies, tasks and processes on the wire: which are up, and what people call them (pure)."""
+"""The states of topologies, tasks and processes on the wire: which are up, and what people call them. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
 
 #: A task in one of these has initialised and runs, or has ended as it should.
 UP_STATES: Final = frozenset(
     {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
 )
+#: Each with the field of StartTimes at which it ends, and what is done.
+START_PHASES = {
+    "package": ("packaged_at", "the program is loaded, planned and packed"),
+    "launch": ("launched_at", "scheduler, containers and topology master start"),
+    "register": ("registered_at", "all stream managers register"),
+    "plan": ("planned_at", "the physical plan is made"),
+    "initialise": ("running_at", "the tasks start and initialise"),
+}
 
 
 def lifecycle_name(lifecycle: control_pb2.Lifecycle) -> str:
@@ -35,3 +44,22 @@ def culprit_name(culprit: control_pb2.Culprit) -> str:
 def has_failed(status: control_pb2.StatusReply) -> bool:
     """Whether the topology has failed, or a task of it cannot start."""
     return status.lifecycle == control_pb2.LIFE_FAILED or bool(status.startup_exceptions)
+
+
+def start_phases(start: control_pb2.StartTimes) -> dict[str, float]:
+    """Seconds of each phase that is over, in order. Clocks of two hosts may differ: then a phase may be negative."""
+    found: dict[str, float] = {}
+    before = start.begun_at
+    for name, (field, _) in START_PHASES.items():
+        ended_at = getattr(start, field)
+        if not ended_at:
+            break
+        found[name], before = ended_at - before, ended_at
+    return found
+
+
+def start_text(start: control_pb2.StartTimes) -> str:
+    """`5.2s: package 1.3s, launch 1s, ...`."""
+    took = start_phases(start)
+    parts = ", ".join(f"{name} {format_duration(round(seconds, 2))}" for name, seconds in took.items())
+    return f"{format_duration(round(sum(took.values()), 2))}: {parts}"

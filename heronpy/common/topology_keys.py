@@ -1,4 +1,4 @@
-"""The `topology.*` keys of a topology's configuration, with the kind of their values.
+"""The `topology.*` keys of a topology's configuration, with the kind of their values. Pure.
 
 Names are those of Apache Heron; keys that only Apache Heron has are in apache_keys.py. The constants are the keys that
 the runtime itself reads; `heronpy.api.api_constants` has all for users, these among them.

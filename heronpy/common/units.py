@@ -1,4 +1,4 @@
-"""Counts, lists of names, and amounts of bytes and of time, as text.
+"""Counts, lists of names, amounts of bytes and of time, and lines of code, as text. Pure.
 
 Bytes use powers of 1024 for KB, MB and so on, as Heron does, and KiB, MiB mean the same. Durations
 are seconds as floats; a bare number is seconds. Anything else is a ConfigError that states the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from heronpy.common.errors import ConfigError
 
@@ -19,6 +19,8 @@ GB = 1024 * MB
 TB = 1024 * GB
 
 _BYTE_UNITS = {"": 1, "B": 1, "K": KB, "M": MB, "G": GB, "T": TB}
+#: Frames of Python and of installed packages, not the user's code.
+_INSTALLED = re.compile(r"^<frozen |/(site|dist)-packages/|/lib(64)?/python3")
 _BYTE_UNITS |= {"KB": KB, "MB": MB, "GB": GB, "TB": TB, "KIB": KB, "MIB": MB, "GIB": GB, "TIB": TB}
 _TIME_UNITS = {
     **dict.fromkeys(("ns",), 1e-9),
@@ -124,3 +126,21 @@ def _bytes_error(value: object) -> ConfigError:
 
 def _duration_error(value: object) -> ConfigError:
     return ConfigError(f"{value!r} is not a duration; write a number with us, ms, s, m, h or d, like 250ms")
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file came with Python or with an installed package."""
+    return bool(_INSTALLED.search(file))
+
+
+def line_of(frames: Sequence[tuple[str, int, str]], is_foreign: Callable[[str], bool] = is_installed) -> str:
+    """The innermost line of the user's code, and what it calls where that is not theirs; "" without frames.
+
+    A frame is (file, line, function), the innermost comes first.
+    """
+    if not frames:
+        return ""
+    own = next((number for number, frame in enumerate(frames) if not is_foreign(frame[0])), 0)
+    file, line, function = frames[own]
+    called = f", which calls {frames[own - 1][2]}" if own else ""
+    return f"{function} ({file.rpartition('/')[2]}:{line}){called}"

@@ -1,4 +1,4 @@
-"""The contract of all engines: what the scheduler asks a cluster for, and what the cluster answers.
+"""The contract of all engines: what the scheduler asks a cluster for, and what the cluster answers. Pure.
 
 An engine queues, limits and accounts. It restarts nothing by itself: the scheduler alone replaces containers, so that
 two never do it at once. Each container is one object of the engine, whose name has the number of the *submission*, so

@@ -1,4 +1,4 @@
-"""The right of a container to act (pure): its lease, as it counts it itself, and the times of all leases.
+"""The right of a container to act: its lease, as it counts it itself, and the times of all leases. Pure.
 
 A container whose host no longer answers may still run. Its successor is activated only when it can no longer do harm:
 

@@ -20,8 +20,7 @@ from heronpy.executor.desired import Place, Roles
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.forkserver import ForkServer
-from heronpy.procs.linux import die_with_parent
-from heronpy.procs.open_files import lift_files
+from heronpy.procs.linux import die_with_parent, lift_files
 from heronpy.procs.preload import preload_of
 from heronpy.statemgr import module_of
 

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from heronpy.common.clock_offset import ClockFilter
 from heronpy.common.errors import HeronError
-from heronpy.common.host_clock import clock_id
+from heronpy.common.host import clock_id
 from heronpy.proto import control_pb2
 
 #: Between two questions, seconds: a dozen samples are of the last minute.

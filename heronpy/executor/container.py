@@ -37,8 +37,15 @@ from heronpy.executor import arriving
 from heronpy.executor.echo import ECHO_FD, Echo, open_echo
 from heronpy.executor.executor_child import SIGNS_FD, ExecutorChild
 from heronpy.executor.host_folder import HostFolder, home_of
-from heronpy.executor.last_words import LOG_END_MAX_BYTES, archive_logs, code_of, code_of_error, send_logs
-from heronpy.executor.scheduler_link import Admitted, SchedulerLink
+from heronpy.executor.scheduler_link import (
+    LOG_END_MAX_BYTES,
+    Admitted,
+    SchedulerLink,
+    archive_logs,
+    code_of,
+    code_of_error,
+    send_logs,
+)
 from heronpy.executor.standing import (
     AskState,
     Cause,
@@ -61,10 +68,8 @@ from heronpy.executor.standing import (
     Tick,
 )
 from heronpy.net.addresses import address_here
-from heronpy.net.member import Membership
-from heronpy.net.ticket import Ticket
-from heronpy.plan.launch import LaunchSpec
-from heronpy.plan.submitted import Settings, Submitted
+from heronpy.net.ticket import Membership, Ticket
+from heronpy.plan.launch import LaunchSpec, Settings, Submitted
 from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import describe_status

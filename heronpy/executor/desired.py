@@ -1,4 +1,4 @@
-"""Which processes a container should run, from the packing plan, and how each is started (pure).
+"""Which processes a container should run, from the packing plan, and how each is started. Pure.
 
 Invariant: container 0 has the topology master (and the Spark gateway and checkpoint replicator, if any); any
 other container of the plan has its stream manager and its tasks, and its share of the standby topology

@@ -1,7 +1,8 @@
-"""Gives the topology to the tasks of a container, as a file; the packing plan comes from its watch.
+"""What an executor reads from the state for its tasks: the topology, and which tasks have run before.
 
-Read once: an update changes nothing of what a task needs before it gets a physical plan. While it cannot be read, a
-task starts with the copy that an earlier executor has left, or is started again until there is one.
+The topology is handed over as a file; the packing plan comes from its watch. Read once: an update changes nothing of
+what a task needs before it gets a physical plan. While it cannot be read, a task starts with the copy that an earlier
+executor has left, or is started again until there is one.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from google.protobuf.message import DecodeError
+
 from heronpy.common.errors import HeronError, StateError
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.handed_plans import hand, topology_file
+from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
@@ -47,3 +51,16 @@ class TopologyHanding:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+
+def tasks_that_ran(state: StateManager, launch: LaunchSpec) -> frozenset[int]:
+    """The tasks that have initialised once, as the topology master has recorded it; none if that cannot be read."""
+    try:
+        found = state.get(paths.totals(launch.topology))
+        ledger = control_pb2.TotalsLedger.FromString(found[0] if found is not None else b"")
+    except (HeronError, DecodeError) as error:
+        log.warning("it is unknown which tasks have run before, so one that cannot start fails at once: %s", error)
+        return frozenset()
+    if ledger.topology_id != launch.topology_id:
+        return frozenset()
+    return frozenset(task.task_id for task in ledger.tasks if task.has_run)

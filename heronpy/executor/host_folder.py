@@ -28,7 +28,7 @@ from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.folders import check_root, open_private
 from heronpy.common.host import Host, this_host
 from heronpy.net.private import check_private, make_private
-from heronpy.plan.here import sockets_dir
+from heronpy.plan.launch import sockets_dir
 
 log = logging.getLogger("heronpy.executor")
 

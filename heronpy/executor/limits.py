@@ -10,7 +10,7 @@ import resource
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.ids import stmgr_id
-from heronpy.procs.open_files import lift_files
+from heronpy.procs.linux import lift_files
 from heronpy.proto import plan_pb2
 
 FDS_PER_PROCESS = 40

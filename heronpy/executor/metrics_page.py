@@ -50,8 +50,6 @@ def check_host(host: str, explicit: bool) -> None:
 
 @dataclass(eq=False, slots=True)
 class _Visit:
-    """One connection."""
-
     task: asyncio.Task[None]
     writer: asyncio.StreamWriter
     since: float

@@ -1,4 +1,4 @@
-"""The messages in which the executor reports on its processes (pure)."""
+"""The messages in which the executor reports on its processes. Pure."""
 
 from __future__ import annotations
 

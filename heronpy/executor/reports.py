@@ -16,12 +16,10 @@ from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.records import end_report, health, own_report, process_record
 from heronpy.executor.sinks import Sinks
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.procs.footprints import FootprintMeter
-from heronpy.procs.host_usage import HostMeter
+from heronpy.procs.footprints import FootprintMeter, TreeMeter
 from heronpy.procs.supervision import Ended, Overgrown, ProcessState, ProcessView
 from heronpy.procs.supervisor import Supervisor
-from heronpy.procs.trees import TreeMeter
-from heronpy.procs.usage import UsageMeter
+from heronpy.procs.usage import HostMeter, UsageMeter
 from heronpy.proto import control_pb2, door_pb2
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """What a container says to the door of its scheduler, and how it reaches it: the addresses of its ticket, in turn.
 
+A container that ends leaves the ends of its logs at the door, and an exit code for its engine.
+
 Invariants: each call has a deadline; the ticket and the member's secret appear in no text; a door that does not answer
 is looked for at the other addresses.
 """
@@ -8,22 +10,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from google.protobuf.message import Message
 
+from heronpy.common import exit_codes
 from heronpy.common.backoff import Backoff
-from heronpy.common.errors import DeadlineError, FencedRpcError, HeronError, InvalidRpcError, RetryableError, RpcError
-from heronpy.executor.standing import AnswerLate, Cause, Renewed, Send, Word
+from heronpy.common.errors import (
+    DeadlineError,
+    FencedError,
+    FencedRpcError,
+    HeronError,
+    InvalidRpcError,
+    RetryableError,
+    RpcError,
+)
+from heronpy.executor.standing import AnswerLate, Cause, End, Ending, Renewed, Send, Word
 from heronpy.net.rpc import ControlClient
 from heronpy.net.ticket import Ticket
 from heronpy.net.zsock import RARE_HEARTBEAT_MS
 from heronpy.proto import control_pb2, door_pb2
+from heronpy.storage.log_archive import LogArchive, Run, newest_first
+from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.executor")
 
@@ -37,6 +52,7 @@ _WORDS = {
     door_pb2.VERDICT_ACTIVATED: Word.ACTIVATED,
     door_pb2.VERDICT_FENCED: Word.FENCED,
 }
+LOG_END_MAX_BYTES: Final = 1 << 20
 
 
 class NoDoorError(DeadlineError):
@@ -194,3 +210,69 @@ class SchedulerLink:
 
 def _ignore(_: control_pb2.Envelope) -> None:
     """The door sends answers only."""
+
+
+def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]) -> None:
+    """Put all logs of a container into the archive, the rotated ones last, and add to `archived` whose log is there.
+
+    It may be left alone before it is done. A store that does not answer ends it: the door gets what is not archived.
+    """
+    try:
+        for name in newest_first(path.name for path in folder.glob("*.log*")):
+            archive.put(run, folder / name)
+            if name.endswith(".log"):
+                archived.add(name.removesuffix(".log"))
+    except (ObjectsError, OSError) as error:
+        log.warning("not all logs are in the archive %s: %s", archive.name, error)
+
+
+async def send_logs(
+    link: SchedulerLink, folder: Path, first: Sequence[str], kept_bytes: int, archived: Container[str] = ()
+) -> None:
+    """Send the end of each log, those of the processes in `first` before the others, until the door takes no more.
+
+    Of those that are archived only the very first one sends its last line: by it the door knows why it ends.
+    """
+    for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
+        if path.stem in archived and path.stem != first[0]:
+            continue
+        try:
+            data, is_cut = _end_of(path, kept_bytes)
+        except OSError as error:
+            log.warning("the end of %s is not kept: %s", path.name, error.strerror)
+            continue
+        if path.stem in archived:
+            data, is_cut = b"\n" + data.rstrip(b"\n").rpartition(b"\n")[2], True
+        if data and not await link.log_end(path.stem, data, is_cut):
+            return
+
+
+def _end_of(path: Path, count: int) -> tuple[bytes, bool]:
+    """The last bytes of a file, and whether there are more before them."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, count, max(0, size - count)), size > count
+    finally:
+        os.close(descriptor)
+
+
+def code_of(end: End) -> int:
+    """The exit code, negative for the number of a signal: the executor's, where it ended by itself."""
+    match end.ending:
+        case Ending.EXECUTOR:
+            return os.waitstatus_to_exitcode(end.status)
+        case Ending.ASKED:
+            return exit_codes.TERMINATED
+        case Ending.FENCED:
+            return exit_codes.FENCED
+    return exit_codes.FAILURE
+
+
+def code_of_error(error: Exception) -> int:
+    """The exit code of a container that could not start."""
+    if isinstance(error, FencedError):
+        return exit_codes.FENCED
+    if isinstance(error, RetryableError | DeadlineError):
+        return exit_codes.UNAVAILABLE
+    return exit_codes.STARTUP_FAILURE

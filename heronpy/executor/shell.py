@@ -32,11 +32,10 @@ from heronpy.common.settings import settings_for
 from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.clock_probe import EVERY_S, ClockProbe
 from heronpy.executor.desired import Place, Roles, command_of, desired_processes
-from heronpy.executor.earlier import tasks_that_ran
 from heronpy.executor.echo import open_echo
 from heronpy.executor.evidence import Evidence
 from heronpy.executor.files_door import FilesDoor
-from heronpy.executor.handing import TopologyHanding
+from heronpy.executor.handing import TopologyHanding, tasks_that_ran
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host

@@ -1,4 +1,4 @@
-"""What the sinks of metrics write (pure): lines of JSON, and Graphite's plain text. Names and units are Heron's."""
+"""What the sinks of metrics write: lines of JSON, and Graphite's plain text. Names and units are Heron's. Pure."""
 
 from __future__ import annotations
 

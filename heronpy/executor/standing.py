@@ -1,4 +1,4 @@
-"""The life of one submission of a container on its host (pure): it stands by, acts in an epoch, stops, ends.
+"""The life of one submission of a container on its host: it stands by, acts in an epoch, stops, ends. Pure.
 
 Invariants: the executor is started only in an epoch that the scheduler has given, which is never one in which it has
 acted before; it runs no longer than the lease, but for the grace of its stop; a container that was told to end never

@@ -1,4 +1,4 @@
-"""Whether a file is one that is known (pure).
+"""Whether a file is one that is known. Pure.
 
 Files that others rotate keep neither name nor inode: a rename changes the name, `copytruncate` of logrotate the
 inode, and an inode that is free is soon another file's. So an inode only proposes, and content decides: the

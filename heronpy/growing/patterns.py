@@ -1,4 +1,4 @@
-"""Patterns of files, taken apart (pure).
+"""Patterns of files, taken apart. Pure.
 
 The *root* of a pattern is its folders before the first wildcard; nothing is opened outside it. The *key* of a
 file is its path below the root, which is the same wherever the root is mounted.

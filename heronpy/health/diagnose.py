@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from heronpy.common.states import lifecycle_name
 from heronpy.health import trends
 from heronpy.health.findings import CALM, Finding, Verdict
-from heronpy.health.footprint import footprints, full_disks
+from heronpy.health.footprint import footprints, full_disks, memory
 from heronpy.health.lasting import kept
-from heronpy.health.memory import memory
 from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
 from heronpy.health.stopped import STOPPED_BY, stopped
 from heronpy.proto import control_pb2

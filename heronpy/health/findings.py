@@ -1,4 +1,4 @@
-"""A diagnosis as data: what it is, whom it concerns, and its figures (pure)."""
+"""A diagnosis as data: what it is, whom it concerns, and its figures. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Tasks with too many child processes, threads, descriptors or log lines, and disks without room (pure)."""
+"""Tasks that use too much: memory, child processes, threads, descriptors, log lines; disks without room. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from statistics import median
 
+from heronpy.health import trends
 from heronpy.health.findings import Finding, Verdict
 from heronpy.health.signals import Signals, TaskSignals
 
@@ -15,6 +17,110 @@ DESCRIPTORS_NEAR = 0.8
 LOG_MUCH = 500_000.0
 #: A disk is nearly full when both less than this part of its size and less than this number of bytes are left.
 DISK_PART, DISK_BYTES = 0.05, 5 << 30
+#: A task this close to its limit of memory.
+NEAR_LIMIT = 0.9
+#: Memory that grows as it does reaches its limit within this time, seconds; or, without a limit, all of its machine's,
+#: where only what grows by gigabytes an hour is so near.
+FULL_S, MACHINE_FULL_S = 3600.0, 6 * 3600.0
+
+
+def memory(signals: Signals) -> Iterator[Finding]:
+    """Tasks that ran out of memory, or will."""
+    for name, (times, text) in signals.out_of_memory.items():
+        figures: dict[str, float] = {"times": times}
+        lasts_s, component = (
+            signals.memory_lasts_s.get(name),
+            next((t.component for t in signals.tasks if t.name == name), ""),
+        )
+        others = [float(t.memory_bytes) for t in signals.of(component) if t.name != name and t.memory_bytes]
+        if lasts_s and others and (grown := signals.memory_limits.get(component, 0) - median(others)) > 0:
+            figures |= {"lasts_s": lasts_s, "grows_per_h": 3600 * grown / lasts_s}
+        elif (growth := _of_ended(signals, name)) is not None:
+            figures["grows_per_h"] = 3600 * growth.per_s
+        yield Finding(Verdict.MEMORY, task=name, figures=figures, quote=text)
+    for component in signals.components:
+        yield from _grows(signals, component)
+    for component, limit in signals.memory_limits.items():
+        used = trends.memory_p95(signals, component)
+        tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
+        if used is None or used < NEAR_LIMIT * limit or not tasks:
+            continue
+        largest = max(tasks, key=lambda task: task.memory_bytes or 0)
+        if largest.name not in signals.out_of_memory and _growth(signals, component) is None:
+            yield Finding(Verdict.MEMORY, component, largest.name, {"used": used, "limit": limit})
+
+
+def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
+    """How the memory of a task grew before its last process ended, or grows again."""
+    looks = signals.looks.get(name)
+    if looks is None:
+        return None
+    return trends.steady_growth(looks.memory_before) or trends.steady_growth(looks.memory)
+
+
+def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
+    """The task whose memory grows towards a limit, and its figures."""
+    tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
+    return _soon_full(signals, tasks) or _full_within_the_hour(signals, component, tasks)
+
+
+def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals, dict[str, float]] | None:
+    """By the last seconds: the task that is full first, if that is no longer than it has grown steadily already.
+
+    What grows ever more slowly, and passes for steady, still ends above the limit then: after a time t, memory that
+    approaches its end exponentially, its last third no less than 0.75 of its first, goes on to grow by what it would in
+    2.3 t at its present rate.
+    """
+    found: list[tuple[float, TaskSignals, dict[str, float]]] = []
+    for task in tasks:
+        looks = signals.looks.get(task.name)
+        growth = trends.steady_growth(looks.memory) if looks is not None else None
+        limit = signals.memory_limits.get(task.component) or signals.machine_memory.get(task.host)
+        if growth is None or not limit or looks is None:
+            continue
+        used = max(float(task.memory_bytes or 0), looks.memory[-1][1])
+        left_s = max(0.0, limit - used) / growth.per_s
+        if left_s <= growth.seen_s:
+            found.append((left_s, task, _figures(task, tasks, used, float(limit), growth)))
+    if not found:
+        return None
+    _, task, figures = min(found, key=lambda one: one[0])
+    return task, figures
+
+
+def _full_within_the_hour(
+    signals: Signals, component: str, tasks: list[TaskSignals]
+) -> tuple[TaskSignals, dict[str, float]] | None:
+    """By the minutes: the largest task."""
+    growth = trends.memory_growth(signals, component)
+    if not tasks or growth is None:
+        return None
+    largest = max(tasks, key=lambda task: task.memory_bytes or 0)
+    used = float(largest.memory_bytes or 0)
+    own = signals.memory_limits.get(component)
+    limit, within_s = (own, FULL_S) if own else (signals.machine_memory.get(largest.host), MACHINE_FULL_S)
+    if not limit or used + min(growth.per_s * within_s, growth.most) < limit:
+        return None
+    return largest, _figures(largest, tasks, used, float(limit), growth)
+
+
+def _figures(
+    task: TaskSignals, tasks: list[TaskSignals], used: float, limit: float, growth: trends.Growth
+) -> dict[str, float]:
+    per_s = growth.per_s
+    figures = {
+        "used": used, "limit": limit, "per_h": per_s * 3600, "left_s": max(0.0, limit - used) / per_s,
+        "grew_s": growth.seen_s,
+    }  # fmt: skip
+    if len(tasks) > 1:
+        figures["median"] = median(float(one.memory_bytes or 0) for one in tasks if one is not task)
+    return figures
+
+
+def _grows(signals: Signals, component: str) -> Iterator[Finding]:
+    found = _growth(signals, component)
+    if found is not None and found[0].name not in signals.out_of_memory:
+        yield Finding(Verdict.MEMORY, component, found[0].name, found[1])
 
 
 def full_disks(signals: Signals) -> Iterator[Finding]:

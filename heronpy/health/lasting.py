@@ -1,4 +1,4 @@
-"""A cause that was found is said until it has gone (pure).
+"""A cause that was found is said until it has gone. Pure.
 
 While a slow task holds the spouts, its siblings get no tuples, so there is nothing left to compare it with: figures
 that cannot tell any more are no sign that a cause has gone.

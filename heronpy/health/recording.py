@@ -1,4 +1,4 @@
-"""Signals as a line of JSON, and back: a recorded history gives its diagnoses again (pure).
+"""Signals as a line of JSON, and back: a recorded history gives its diagnoses again. Pure.
 
 A history is a file of JSON lines; those with "signals" are one look each, in order, and all other lines are evidence
 for people. Unknown fields, of a later release, are ignored; missing ones have their default.

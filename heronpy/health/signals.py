@@ -1,4 +1,4 @@
-"""The figures of a topology over a time window, from the answers of its topology master (pure).
+"""The figures of a topology over a time window, from the answers of its topology master. Pure.
 
 Shares are between 0 and 1, rates per second, times in seconds, sizes in bytes. A figure that was not reported is None,
 never 0.
@@ -374,7 +374,6 @@ def history_of(timeline: control_pb2.TimelineReply) -> History:
 
 
 def _sums(metrics: control_pb2.MetricsReply) -> dict[str, dict[str, float]]:
-    """Per process, the sum of each metric over all labels."""
     found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for report in metrics.reports:
         for sample in report.samples:

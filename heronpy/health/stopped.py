@@ -1,4 +1,4 @@
-"""Spouts that have emitted and emit nothing any more, and what holds them (pure)."""
+"""Spouts that have emitted and emit nothing any more, and what holds them. Pure."""
 
 from __future__ import annotations
 

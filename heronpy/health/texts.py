@@ -1,4 +1,4 @@
-"""A finding as a sentence, and what to do next (pure)."""
+"""A finding as a sentence, and what to do next. Pure."""
 
 from __future__ import annotations
 

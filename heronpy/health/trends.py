@@ -1,4 +1,4 @@
-"""What the minutes of the last hour say beyond the window of a diagnosis (pure).
+"""What the minutes of the last hour say beyond the window of a diagnosis. Pure.
 
 Minutes that are unknown count for nothing; with too few known ones there is no answer.
 """

@@ -1,4 +1,4 @@
-"""Whether table, ledger and lineage agree, and what a ledger is rebuilt from (pure)."""
+"""Whether table, ledger and lineage agree, and what a ledger is rebuilt from. Pure."""
 
 from __future__ import annotations
 

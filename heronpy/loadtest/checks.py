@@ -1,4 +1,4 @@
-"""Checks of a run: exact counts, and the other promises of its profile (pure except for Spark's table)."""
+"""Checks of a run: exact counts, and the other promises of its profile (only Spark's table is read here). Pure."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from heronpy.packing import pack
 from heronpy.plan.component_config import set_key
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Persist, Send
+from heronpy.tmaster.events import Persist, Send
 from heronpy.tmaster.machine import TopologyMaster
 
 #: Limits for 1,000 containers and 10,000 tasks.

@@ -1,4 +1,4 @@
-"""Frames of a run, from the metrics of its tasks (pure).
+"""Frames of a run, from the metrics of its tasks. Pure.
 
 Every frame within a container passes the link of exactly one task, in one direction, so the sums over the tasks are
 all frames of a topology of one container.

@@ -1,4 +1,4 @@
-"""Computes figures from observations (pure): the steady window, rates, CPU per million tuples, latencies.
+"""Computes figures from observations: the steady window, rates, CPU per million tuples, latencies. Pure.
 
 The steady window lies between the end of the warm-up and the last emit. Counts at its ends are
 interpolated on the tasks' own timelines; CPU is taken from two samples inside the window, and tuples

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about one result document (pure)."""
+"""One self-contained HTML page about one result document. Pure."""
 
 from __future__ import annotations
 

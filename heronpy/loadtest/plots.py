@@ -1,4 +1,4 @@
-"""Line and bar plots as SVG text, written directly so that a page needs neither a library nor a network (pure).
+"""Line and bar plots as SVG text, written directly so that a page needs neither a library nor a network. Pure.
 
 Colours are CSS classes (`s0` ... `s7`, `grid`, `axis`, `shade`), so the page that embeds a plot decides
 its look in light and dark mode; `STYLE` is the common part. Every series has its values in `data-`

@@ -1,4 +1,4 @@
-"""Result documents: their summary over repeated runs, and the comparison with an earlier one (pure).
+"""Result documents: their summary over repeated runs, and the comparison with an earlier one. Pure.
 
 The JSON is a contract: `schema` grows when a key changes its meaning or is removed.
 """

@@ -1,4 +1,4 @@
-"""The steps of `rates`: the requested rates, the row of each step, and the table of all steps (pure)."""
+"""The steps of `rates`: the requested rates, the row of each step, and the table of all steps. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of the logs of work units' load tests, and what their functions write down (pure)."""
+"""The lines of the logs of work units' load tests, and what their functions write down. Pure."""
 
 from __future__ import annotations
 

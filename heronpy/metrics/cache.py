@@ -1,4 +1,4 @@
-"""The last hours of every metric, in bounded memory (pure).
+"""The last hours of every metric, in bounded memory. Pure.
 
 Each series is a step function: a value is stored when it changes, at most once per bucket of time. A
 series that grows too long drops every second step of its older half, so older data has a coarser

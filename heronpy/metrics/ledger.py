@@ -1,4 +1,4 @@
-"""The counts of all processes as a message, for the next topology master (pure).
+"""The counts of all processes as a message, for the next topology master. Pure.
 
 What a living process has counted it tells every master itself; what ended ones have counted nobody else knows. Gauges
 are not handed over: they are of the moment.

@@ -1,4 +1,4 @@
-"""Every metric that heronpy itself reports: name, meaning, unit, type and what its label stands for.
+"""Every metric that heronpy itself reports: name, meaning, unit, type and what its label stands for. Pure.
 
 The names are those of Apache Heron, so that dashboards and habits carry over. Heron appends the subject of
 a value to some names ("<name>/<instance>"); that part is a label. Invariant: a name is registered once.

@@ -1,4 +1,4 @@
-"""MetricsReports as a page for Prometheus.
+"""MetricsReports as a page for Prometheus. Pure.
 
 A series is located by the labels topology, container, process, instance_id, component and
 task; never by `instance`, which Prometheus sets itself. Times are in seconds and sizes in bytes, whatever the unit

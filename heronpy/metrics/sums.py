@@ -1,4 +1,4 @@
-"""The names on the tracker's page for Prometheus: sums by component that the topology masters make (pure).
+"""The names on the tracker's page for Prometheus: sums by component that the topology masters make. Pure.
 
 They differ from those of the executors' pages, so that both can be scraped and nothing is counted twice. `of` is the
 field of `heronpy.views` that has the value.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.net.private import read_private
 
 FOLDER: Final = "access"

@@ -24,9 +24,8 @@ from typing import Any, Final
 import zmq
 
 from heronpy.common.errors import StateAwayError, StateError
-from heronpy.net.member import Membership
 from heronpy.net.rpc import parse, seal, wrap
-from heronpy.net.ticket import Ticket
+from heronpy.net.ticket import Membership, Ticket
 from heronpy.net.transport import connect
 from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.proto import control_pb2, door_pb2

@@ -1,6 +1,6 @@
 """State at the door of the scheduler: for containers on hosts that do not reach its files.
 
-The root is the file of the ticket; the container's membership lies next to it (`member.py`). A process that is killed
+The root is the file of the ticket; the container's membership lies next to it (`ticket.py`). A process that is killed
 loses its ephemerals and locks once it was silent for a session; one that closes its manager, at once. After a restart
 of the scheduler, or a silence of its own, a process gets a new session and with it the ephemerals that are left of the
 old one; it makes the others again unless another process has them now. A lock is not restored: its holder gets a
@@ -39,9 +39,8 @@ from heronpy.common.errors import (
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net.door_link import Call, DoorLink, FullError, UncertainError
 from heronpy.net.door_watch import DoorWatch, Watches
-from heronpy.net.member import Membership
 from heronpy.net.private import read_private
-from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket
+from heronpy.net.ticket import TEXT_MAX_CHARS, Membership, Ticket
 from heronpy.proto import door_pb2
 from heronpy.statemgr.base import check_version
 from heronpy.statemgr.paths import check_path

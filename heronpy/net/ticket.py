@@ -1,24 +1,31 @@
-"""The ticket of a container: by which addresses and keys it reaches the door of its scheduler.
+"""The ticket of a container, by which it reaches the door of its scheduler, and its membership there.
 
-It gives access to the topology, as any container that has not said hello yet. An engine hands it over as a mounted
-secret, or as the standard input of the container's first process; it is never an argument, an environment variable, a
-comment or a line of a log.
+The ticket has addresses and keys. It gives access to the topology, as any container that has not said hello yet. An
+engine hands it over as a mounted secret, or as the standard input of the container's first process; it is never an
+argument, an environment variable, a comment or a line of a log.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 from heronpy.net.curve import Keys, Pair
+from heronpy.net.private import read_private, write_private
+from heronpy.proto import door_pb2
 
 _ADDRESS: Final = re.compile(r"tcp://[0-9a-zA-Z.\-]+:[0-9]{1,5}")
 _KEY: Final = re.compile(r"[!-~]{40}")
 TEXT_MAX_CHARS: Final = 4096
+#: Next to the ticket.
+MEMBER_FILE: Final = "member"
+_FILE_MAX_BYTES: Final = 1024
 
 
 class Ticket(Struct, frozen=True):
@@ -59,3 +66,37 @@ class Ticket(Struct, frozen=True):
             raise ConfigError(f"{source} holds no ticket of a heron topology") from None
         server, public, secret = (key.encode() for key in keys)
         return cls(found["topology_id"], addresses, server, Pair(public, secret))
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a container on another host proves itself with at the door of its scheduler: its secret, in a private file.
+
+    One submission of a container, and its secret.
+
+    The door says the secret once, in its answer to the hello of a submission; the file lies next to the ticket, and the
+    processes of the container read it there.
+    """
+
+    container: int
+    submission: int
+    secret: bytes = field(repr=False)
+
+    def to_proto(self) -> door_pb2.Member:
+        return door_pb2.Member(container=self.container, submission=self.submission, secret=self.secret)
+
+    def save(self, folder: Path) -> None:
+        """Write it into the container's working folder, readable by this user only."""
+        content = {"container": self.container, "submission": self.submission, "secret": self.secret.hex()}
+        write_private(folder / MEMBER_FILE, json.dumps(content).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Membership:
+        """Read `save`; ConfigError, which says nothing of the content, when it is missing, damaged or not private."""
+        path = folder / MEMBER_FILE
+        data = read_private(path, _FILE_MAX_BYTES)
+        try:
+            found = json.loads(data)
+            return cls(int(found["container"]), int(found["submission"]), bytes.fromhex(found["secret"]))
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{path} holds no member of a heron topology; restart the container") from None

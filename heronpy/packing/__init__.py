@@ -1,4 +1,4 @@
-"""Which instance goes to which container.
+"""Which instance goes to which container. Pure.
 
 `pack` makes the first plan of a topology, `repack` the next one, with as few moves as the algorithm
 allows. Both are pure. Task ids start at 1 in component order, spouts first, and are never reused;

@@ -1,4 +1,4 @@
-"""Balanced: all containers have the same number of tasks, and of tasks of each component, to within one.
+"""Balanced: all containers have the same number of tasks, and of tasks of each component, to within one. Pure.
 
 Both hold after packing and after every repacking; a repacking reaches this with the minimum number of
 moves for the given number of containers. Where there is a choice, downstream instances go where their

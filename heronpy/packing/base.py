@@ -1,4 +1,4 @@
-"""The interface of a packing algorithm, and the first steps that every repacking shares.
+"""The interface of a packing algorithm, and the first steps that every repacking shares. Pure.
 
 An algorithm only fills bins; task ids, resources and messages are handled elsewhere. `reshape` does the
 part of a repacking that all algorithms share: it removes tasks that are no longer wanted, closes surplus

@@ -1,4 +1,4 @@
-"""Containers while they are being filled.
+"""Containers while they are being filled. Pure.
 
 `Bins` holds the invariants that every algorithm relies on: an item is in one bin only, and a bin
 never holds more than the demand allows. It turns a packing plan into bins and bins into a packing

@@ -1,4 +1,4 @@
-"""What has to be packed: components, the size of their instances, and the capacity of a container.
+"""What has to be packed: components, the size of their instances, and the capacity of a container. Pure.
 
 Sizes are (cpu, ram bytes, disk bytes). A dimension counts only if the topology asks for it: an instance
 has the size given by its component map, else the default size if containers are limited in that

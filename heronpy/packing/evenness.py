@@ -1,4 +1,4 @@
-"""Where the odd instances go, so that both counts are even with the fewest moves.
+"""Where the odd instances go, so that both counts are even with the fewest moves. Pure.
 
 A component of p instances over C containers gives each p // C, and one more to p % C of them: the
 *extras*. Only the extras can be chosen. Their number per container must differ by at most one, and

@@ -1,4 +1,4 @@
-"""First fit decreasing: few containers, found by placing large instances first.
+"""First fit decreasing: few containers, found by placing large instances first. Pure.
 
 Each instance goes to the first container with room. Without any limit everything fits in one. The
 limits determine the number of containers, so asking for a number is an error.

@@ -1,4 +1,4 @@
-"""What each container of a topology needs of its host, for whoever gives it room: never nothing.
+"""What each container of a topology needs of its host, for whoever gives it room: never nothing. Pure.
 
 A packing plan has the sizes that the topology asks for, and zero where it asks for none: then nothing limits the
 packing. A request fills these with the sizes that the settings assume of a task, and it has a container 0, which no

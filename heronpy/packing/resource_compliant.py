@@ -1,4 +1,4 @@
-"""Resource compliant round robin: like round robin, but opens another container where limits require it.
+"""Resource compliant round robin: like round robin, but opens another container where limits require it. Pure.
 
 Never exceeds a limit; the configured number of containers is only the initial one.
 """

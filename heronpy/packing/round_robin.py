@@ -1,4 +1,4 @@
-"""Round robin: deal the instances one by one over a given number of containers.
+"""Round robin: deal the instances one by one over a given number of containers. Pure.
 
 Components with large instances come first. Without limits, all containers have the same number of
 tasks, in total and of each component, to within one. With limits, full containers are skipped. A

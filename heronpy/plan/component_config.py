@@ -1,4 +1,4 @@
-"""The configuration of a topology and of its components, read from the topology message.
+"""The configuration of a topology and of its components, read from the topology message. Pure.
 
 Owns the typing rule (Apache Heron's: text that reads as a number or a boolean becomes one), the
 layering (a component overrides its topology), and the rules for `topology.` keys. Serialized values

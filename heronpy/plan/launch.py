@@ -9,17 +9,168 @@ file that loads has every field of its type, each with its declared type, and no
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import re
+import sys
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import absolute, heron_home
+from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import SettingValue
 from heronpy.plan import json_fields
-from heronpy.plan.here import FILE, Here, settings_here
-from heronpy.plan.submitted import Settings, Submitted
 
 #: Every process of a topology has the path of its launch file in this variable of its environment.
 LAUNCH_VARIABLE = "HERON_LAUNCH"
+#: Next to the launch file.
+HERE_FILE = "here.json"
+#: A longer folder would not leave room for the names of sockets, whose paths may have 107 bytes.
+_TEMPORARY_MAX_CHARS = 40
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+#: Room to field to value.
+Settings = dict[str, dict[str, SettingValue]]
+
+
+class Submitted(Struct, frozen=True):
+    """What was submitted: all that a process of a topology must know wherever it runs.
+
+    It is made once at submit and never changed; it is in the state manager and in each host's launch file. Invariant:
+    it names no file, interpreter, key, limit, port or program of the submitting host. What names one is for people
+    (`source`, `origins`, `argv`), or a setting that the user gave as an absolute path, which then means that path on
+    every host.
+    """
+
+    topology: str
+    topology_id: str
+    cluster: str
+    role: str
+    environ: str
+    submission_user: str
+    release: str
+    state_type: str
+    engine: str = ""
+    """Kind of the engine that runs its containers; "" for this machine."""
+    environment: str = ""
+    """Digest of the wheelhouse of its dependencies (`heron.engine.environment`); "" for none."""
+    state_root: str = ""
+    """The root of the state if every host reaches it under this name; "" for a kind that is in files of one host."""
+    package: str | None = None
+    """The digest of the package; None when everything is installed."""
+    package_main: str | None = None
+    """The package's file that is loaded as `__main__`; None when the package is imported."""
+    package_archive: str | None = None
+    """The package's file that holds all of it, for tasks that load from it; None if a folder was submitted."""
+    needs_spark: bool = False
+    dispatch_homes: dict[str, str] = field(default_factory=dict)
+    """Component to the folder in which it hands groups of work units to Spark."""
+    settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
+    """Room to field to resolved value."""
+    origins: dict[str, str] = field(default_factory=dict)
+    """`room.field` to the origin of its value, for people."""
+    component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
+    """Component to the fields of room `instance` that it overrides."""
+    source: str = ""
+    """Folder or archive from which the package was made, for people: tracebacks name it. "" without a package."""
+    argv: list[str] = field(default_factory=list)
+    """`sys.argv` of the program at submit; tasks get the same."""
+    argv_names_topology: bool = False
+    """Whether its first argument is the topology's name, which the program's parser may not know."""
+
+    def to_bytes(self) -> bytes:
+        """As it is kept in the state manager."""
+        return json_fields.dump(self).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str) -> Submitted:
+        """Read `to_bytes`; ConfigError, which names `source`, when it is damaged or of another release.
+
+        A state manager may be open to others than the user, so one that names a file outside the package is refused.
+        """
+        found = json_fields.parse(cls, data.decode(errors="replace"), source)
+        if found.package is not None and not _DIGEST.fullmatch(found.package):
+            raise ConfigError(f"field 'package' of {source} is no digest; submit the topology again")
+        if found.environment and not _DIGEST.fullmatch(found.environment):
+            raise ConfigError(f"field 'environment' of {source} is no digest; submit the topology again")
+        for name in ("package_main", "package_archive"):
+            file = PurePosixPath(getattr(found, name) or "file")
+            if file.is_absolute() or ".." in file.parts:
+                raise ConfigError(f"field {name!r} of {source} leads out of the package; submit the topology again")
+        return found
+
+
+class Here(Struct, frozen=True):
+    """Where a topology is on this host: paths and the interpreter.
+
+    The folders of one topology on one host, all absolute.
+
+    Each host that runs processes of a topology makes its own, where they run, and writes it next to its launch file; it
+    never leaves the host.
+    """
+
+    working_dir: str
+    sockets_dir: str
+    python: str
+    """Interpreter that runs the user's code."""
+    state_root: str = ""
+    """Folder of a state that is in files of this host; "" for another kind."""
+    packages: str = ""
+    """Folder of the stored packages."""
+    checkpoints: str = ""
+    """Where checkpoints are if the settings name no folder."""
+    address: str = ""
+    """IPv4 address on which processes of this host listen for other hosts; "" where the settings name it."""
+    door: str = ""
+    """File of the ticket of the scheduler's door; "" where the containers are on the scheduler's host."""
+
+
+def make_here(submitted: Submitted, launch_file: str | os.PathLike[str]) -> Here:
+    """What holds on this host, for a launch file in the topology's working folder."""
+    return Here(
+        working_dir=str(absolute(launch_file).parent),
+        sockets_dir=str(sockets_dir(submitted.topology_id)),
+        python=sys.executable,
+        state_root=local_state_root(submitted.settings, submitted.cluster) if submitted.state_type == "local" else "",
+        packages=str(packages_dir()),
+        checkpoints=str(checkpoints_dir(submitted.cluster)),
+    )
+
+
+def settings_here(settings: Settings, checkpoints: str) -> Settings:
+    """The settings with this host's folder of checkpoints, unless they name one."""
+    room = settings.get("checkpoint")
+    return settings if room is None or room.get("root") else {**settings, "checkpoint": {**room, "root": checkpoints}}
+
+
+def settings_anywhere(settings: Settings, checkpoints: str) -> Settings:
+    """The settings without this host's folder of checkpoints: the inverse of `settings_here`."""
+    room = settings.get("checkpoint", {})
+    return {**settings, "checkpoint": {**room, "root": ""}} if room.get("root") == checkpoints else settings
+
+
+def checkpoints_dir(cluster: str) -> Path:
+    """Where the checkpoints of a cluster are if its settings name no folder."""
+    return heron_home() / "checkpoints" / cluster
+
+
+def packages_dir() -> Path:
+    """Where this host stores packages."""
+    return heron_home() / "packages"
+
+
+def local_state_root(settings: Settings, cluster: str) -> str:
+    """The folder of a cluster's state in files."""
+    given = settings.get("statemgr", {}).get("root")
+    return str(absolute(str(given)) if given else heron_home() / "state" / cluster)
+
+
+def sockets_dir(topology_id: str) -> Path:
+    """Folder of a topology's sockets: short, because a socket's path may have at most 107 bytes."""
+    base = tempfile.gettempdir()
+    base = base if len(base) <= _TEMPORARY_MAX_CHARS else "/tmp"
+    return Path(base) / f"heron-{os.getuid()}" / short_hash(topology_id)
 
 
 class LaunchSpec(Struct, frozen=True):
@@ -154,4 +305,4 @@ def save_here(here: Here, path: str | os.PathLike[str]) -> None:
 
 
 def _beside(path: str | os.PathLike[str]) -> Path:
-    return Path(path).with_name(FILE)
+    return Path(path).with_name(HERE_FILE)

@@ -1,4 +1,4 @@
-"""The logical plan: components, streams and their consumers, as the user described them.
+"""The logical plan: components, streams and their consumers, as the user described them. Pure.
 
 `LogicalPlan.from_topology` never fails on a wrong topology, so that `heronpy.plan.validation.validate` can
 name everything that is wrong. The order of components is spouts first, then bolts, as defined;

@@ -1,13 +1,16 @@
-"""Reading and checking a packing plan: which task runs in which container.
+"""Packing plans: which task runs in which container, the checks of a plan, and the difference between two. Pure.
 
 The plan itself is the protobuf message. Container 0 holds the topology master and never appears in
 it. Task ids are unique for the life of a topology: `next_task_id` also accounts for removed tasks,
 so an id is never reused.
+
+An update runs in the order: `union` (old placement plus added tasks), then the new plan. A moved task
+keeps its id and changes its container; the union leaves it where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -109,3 +112,98 @@ def copy_of(plan: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
     result = plan_pb2.PackingPlan()
     result.CopyFrom(plan)
     return result
+
+
+class MovedTask(Struct, frozen=True):
+    """A task that keeps its id but changes its container."""
+
+    task_id: int
+    component: str
+    source: int
+    target: int
+
+
+class PlanDiff(Struct, frozen=True):
+    """The changes from one packing plan to another; all sorted by id."""
+
+    added: tuple[PlacedTask, ...]
+    removed: tuple[PlacedTask, ...]
+    moved: tuple[MovedTask, ...]
+    removed_containers: tuple[int, ...]
+
+    @property
+    def added_ids(self) -> list[int]:
+        return [task.task_id for task in self.added]
+
+    @property
+    def removed_ids(self) -> list[int]:
+        return [task.task_id for task in self.removed]
+
+    @property
+    def moved_ids(self) -> list[int]:
+        return [task.task_id for task in self.moved]
+
+
+def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
+    """What changes from packing plan `old` to `new`."""
+    before = tasks_by_id(old)
+    after = tasks_by_id(new)
+    # The same id with another component is another task, although plans never do that on purpose.
+    same = {
+        task_id for task_id in before.keys() & after.keys() if before[task_id].component == after[task_id].component
+    }
+    return PlanDiff(
+        added=tuple(after[task_id] for task_id in sorted(after.keys() - same)),
+        removed=tuple(before[task_id] for task_id in sorted(before.keys() - same)),
+        moved=tuple(
+            MovedTask(
+                task_id,
+                after[task_id].component,
+                before[task_id].container,
+                after[task_id].container,
+            )
+            for task_id in sorted(same)
+            if before[task_id].container != after[task_id].container
+        ),
+        removed_containers=tuple(sorted({*container_ids(old)}.difference(container_ids(new)))),
+    )
+
+
+def union(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
+    """The packing plan with all tasks of `old` in their place, and those that `new` adds."""
+    result = copy_of(old)
+    result.id = new.id
+    result.version = new.version
+    result.next_task_id = max(next_task_id(old), next_task_id(new))
+    present = tasks_by_id(old).keys()
+    containers = {container.id: container for container in result.containers}
+    for source in new.containers:
+        target = containers.get(source.id)
+        if target is None:
+            target = result.containers.add(id=source.id)
+            target.required.CopyFrom(source.required)
+        missing = [item for item in source.instances if item.task_id not in present]
+        target.instances.extend(missing)
+        target.required.CopyFrom(_larger(target.required, source.required))
+    return result
+
+
+def without(plan: plan_pb2.PackingPlan, task_ids: Iterable[int]) -> plan_pb2.PackingPlan:
+    """A packing plan without these tasks, and without containers that this leaves empty."""
+    gone = set(task_ids)
+    result = copy_of(plan)
+    result.next_task_id = next_task_id(plan)
+    del result.containers[:]
+    for container in plan.containers:
+        kept = [item for item in container.instances if item.task_id not in gone]
+        if kept:
+            result.containers.add(id=container.id, instances=kept, required=container.required)
+    return result
+
+
+def _larger(one: plan_pb2.Resource, other: plan_pb2.Resource) -> plan_pb2.Resource:
+    return plan_pb2.Resource(
+        cpu=max(one.cpu, other.cpu),
+        ram_bytes=max(one.ram_bytes, other.ram_bytes),
+        disk_bytes=max(one.disk_bytes, other.disk_bytes),
+    )

@@ -1,6 +1,6 @@
-"""How long windows keep tuples pending, and whether the limits of the spouts allow for it.
+"""How long windows keep tuples pending, and whether the limits of the spouts allow for it. Pure.
 
-Pure. Under at least once, a tuple tree ends when its tuples have left every window that they are in, and the
+Under at least once, a tuple tree ends when its tuples have left every window that they are in, and the
 window results anchored to them have left the windows downstream. So windows add up along a path. The
 message timeout must be longer than that, or tuples are replayed and counted again in each window: that is refused.
 `topology.max.spout.pending` should allow for all tuples that are pending in that time, or the spouts stall until

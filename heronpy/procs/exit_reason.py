@@ -1,4 +1,4 @@
-"""Why a process ended, from its wait status and what else is known (pure).
+"""Why a process ended, from its wait status and what else is known. Pure.
 
 Each reason has its own restart budget, so that preemptions never use up the budget of crashes, and an
 error in user code surfaces quickly.

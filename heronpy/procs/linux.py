@@ -1,4 +1,4 @@
-"""The few kernel calls that Python's library lacks.
+"""The few kernel calls that Python's library lacks, and the limit of open files.
 
 Invariant: every call here is safe in a freshly forked child (no allocation of threads, no logging).
 On a system without `prctl` the calls do nothing and return False; the parents then rely on the end of
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import sys
 
 _PR_SET_PDEATHSIG = 1
@@ -16,6 +17,8 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+#: Where there is no hard limit; the kernel's own for a process (fs.nr_open) is the same by default.
+FILES_MAX = 1 << 20
 
 
 def die_with_parent(signum: int, parent: int) -> bool:
@@ -73,3 +76,15 @@ def children_by_scan(parent: int) -> list[int]:
             except (OSError, ValueError, IndexError):
                 continue
     return found
+
+
+def lift_files() -> int:
+    """Raise the soft limit of this process, and of those it starts, to the hard one, which is returned.
+
+    An estimate alone would not do: a client that connects and stays silent also holds a descriptor for a moment.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return hard

@@ -1,4 +1,4 @@
-"""When an ended process is restarted (pure).
+"""When an ended process is restarted. Pure.
 
 Each exit reason has its own budget within a sliding window; the pause before a restart doubles
 from `backoff_s` and is reset once the process has run long enough to count as healthy.

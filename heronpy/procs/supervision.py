@@ -1,4 +1,4 @@
-"""The data types of the supervisor: specifications, events in, effects out."""
+"""The data types of the supervisor: specifications, events in, effects out. Pure."""
 
 from __future__ import annotations
 

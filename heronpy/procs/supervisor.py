@@ -1,4 +1,4 @@
-"""The pure machine that keeps a set of processes running: start, restart, give up, stop in order.
+"""The machine that keeps a set of processes running: start, restart, give up, stop in order. Pure.
 
 The executor supervises the processes of its container with it, the scheduler its containers.
 Invariants: at most one incarnation of a name at a time (the next Start is emitted only after the exit

@@ -17,10 +17,9 @@ from typing import Any
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders, open_private
-from heronpy.plan.here import make_here
-from heronpy.plan.launch import LaunchSpec, load_submitted, save_here
+from heronpy.plan.launch import LaunchSpec, load_submitted, make_here, save_here
 from heronpy.procs.forkserver import ForkServer
-from heronpy.procs.open_files import lift_files
+from heronpy.procs.linux import lift_files
 from heronpy.procs.preload import PRELOAD
 from heronpy.scheduler.guardian import Pulse, guard
 

@@ -1,4 +1,4 @@
-"""Hosts that get no containers for a time (pure): those that lost one, and those that somebody drains."""
+"""Hosts that get no containers for a time: those that lost one, and those that somebody drains. Pure."""
 
 from __future__ import annotations
 

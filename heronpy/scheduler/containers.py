@@ -1,11 +1,25 @@
-"""What to ask an engine for, from the requests of the containers (pure)."""
+"""Containers on an engine: what to ask for, and what others see of them, as records and words. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from heronpy.common.ids import executor_id
+from heronpy.engines.contract import Explained
 from heronpy.packing.requests import ResourceRequest
-from heronpy.scheduler.placement_events import ContainerSpec
+from heronpy.procs.supervision import EXITS
+from heronpy.proto import control_pb2, door_pb2
+from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Phase
+
+_STATES = {
+    Phase.QUEUED: control_pb2.PROC_STARTING,
+    Phase.STARTING: control_pb2.PROC_STARTING,
+    Phase.STANDBY: control_pb2.PROC_STARTING,
+    Phase.RUNNING: control_pb2.PROC_RUNNING,
+    Phase.LEAVING: control_pb2.PROC_RUNNING,
+    Phase.UNCONFIRMED: control_pb2.PROC_RUNNING,
+    Phase.FAILED: control_pb2.PROC_FAILED,
+}
 
 
 def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
@@ -26,4 +40,47 @@ def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> t
             apart_from=apart if number == 0 else (0,) if number in apart else (),
         )
         for number in numbers
+    )
+
+
+def record_of(
+    view: ContainerView,
+    explained: Mapping[str, Explained],
+    starts: Sequence[door_pb2.StartSpan],
+    started_at: float,
+    last_words: str = "",
+) -> control_pb2.ProcessRecord:
+    """A container as records tell it.
+
+    `started_at` is the wall time since which it acts, 0 if it does not; `last_words` are its own when it ended last.
+    """
+    failed = view.phase is Phase.FAILED
+    # Between two tries the engine has nothing of it, and nobody else says why the last one ended.
+    ended = failed or not view.engine_id
+    words = f"{view.words}: {last_words}" if ended and last_words and view.exit_reason else view.words
+    why = explained.get(view.engine_id) if view.phase is Phase.QUEUED else None
+    return control_pb2.ProcessRecord(
+        name=executor_id(view.container),
+        state=_STATES[view.phase],
+        restarts=view.restarts,
+        exit_reason=view.exit_reason.value if view.exit_reason is not None else "refused" if failed else "",
+        exit=EXITS[view.exit_reason],
+        exit_detail=words if failed else "",
+        epoch=view.epoch,
+        started_at=started_at,
+        host=view.host,
+        engine_id=view.engine_id,
+        phase=view.phase.name,
+        words=why.words if why is not None and why.words else words,
+        submission=view.submission,
+        starts_at=(why.starts_at or 0.0) if why is not None else 0.0,
+        start_spans=starts,
+    )
+
+
+def standing(views: Sequence[ContainerView], containers: Sequence[int]) -> str:
+    """Where containers are that do not run, as the end of a sentence."""
+    late = [view for view in views if view.container in containers and view.phase is not Phase.RUNNING]
+    return "; ".join(
+        f"container {view.container} is {view.phase.name}" + (f" ({view.words})" if view.words else "") for view in late
     )

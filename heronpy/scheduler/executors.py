@@ -1,4 +1,4 @@
-"""Which containers run on this host, from the packing plan (pure)."""
+"""Which containers run on this host, from the packing plan. Pure."""
 
 from __future__ import annotations
 

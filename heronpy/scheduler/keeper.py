@@ -34,7 +34,7 @@ from heronpy.procs.child_log import OwnLog
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler.admission import Admission
-from heronpy.scheduler.containers import container_specs
+from heronpy.scheduler.containers import container_specs, record_of
 from heronpy.scheduler.door import Door, forget_port
 from heronpy.scheduler.engine_desk import EngineDesk
 from heronpy.scheduler.guardian import START_OVER, Pulse
@@ -65,7 +65,6 @@ from heronpy.scheduler.placement_events import (
     PlanChanged,
     Tick,
 )
-from heronpy.scheduler.shown import record_of
 from heronpy.scheduler.state_rules import ContainerRules
 from heronpy.scheduler.teardown import remove_sockets, remove_state
 from heronpy.statemgr import open_state_of, paths

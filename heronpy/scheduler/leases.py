@@ -1,4 +1,4 @@
-"""Who may act for a container, as its scheduler counts it (pure): grants, and the permit of the scheduler.
+"""Who may act for a container, as its scheduler counts it: grants, and the permit of the scheduler. Pure.
 
 `heronpy.engines.lease` says how leases work. A scheduler proves that its permit, an ephemeral node, is still the one
 that it took, before it writes down a new activation: then no container was told since that there is no scheduler.

@@ -15,6 +15,7 @@ from typing import Any
 
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.common.ids import executor_id
+from heronpy.scheduler.containers import standing
 from heronpy.scheduler.placement_events import (
     ContainerView,
     DrainAsked,
@@ -25,7 +26,6 @@ from heronpy.scheduler.placement_events import (
     Phase,
     RestartAsked,
 )
-from heronpy.scheduler.shown import standing
 
 #: Of who asks, in events and logs.
 BY_MAX_CHARS = 100

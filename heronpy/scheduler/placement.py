@@ -1,4 +1,4 @@
-"""The decisions on where containers run: which submission is made, activated, cancelled (pure).
+"""The decisions on where containers run: which submission is made, activated, cancelled. Pure.
 
 The engine's list and what containers say at the door are the truth; each event updates facts, and `_settle` compares
 them with the plan. So a command that was lost is given again, and a scheduler that takes over adopts what it finds:

@@ -1,4 +1,4 @@
-"""What placement is told and what it decides: plain data between the machine and its shell."""
+"""What placement is told and what it decides: plain data between the machine and its shell. Pure."""
 
 from __future__ import annotations
 

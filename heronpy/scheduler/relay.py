@@ -22,7 +22,7 @@ from heronpy.common.ids import executor_id
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient, body_of, parse, refuse, seal, wrap
 from heronpy.proto import control_pb2, door_pb2, plan_pb2
-from heronpy.scheduler.large_answers import LargeAnswers
+from heronpy.scheduler.state_rules import LargeAnswers
 
 log = logging.getLogger("heronpy.scheduler")
 

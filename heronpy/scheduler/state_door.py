@@ -34,8 +34,7 @@ from heronpy.common.errors import (
     VersionMismatchError,
 )
 from heronpy.proto import door_pb2
-from heronpy.scheduler.large_answers import LargeAnswers
-from heronpy.scheduler.state_rules import CLIENT, ClientRules, ContainerRules, Rules, Use
+from heronpy.scheduler.state_rules import CLIENT, ClientRules, ContainerRules, LargeAnswers, Rules, Use
 from heronpy.scheduler.state_sessions import SessionLimits, StateSessions, Verdict, writer_of
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager, Watch

@@ -1,4 +1,4 @@
-"""Sessions at the scheduler's door: how long they live, which nodes are theirs, which calls were carried out (pure).
+"""Sessions at the scheduler's door: how long they live, which nodes are theirs, which calls were carried out. Pure.
 
 An ephemeral of a session is an ordinary node; the *record* says whose it is, and is written before the node is made. So
 it stays for all readers while the scheduler is away, and the next scheduler, which starts with the record, knows it.

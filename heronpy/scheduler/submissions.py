@@ -1,4 +1,4 @@
-"""What placement knows of one submission and of one container, and what follows from it without any command (pure)."""
+"""What placement knows of one submission and of one container, and what follows from it without any command. Pure."""
 
 from __future__ import annotations
 

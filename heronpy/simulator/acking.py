@@ -1,4 +1,4 @@
-"""Tracks which spout tuples are still being processed.
+"""Tracks which spout tuples are still being processed. Pure.
 
 The stream manager keeps one XOR per spout tuple; here the tree is the plain set of its live edges,
 which is equivalent without random collisions: a tree is complete exactly when no edge is left.

@@ -1,15 +1,22 @@
-"""A simulated task of an async bolt: a bounded number of concurrent coroutines, on virtual time."""
+"""Simulated tasks of async bolts and spouts: a bounded number of concurrent coroutines, on virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import repeat
 from typing import Any
 
-from heronpy.simulator.eventloop import VirtualLoop
+from heronpy.common.errors import TopologyError
+from heronpy.common.permits import Permits
+from heronpy.simulator.clock import VirtualLoop
 from heronpy.simulator.shared import Shared
-from heronpy.simulator.tasks import BoltTask
+from heronpy.simulator.tasks import BoltTask, SpoutTask
 from heronpy.simulator.tuples import SimulatedTuple
+
+#: Turns of the loop in which cancelled coroutines may clean up.
+_CLEANUP_TURNS = 10
 
 
 class AsyncBoltTask(BoltTask):
@@ -95,3 +102,150 @@ class AsyncBoltTask(BoltTask):
                 raise self.failure(what, error) from error
             if tup is not None:
                 self._executed(tup)
+
+
+class AsyncSpoutTask(SpoutTask):
+    """A simulated task of an async spout: its coroutines, on virtual time; one emit is let through per step.
+
+    A step is one report to the user's spout, or one emit, and one turn of the loop.
+    """
+
+    def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
+        super().__init__(world, message, task_id, index)
+        self.loop = VirtualLoop(world.clock)
+        self._permits = Permits(lambda: None)
+        self._run: asyncio.Task[Any] | None = None
+        #: Coroutines of `ack`, `fail`, `activate` and `deactivate`, with the method's name.
+        self._calls: dict[asyncio.Task[Any], str] = {}
+
+    def start(self, saved: bytes | None = None, checkpoint: int = 0) -> None:
+        super().start(saved, checkpoint)
+        for name in ("ack", "fail", "activate", "deactivate"):
+            setattr(self.user, name, self._beside(name, getattr(self.user, name)))
+        self._run = self.loop.create_task(self.call("run", self.user.run))
+
+    def close(self) -> None:
+        self.stop_loop()
+        super().close()
+
+    def stop_loop(self) -> None:
+        """Cancel what is running and close the loop."""
+        if self.loop.is_closed():
+            return
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        for _ in range(_CLEANUP_TURNS):
+            if not asyncio.all_tasks(self.loop):
+                break
+            self.loop.turn()
+        self._calls.clear()
+        self.loop.close()
+
+    # -- the scheduler's questions ------------------------------------------------------------
+
+    def is_runnable(self, now: float) -> bool:
+        if now < self.wake_at:
+            return False
+        return bool(self.outcomes) or self.loop.has_work() or self._lets_emit()
+
+    def wake_time(self, now: float) -> float | None:
+        if self.wake_at > now:
+            return self.wake_at
+        return self.loop.next_timer()
+
+    def is_silent(self) -> bool:
+        if self.outcomes or self.loop.has_work() or self._lets_emit():
+            return False
+        return self.loop.next_timer() is None or self.idles()
+
+    def is_busy(self) -> bool:
+        return bool(self._calls) or super().is_busy()
+
+    def waits_for_outside(self) -> bool:
+        if self.outcomes or self.loop.has_work() or self._permits.waiting or self.loop.next_timer() is not None:
+            return False
+        return bool(self._calls) or not (self._run is None or self._run.done())
+
+    def poll(self) -> None:
+        """Poll for external events."""
+        self.call("run", self.loop.turn)
+        self._collect()
+
+    def step(self) -> None:
+        if self.outcomes:
+            self._report(*self.outcomes.popleft())
+        emitted, timer = self.emit_calls, self.loop.next_timer()
+        self._permits.offer(int(self._has_room()))
+        self.poll()
+        self._permits.offer(0)
+        if self.emit_calls != emitted:
+            self.count_call(True)
+        elif timer is not None and timer <= self.world.clock.now:
+            # A coroutine that wakes up repeatedly without an effect is polling its source.
+            self.count_call(False)
+
+    def _lets_emit(self) -> bool:
+        return self._permits.waiting > 0 and self._has_room()
+
+    # -- coroutines ---------------------------------------------------------------------------
+
+    def _beside(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method; if it is a coroutine, it runs beside all others."""
+
+        def call(*args: Any) -> Any:
+            result = method(*args)
+            if not asyncio.iscoroutine(result):
+                return result
+            task = self.loop.create_task(result)
+            self._calls[task] = name
+            return task
+
+        return call
+
+    def _collect(self) -> None:
+        for task in [task for task in self._calls if task.done()]:
+            self._check(self._calls.pop(task), task)
+        if self._run is None or not self._run.done():
+            return
+        self._check("run", self._run)
+        if not self.is_busy() and not self.world.tracker.pending(self.task_id):
+            self.is_exhausted = True
+
+    def _check(self, name: str, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            raise self.failure(name, TopologyError("it was cancelled"))
+        error = task.exception()
+        if error is not None:
+            raise self.failure(name, error) from error
+
+    # -- the delegate -------------------------------------------------------------------------
+
+    def emit(  # type: ignore[override]
+        self,
+        tup: Sequence[Any],
+        tup_id: Any = None,
+        stream: str = "default",
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> Coroutine[Any, Any, list[int] | None]:
+        """Emit for the user's spout, once it may."""
+        return self._emit(tup, tup_id, stream, direct_task, need_task_ids)
+
+    def emit_batch(
+        self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None
+    ) -> Coroutine[Any, Any, None]:
+        """Emit many tuples for the user's spout, once it may."""
+        return self._emit_batch(columns, rows, ids, stream, direct_task)
+
+    async def _emit_batch(self, columns: Any, rows: Any, ids: Any, stream: str, direct_task: int | None) -> None:
+        await self._permits.take()
+        count, hooked = None if ids is None else len(ids), self.context.has_hooks
+        given = self.outputs.rows(stream, columns, rows, "ids", count, direct_task, hooked)
+        for row, tup_id in zip(given, repeat(None) if ids is None else ids):
+            super().emit(row, tup_id, stream, direct_task)
+
+    async def _emit(
+        self, tup: Sequence[Any], tup_id: Any, stream: str, direct_task: int | None, need_task_ids: bool
+    ) -> list[int] | None:
+        await self._permits.take()
+        return super().emit(tup, tup_id, stream, direct_task, need_task_ids)

@@ -1,4 +1,4 @@
-"""Chooses the task that takes the next step, and advances the clock.
+"""Chooses the task that takes the next step, and advances the clock. Pure.
 
 A step takes `step_s` of virtual time. Among the tasks that can take one, the seeded generator
 chooses; when none can, the clock jumps to the next moment at which something is due. The same

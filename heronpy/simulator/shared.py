@@ -19,8 +19,7 @@ from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
 from heronpy.simulator.acking import AckTracker
 from heronpy.simulator.clock import VirtualClock
-from heronpy.simulator.metrics import MetricsCollector
-from heronpy.simulator.records import Records
+from heronpy.simulator.records import MetricsCollector, Records
 from heronpy.simulator.sinks import CollectingSink, is_spark_sink
 from heronpy.simulator.tuples import Delivery
 

@@ -25,8 +25,7 @@ from heronpy.proto import topology_pb2
 from heronpy.simulator.async_tasks import AsyncBoltTask
 from heronpy.simulator.clock import virtual_time
 from heronpy.simulator.errors import SimulationError
-from heronpy.simulator.metrics import combined
-from heronpy.simulator.records import RECORDS_MAX
+from heronpy.simulator.records import RECORDS_MAX, combined
 from heronpy.simulator.scheduler import INJECTOR, Reason, StepScheduler
 from heronpy.simulator.sinks import CollectingSink
 from heronpy.simulator.tuples import Delivery, Injection, SimulatedTuple
@@ -361,7 +360,6 @@ class Simulator:
                 spout.set_active(active)
 
     def _input(self, component: str, source: str | None, stream: str | None) -> tuple[str, str]:
-        """The selected input of a bolt."""
         inputs = self._world.plan.component(component).inputs
         fitting = [
             (item.component, item.stream)

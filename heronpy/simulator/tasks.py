@@ -31,9 +31,8 @@ from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import grouping_width
 from heronpy.simulator.acking import Outcome, Tree
 from heronpy.simulator.errors import SimulationError
-from heronpy.simulator.metrics import MetricsCollector
-from heronpy.simulator.outputs import ArrowRow, Outputs
-from heronpy.simulator.serialization import ValueCodec
+from heronpy.simulator.outputs import ArrowRow, Outputs, ValueCodec
+from heronpy.simulator.records import MetricsCollector
 from heronpy.simulator.shared import Shared
 from heronpy.simulator.tuples import Delivery, SimulatedTuple, is_tuple, roots_of, several
 from heronpy.wire.codec import ARROW

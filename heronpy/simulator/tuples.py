@@ -1,4 +1,4 @@
-"""Tuples in flight and as bolts see them.
+"""Tuples in flight and as bolts see them. Pure.
 
 A delivery holds the encoded values, so every receiver decodes its own copy: a sender that
 changes an object after emitting it, or two receivers of it, behave in a test as they do between processes.

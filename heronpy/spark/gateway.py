@@ -9,12 +9,14 @@ listen at the same socket.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import logging
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -29,24 +31,29 @@ from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import CHILD_ENDED, FAILURE, OK, STARTUP_FAILURE
 from heronpy.common.folders import make_folders, open_private
-from heronpy.common.setting_types import SparkSettings
+from heronpy.common.setting_types import SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import SOCKET_NAME, gateway_endpoint, parse_stem
 from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Message, Ready, Session, decode, encode
 from heronpy.connectors.spark.records import GatewayPlace, forget_runs, records_of
+from heronpy.connectors.spark.requirements import is_connect
+from heronpy.net.addresses import ports_of
+from heronpy.net.curve import Keys
+from heronpy.net.gate import Gate
 from heronpy.net.transport import bind, endpoint_of, keys_of
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
+from heronpy.spark.archive import find_archive
 from heronpy.spark.batch import Batch
+from heronpy.spark.connect import ConnectDriver
 from heronpy.spark.dispatches import WithDispatches
-from heronpy.spark.driver import SparkStartError
-from heronpy.spark.gate_thread import GateThread
+from heronpy.spark.driver import Driver, SparkStartError
 from heronpy.spark.inbox import Batches, Inbox
 from heronpy.spark.lanes import Lanes, Ticket
-from heronpy.spark.opening import open_driver
 from heronpy.spark.outage import outage_of
 from heronpy.spark.reports import Reports
+from heronpy.spark.session import SparkDriver
 from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.port import ObjectsError
 
@@ -60,6 +67,58 @@ _TURN_MAX_S = 0.5
 _METRICS_S = 1.0
 _LOCK_WAIT_S = 10.0
 _GONE = "the batch was withdrawn by a newer process of its task"
+
+
+class GateThread:
+    """Guards the gateway's TCP socket: a `Gate` in an event loop of its own, because the gateway has none.
+
+    Admits holders of the topology's key to a socket, from its making until `close`.
+
+    Make it before the socket is bound, and close it before the socket; meanwhile only its thread touches the monitor.
+    """
+
+    def __init__(self, keys: Keys, sock: zmq.Socket[bytes]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._over = asyncio.Event()
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._gate: Gate | None = None
+        self._taken = 0
+        self._thread = threading.Thread(target=self._run, args=(keys, sock), name="gate", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, keys: Keys, sock: zmq.Socket[bytes]) -> None:
+        try:
+            self._loop.run_until_complete(self._serve(keys, sock))
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._loop.close()
+            self._ready.set()
+
+    async def _serve(self, keys: Keys, sock: zmq.Socket[bytes]) -> None:
+        gate = self._gate = Gate(keys)
+        try:
+            gate.watch(sock)
+            self._ready.set()
+            await self._over.wait()
+        finally:
+            gate.close()
+
+    def take_refused(self) -> int:
+        """How many connections were refused since the last call."""
+        refused = self._gate.refused if self._gate is not None else 0
+        taken, self._taken = self._taken, refused
+        return refused - taken
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set)
+            self._thread.join()
 
 
 class Gateway:
@@ -368,3 +427,13 @@ def _shared_folders(launch: LaunchSpec) -> list[Path] | None:
 def _is_plain(message: Any) -> bool:
     """Names from a peer become paths, so only names that a sink could have made are accepted."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", message.component)) and parse_stem(message.stem) is not None
+
+
+def open_driver(settings: SparkSettings, spark_dir: Path, name: str, launch: LaunchSpec) -> Driver:
+    """The driver of a topology's gateway; starts nothing."""
+    if is_connect(settings.master):
+        return ConnectDriver(settings, spark_dir, name, launch.package_dir)
+    ports = ports_of(settings_for(launch, SecuritySettings).port_range)
+    return SparkDriver(
+        settings, spark_dir, name, launch.python, launch.package_dir, find_archive(), launch.address, ports
+    )

@@ -113,7 +113,6 @@ class SparkDriver:
         log.info("Spark %s is ready after %.1f s", session.version, time.monotonic() - started)
 
     def _connect(self, deadline: float) -> None:
-        """Start the JVM and give pyspark its address."""
         properties = self._local_dir / "spark.properties"
         write_properties(properties, self._properties())
 

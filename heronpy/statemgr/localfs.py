@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from heronpy.common.absolute import absolute
 from heronpy.common.disk_space import Reserve, is_full_error
 from heronpy.common.errors import (
     ConfigError,
@@ -38,7 +37,7 @@ from heronpy.common.errors import (
     NoSpaceError,
     StateError,
 )
-from heronpy.common.folders import check_root, make_folders
+from heronpy.common.folders import absolute, check_root, make_folders
 from heronpy.statemgr import root_host
 from heronpy.statemgr.base import MAX_BYTES, check_version
 from heronpy.statemgr.file_locks import holder, is_directory, try_flock, try_lock, unlock

@@ -1,4 +1,4 @@
-"""All node paths of the state manager, built and checked in one place.
+"""All node paths of the state manager, built and checked in one place. Pure.
 
 Invariant: a path is one or more segments joined by "/"; a segment is not empty, not "." or "..",
 holds no control character, and is short enough for a file name.
@@ -87,7 +87,7 @@ def execution_state(name: str) -> str:
 
 
 def launch(name: str) -> str:
-    """What was submitted, for hosts without its launch file (JSON, `heronpy.plan.submitted`)."""
+    """What was submitted, for hosts without its launch file (JSON, `heronpy.plan.launch`)."""
     return _path("launches", name)
 
 

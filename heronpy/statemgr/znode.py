@@ -1,4 +1,4 @@
-"""The layout of state in ZooKeeper: names of znodes and the bytes of their values.
+"""The layout of state in ZooKeeper: names of znodes and the bytes of their values. Pure.
 
 Node "epochs/word_count/tmaster" is the znode `<chroot>/epochs/word_count%2Ftmaster`: two levels,
 because any node may have nodes below it, but a ZooKeeper ephemeral cannot have children. A value is

@@ -1,4 +1,4 @@
-"""How the folders and files of checkpoints are named, below the folder of a topology instance (pure)."""
+"""How the folders and files of checkpoints are named, below the folder of a topology instance. Pure."""
 
 from __future__ import annotations
 

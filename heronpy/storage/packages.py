@@ -13,24 +13,26 @@ import contextlib
 import fcntl
 import hashlib
 import hmac
+import io
 import logging
 import os
 import re
 import shutil
+import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from msgspec import Struct
 
-from heronpy.common.absolute import absolute
 from heronpy.common.errors import PackageError
-from heronpy.common.folders import check_root, make_folders, open_private
+from heronpy.common.folders import absolute, check_root, make_folders, open_private
 from heronpy.storage import package_manifest
-from heronpy.storage.archives import Archived
-from heronpy.storage.sources import Caps, Entry, PlainFile, Source, Tar, source_of, unpack
+from heronpy.storage.sources import Caps, Entry, PlainFile, Source, Tar, Zip, source_of, unpack
 
 log = logging.getLogger("heronpy.storage")
 
@@ -41,6 +43,76 @@ _FSYNC_EACH_MAX: Final = 500
 #: How often an archive is read that is not what was announced.
 FETCHES: Final = 2
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_REGULAR: Final = 0o100600 << 16
+
+
+def archive_in(entry: Path) -> Path:
+    """Path of the archive in an entry of the cache, which is named by its digest."""
+    return entry / _name(entry.name)
+
+
+def _name(digest: str) -> str:
+    # The digest avoids clashes with the user's files.
+    return f"topology-{digest[:12]}.pex"
+
+
+class Archived:
+    """A package together with one archive of it, for tasks that load classes from the archive themselves.
+
+    A source plus its archive; the digest differs from that of the source alone.
+
+    Apache Heron gives tasks the path of the submitted .pex, with its content unpacked next to it; user
+    code opens the file with `zipfile`, imports from it with `zipimport`, or reads data from its folder. Here the
+    archive is an additional file of the package's entry in the cache: the submitted zip or pex unchanged, otherwise
+    a zip of the files. Invariant: equal content gives equal bytes, so that an entry can be checked.
+    """
+
+    def __init__(self, source: Source, path: Path) -> None:
+        self._source = source
+        self._path = path
+
+    def digest(self) -> str:
+        return hashlib.sha256(f"archived\0{self._source.digest()}".encode()).hexdigest()
+
+    def entries(self) -> Iterator[Entry]:
+        yield from self._source.entries()
+        name = _name(self.digest())
+        if isinstance(self._source, Zip):
+            yield Entry(name, open=partial(io.FileIO, self._path))
+            return
+        with tempfile.TemporaryFile() as made:
+            _zip(self._source, made)
+            yield Entry(name, open=partial(_from_begin, made))
+
+
+def _from_begin(file: IO[bytes]) -> IO[bytes]:
+    """The same file, rewound; the caller reads and closes it."""
+    file.seek(0)
+    return os.fdopen(os.dup(file.fileno()), "rb")
+
+
+def _zip(source: Source, into: IO[bytes]) -> None:
+    """Write the files of a source; a link to a file becomes that file, a link to a folder is omitted."""
+    links: dict[str, str] = {}
+    with zipfile.ZipFile(into, "w") as archive:
+        for entry in source.entries():
+            if entry.target is not None:
+                links[entry.name] = entry.target
+            elif entry.open is not None:
+                with entry.open() as opened, archive.open(_info(entry.name), "w", force_zip64=True) as written:
+                    shutil.copyfileobj(opened, written)
+        known = set(archive.namelist())
+        for name, target in links.items():
+            if target in known and name not in known:
+                archive.writestr(_info(name), archive.read(target))
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(os.fsencode(name).decode(errors="replace"), _EPOCH)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = _REGULAR
+    return info
 
 
 class Package(Struct, frozen=True):

@@ -16,8 +16,7 @@ from heronpy.common.errors import HeronError, StateError
 from heronpy.proto import checkpoint_pb2
 from heronpy.storage.locations import AnyCheckpointStore
 from heronpy.storage.stores import Stores
-from heronpy.tmaster.effects import Prune
-from heronpy.tmaster.events import Failed, Written
+from heronpy.tmaster.events import Failed, Prune, Written
 
 log = logging.getLogger("heronpy.tmaster")
 

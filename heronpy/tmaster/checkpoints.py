@@ -1,6 +1,6 @@
-"""The checkpoints of the topology master (mode EFFECTIVELY_ONCE).
+"""The checkpoints of the topology master (mode EFFECTIVELY_ONCE). Pure.
 
-Pure. Connects the coordinator (which checkpoints exist) with the restorer (which tasks run, and from which
+Connects the coordinator (which checkpoints exist) with the restorer (which tasks run, and from which
 checkpoint) and with the state of the desk, and turns their decisions into effects. Invariants: a number, a
 record and a deletion are in the stored log before any process learns of them; every request is answered once.
 """
@@ -18,7 +18,7 @@ from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import Coordinator
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.restorer import Restorer
 
 #: Token of the checkpoint that ends a topology; requests of clients have positive ones.

@@ -1,6 +1,6 @@
-"""Decides when checkpoints are taken, what they wait for, and which can be restored.
+"""Decides when checkpoints are taken, what they wait for, and which can be restored. Pure.
 
-Pure: each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is
+Each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is
 reserved in the log before it is announced and is never used twice; one checkpoint runs at a time; an answer
 counts only from the process and attempt with which the checkpoint began, once per task; a checkpoint is
 complete when its metadata is written, and is in the log before it is announced; every started checkpoint
@@ -9,7 +9,7 @@ ends as completed, aborted or failed, and is counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,9 +18,8 @@ from msgspec import Struct
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2, control_pb2
-from heronpy.tmaster.effects import Node, Note, Persist, Prune, WriteMetadata
-from heronpy.tmaster.events import Failed, Written
-from heronpy.tmaster.retention import to_drop
+from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord
+from heronpy.tmaster.events import Failed, Node, Note, Persist, Prune, WriteMetadata, Written
 
 #: Version of the metadata format.
 METADATA_VERSION = 1
@@ -447,3 +446,15 @@ class Coordinator:
             assert pending.waiting | pending.snapshots.keys() == pending.roster.keys()
             assert not pending.waiting & pending.snapshots.keys()
             assert pending.writing == (not pending.waiting)
+
+
+def to_drop(records: Sequence[CheckpointRecord], retained: int) -> list[int]:
+    """Ids of the checkpoints to remove when the newest `retained` undamaged ones are kept.
+
+    Savepoints stay, and so does everything newer than the oldest kept checkpoint: running tasks
+    build upon the newest one, even if it is damaged.
+    """
+    plain = sorted((r for r in records if r.kind != SAVEPOINT), key=lambda record: record.checkpoint)
+    sound = [record.checkpoint for record in plain if not (record.damaged or record.abandoned)]
+    oldest = sound[-max(1, retained) :][0] if sound else 0
+    return [record.checkpoint for record in plain if record.checkpoint < oldest]

@@ -1,6 +1,6 @@
-"""What the operations of the topology master share: the state they read and the tray for their effects.
+"""What the operations of the topology master share: the state they read and the tray for their effects. Pure.
 
-Pure. A `Desk` decides only one thing: when a changed plan is published. Changes of addresses are
+A `Desk` decides only one thing: when a changed plan is published. Changes of addresses are
 collected for a moment, so that a restart of a thousand containers does not make a thousand plans;
 everything else is published immediately.
 """
@@ -17,7 +17,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.plan.physical_plan import emitters
 from heronpy.proto import control_pb2
-from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
+from heronpy.tmaster.events import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.journal import Journal
 from heronpy.tmaster.planbook import PlanBook

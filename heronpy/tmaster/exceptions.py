@@ -1,6 +1,6 @@
-"""The exceptions of user code that the topology master keeps.
+"""The exceptions of user code that the topology master keeps. Pure.
 
-Pure. Equal exceptions of one task (type, message and traceback) share one entry with a count, and so do
+Equal exceptions of one task (type, message and traceback) share one entry with a count, and so do
 those of one type without a traceback, with the last message. At most `limit` entries are kept: the least
 recently seen one is evicted, and its occurrences are counted as discarded.
 """

@@ -1,6 +1,6 @@
-"""The figures of a topology by component, for any number of viewers: now, and minute by minute.
+"""The figures of a topology by component, for any number of viewers: now, and minute by minute. Pure.
 
-Pure. `take` gets the metrics reports; the rest comes from the registry. One reply serves everybody who asks within
+`take` gets the metrics reports; the rest comes from the registry. One reply serves everybody who asks within
 `SHARED_S`, so viewers cost nothing. A minute is closed by the first report after its end; a minute without any report
 stays unknown.
 """
@@ -17,7 +17,7 @@ from heronpy.tmaster.loads import Extreme, Loads, Rates, Times, Window
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import MINUTE_S, Minutes, Row
 from heronpy.tmaster.totals import COUNTERS
-from heronpy.views.build_load import IN_CALL_S
+from heronpy.views.load import IN_CALL_S
 
 SHARED_S = 0.45
 CULPRITS_MAX = 10

@@ -1,6 +1,6 @@
-"""The history of the topology, for people: restarts, episodes of backpressure, checkpoints, updates.
+"""The history of the topology, for people: restarts, episodes of backpressure, checkpoints, updates. Pure.
 
-Pure. The parts of the topology master add events for what they decide; `Watcher` derives from reports the events that
+The parts of the topology master add events for what they decide; `Watcher` derives from reports the events that
 no component emits. Invariants: at most `limit` events are kept, the oldest are dropped first and counted; numbers
 increase across topology masters, so a reader can ask for the events after the last one it knows; an event that repeats
 within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under a new number,

@@ -17,7 +17,7 @@ from heronpy.common.errors import FencedError, HeronError, StateError
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.minutes import Minutes
 from heronpy.tmaster.store import Store, TopologyRemovedError
 

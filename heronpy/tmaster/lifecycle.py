@@ -1,6 +1,6 @@
-"""The lifecycle state of the topology, and its cause in one sentence.
+"""The lifecycle state of the topology, and its cause in one sentence. Pure.
 
-Pure and stateless: everything is derived from plan and registry, so a restarted topology master comes
+Stateless: everything is derived from plan and registry, so a restarted topology master comes
 to the same result once it has heard from all processes. The order of the checks in
 `decide_lifecycle` is the order of precedence.
 """
@@ -15,9 +15,9 @@ from heronpy.health.signals import look_signals
 from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.exceptions import last_line
-from heronpy.tmaster.finish import Finisher
-from heronpy.tmaster.looks import raised_by
+from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.registry import Registry
+from heronpy.tmaster.task_reports import raised_by
 from heronpy.tmaster.update import Update
 
 #: Characters that a cause quotes from the last message of a process.

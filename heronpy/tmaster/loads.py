@@ -1,4 +1,4 @@
-"""Rates, shares and quantiles by component and stream, from the metrics reports of all processes (pure).
+"""Rates, shares and quantiles by component and stream, from the metrics reports of all processes. Pure.
 
 A process reports totals. The total at the last report, minus that at an earlier one (a *mark*), divided by the time
 between them, is a rate; totals continue over restarts of the process. There are two windows: the recent one, marked
@@ -229,7 +229,6 @@ def _silent_s(report: control_pb2.MetricsReport) -> float:
 
 
 def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
-    """Whose report it is."""
     return control_pb2.MetricsReport(
         process=report.process,
         task_id=report.task_id,

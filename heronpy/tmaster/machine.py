@@ -1,6 +1,6 @@
-"""The decisions of the topology master: events in, effects out.
+"""The decisions of the topology master: events in, effects out. Pure.
 
-Pure: no socket, clock, file or log. `handle` takes one event and the monotonic time; the shell
+`handle` takes one event and the monotonic time; the shell
 performs the effects in order and calls again at `next_deadline`. One operation (activation, restart,
 update) runs at a time and has a deadline, so every request is answered. Nothing is persisted unless
 a plan changes: heartbeats never touch the state manager.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heronpy.common import starting
+from heronpy.common import states
 from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.common.states import UP_STATES
@@ -20,13 +20,12 @@ from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events, lifecycle
 from heronpy.tmaster.checkpoints import Checkpoints
 from heronpy.tmaster.desk import Desk, Operation
-from heronpy.tmaster.effects import Effect, Node
+from heronpy.tmaster.events import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
-from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.input import Finisher, Readiness
 from heronpy.tmaster.journal import Journal, Watcher
 from heronpy.tmaster.operations import Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
-from heronpy.tmaster.readiness import Readiness
 from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.totals import Totals
 from heronpy.tmaster.update import Phase, Update, resume_point, same
@@ -261,7 +260,7 @@ class TopologyMaster:
             start.planned_at = wall
         if start.planned_at and desk.has_run:
             start.running_at = wall
-            text = f"{desk.book.topology.name} was started in {starting.text(start)}"
+            text = f"{desk.book.topology.name} was started in {states.start_text(start)}"
             desk.journal.add(control_pb2.EVENT_LIFE, text, reason="start")
 
     def _note_rest(self, operation: Operation, now: float) -> None:

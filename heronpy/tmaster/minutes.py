@@ -1,4 +1,4 @@
-"""The minutes of the last day, by component: what charts show, and what a diagnosis compares with (pure).
+"""The minutes of the last day, by component: what charts show, and what a diagnosis compares with. Pure.
 
 A minute holds one row of float32 per component of that minute, and one for the topology, whose component is "". A row
 has a column per series. NaN means unknown, and a minute that is missing is unknown; neither means 0. A component that

@@ -10,20 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from heronpy.common.host_clock import clock_id
+from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
 from heronpy.health.diagnose import diagnose
 from heronpy.health.findings import Finding, to_proto
 from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Signals, signals_of, window_of
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
-from heronpy.tmaster.clocks import Clocks
 from heronpy.tmaster.figures import Figures
-from heronpy.tmaster.looks import LooksStore
 from heronpy.tmaster.machine import TopologyMaster
-from heronpy.tmaster.memories import MemoryStore
-from heronpy.tmaster.slow import SlowStore
-from heronpy.tmaster.traces import TraceStore
+from heronpy.tmaster.task_reports import LooksStore, MemoryStore, SlowStore
+from heronpy.tmaster.traces import Clocks, TraceStore
 
 #: Findings are at least this old before they are worked out again, seconds; when something has happened, the second.
 FINDINGS_S, SOON_S = 5.0, 1.0

@@ -1,6 +1,6 @@
-"""The plan that the topology runs by, and the inputs of the next one.
+"""The plan that the topology runs by, and the inputs of the next one. Pure.
 
-Pure. The book holds the topology, the packing plan from which the physical plan is built, and the version
+The book holds the topology, the packing plan from which the physical plan is built, and the version
 counter. Invariants: a version is used once and only grows, also across restarts of the topology
 master; a plan is built only when the address of every stream manager of the packing plan is known.
 """

@@ -1,7 +1,7 @@
 """The regions of a topology and their attempts: which tasks must be ready before one starts, and when one must go
-back.
+back. Pure.
 
-Pure. A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint,
+A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint,
 all components upstream and downstream must go back with it. An attempt of a region starts when all of its tasks have
 restored for it, and runs as long as each task is the process that restored and no frame is lost; otherwise the region
 goes back with a new attempt.

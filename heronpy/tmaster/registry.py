@@ -1,6 +1,6 @@
-"""The known stream managers, executors and tasks, according to their heartbeats.
+"""The known stream managers, executors and tasks, according to their heartbeats. Pure.
 
-Pure. The registry checks epochs, so that replaced processes are ignored, and maintains the sets that
+The registry checks epochs, so that replaced processes are ignored, and maintains the sets that
 large topologies must answer in constant time. Invariants: a status is kept only for a task of the
 placement, and only from the stream manager of its container; the epoch of a name never decreases;
 `lagging` contains exactly the expected tasks that are not up with the expected plan version.

@@ -1,6 +1,6 @@
-"""Which tasks run in which attempt, and what each attempt starts from (mode EFFECTIVELY_ONCE).
+"""Which tasks run in which attempt, and what each attempt starts from (mode EFFECTIVELY_ONCE). Pure.
 
-Pure. Keeps the regions in line with the packing plan, sends one back to a checkpoint when part of it is
+Keeps the regions in line with the packing plan, sends one back to a checkpoint when part of it is
 lost, falls back to an older checkpoint when one cannot be restored, and starts a region when all of it
 has restored. Invariants: an attempt, its checkpoint and its start are in the stored plan before a task
 learns of them, and the plan never shows a started region with other tasks than those that restored; so a
@@ -20,7 +20,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.storage.checkpoint_layout import number_in
 from heronpy.tmaster.coordinator import Coordinator, Incarnation
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.planbook import placement
 from heronpy.tmaster.regions import Cause, Region, Regions, Source
 
@@ -112,7 +112,6 @@ class Restorer:
         book.regions = [region.record for region in regions]
 
     def _inherited(self) -> dict[frozenset[str], Region]:
-        """The regions of the previous plan."""
         previous, self._previous = self._previous, None
         if previous is None:
             return {}

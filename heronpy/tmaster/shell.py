@@ -32,7 +32,7 @@ from heronpy.common.errors import (
     StateError,
 )
 from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
-from heronpy.common.host_clock import clock_id
+from heronpy.common.host import clock_id
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, TmasterSettings
 from heronpy.net.curve import Keys
 from heronpy.net.gate import Gate
@@ -41,7 +41,7 @@ from heronpy.proto import control_pb2
 from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
-from heronpy.tmaster.effects import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
+from heronpy.tmaster.events import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
 from heronpy.tmaster.keeper import Keeper
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.observatory import Observatory

@@ -26,7 +26,7 @@ from heronpy.common.errors import (
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager, Watch
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 
 M = TypeVar("M", bound=Message)
 

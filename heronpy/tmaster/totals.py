@@ -1,4 +1,4 @@
-"""The counts of all processes of a topology, including those that have ended (pure).
+"""The counts of all processes of a topology, including those that have ended. Pure.
 
 A task and a stream manager count from 0 each time they start. Here the last counts of each process are kept and
 added up, so a total belongs to the topology, not to a process. Invariants: no total ever decreases, whatever is

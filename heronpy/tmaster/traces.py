@@ -1,7 +1,8 @@
-"""Traces: the spans that tasks report, joined; the latest `TRACES_MAX` of them. Pure.
+"""Traces: the spans that tasks report, joined, and how the clocks of hosts differ. Pure.
 
 Spans come in any order. A trace is shown once the span of its spout is known; what comes from a call whose span was
-lost is left out of it. Invariants: at most `TRACES_MAX` traces with at most `SPANS_MAX` spans each; a span counts once.
+lost is left out of it. Invariants: the latest traces, at most `TRACES_MAX`, with at most `SPANS_MAX` spans each; a span
+counts once.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from msgspec import Struct
 
+from heronpy.common.clock_offset import KEPT_NS, Offset
 from heronpy.proto import control_pb2
-from heronpy.tmaster.clocks import Clocks
-from heronpy.views.hops import HOPS, Placed, placed
+from heronpy.views.traces import HOPS, Placed, placed
 
 TRACES_MAX = 1000
 SPANS_MAX = 200
@@ -23,7 +25,52 @@ RATE_MAX, LEASE_MAX_S = 1000.0, 10.0
 #: A trace in which something may be under way is left out for this long.
 SETTLE_S = 2.0
 
+CLOCKS_MAX: Final = 10_000
+
 _Span = control_pb2.Span
+
+
+class Clocks:
+    """The monotonic clocks of the hosts, as executors compare them with the topology master's.
+
+    Times are nanoseconds; `now_ns` is of the topology master's clock, whose number is `own`.
+
+    Invariant: the `CLOCKS_MAX` that were heard of last.
+    """
+
+    def __init__(self, own: int) -> None:
+        self._own = own
+        #: By number: since when, and how it differs.
+        self._known: OrderedDict[int, tuple[int, Offset]] = OrderedDict()
+
+    def take(self, told: control_pb2.ClockOffset, now_ns: int) -> None:
+        """What an executor says of its host's clock. Of several on one host the most exact one counts."""
+        if not told.clock or told.clock == self._own or not told.error:
+            return
+        new, known = Offset(told.offset, told.error), self.offset(told.clock, now_ns)
+        if known is None or new.error <= known.error:
+            self._known[told.clock] = now_ns, new
+            self._known.move_to_end(told.clock)
+            if len(self._known) > CLOCKS_MAX:
+                self._known.popitem(last=False)
+
+    def offset(self, clock: int, now_ns: int) -> Offset | None:
+        """Added to a time of this clock, it is one of the topology master's; None when that was not heard lately."""
+        if clock == self._own:
+            return Offset(0, 0)
+        at_ns, offset = self._known.get(clock, (0, None))
+        age_ns = now_ns - at_ns
+        return offset.aged(age_ns) if offset is not None and age_ns <= KEPT_NS else None
+
+    def relate(self, span: control_pb2.Span, now_ns: int) -> None:
+        """Write into a span whose way goes between hosts how their clocks differ, if both are known."""
+        span.clock_shift = span.clock_error = 0  # only we set it
+        if span.source_clock == span.clock or not span.source_clock:
+            return
+        source, own = self.offset(span.source_clock, now_ns), self.offset(span.clock, now_ns)
+        if source is not None and own is not None:
+            span.clock_shift = own.offset - source.offset
+            span.clock_error = own.error + source.error
 
 
 class _Trace:

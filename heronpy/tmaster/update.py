@@ -1,6 +1,6 @@
-"""Running topology, other packing plan: the steps of an update.
+"""Running topology, other packing plan: the steps of an update. Pure.
 
-Pure. The steps, each stored before it is announced:
+The steps, each stored before it is announced:
 
     SAVING     EFFECTIVELY_ONCE only: a checkpoint that the tasks of the new plan restore from
     JOINING    the packing plan is the union of old and new, so executors start what is added; wait
@@ -32,12 +32,12 @@ from msgspec import Struct
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import counted, listed
-from heronpy.plan import packing_plan, plan_diff, validation
+from heronpy.plan import packing_plan, validation
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.coordinator import Answer
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 
 #: Longer than a frame takes to a removed task from its sender, which has applied the plan by now.
@@ -108,7 +108,7 @@ class Update:
         self._draining_at = float("inf")
         #: Removed task to (epoch, emitted, executed), and the first and last heartbeat with these values.
         self._idle: dict[int, tuple[tuple[int, int, int], float, float]] = {}
-        self._diff = plan_diff.diff(intent.old_packing_plan, intent.new_packing_plan)
+        self._diff = packing_plan.diff(intent.old_packing_plan, intent.new_packing_plan)
         self._added, self._removed = self._diff.added_ids, self._diff.removed_ids
         self._moved = self._diff.moved_ids
         self._union = union_of(intent.old_packing_plan, intent.new_packing_plan)
@@ -217,7 +217,6 @@ class Update:
         )
 
     def _rescaled(self) -> set[str]:
-        """The components whose parallelism changes."""
         old = packing_plan.tasks_by_component(self._intent.old_packing_plan)
         new = packing_plan.tasks_by_component(self._intent.new_packing_plan)
         return {name for name in old.keys() & new.keys() if len(old[name]) != len(new[name])}
@@ -452,7 +451,7 @@ def same(desk: Desk, message: control_pb2.UpdateTopology) -> bool:
 
 def union_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
     """All current tasks and all added ones; moved tasks stay in their old container."""
-    union: plan_pb2.PackingPlan = plan_diff.union(old, new)
+    union: plan_pb2.PackingPlan = packing_plan.union(old, new)
     union.version = old.version + 1
     return union
 

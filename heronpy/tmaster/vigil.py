@@ -1,4 +1,4 @@
-"""When a standby topology master takes over from one that has fallen silent. Pure: the caller passes the time."""
+"""When a standby topology master takes over from one that has fallen silent. The caller passes the time. Pure."""
 
 from __future__ import annotations
 

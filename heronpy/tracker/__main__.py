@@ -7,7 +7,7 @@ import sys
 
 from heronpy.clusters.target import Common
 from heronpy.common.errors import HeronError
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.logs import setup
 from heronpy.procs.child_log import OwnLog
 from heronpy.tracker.folder import LOG, folder_of

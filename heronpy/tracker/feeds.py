@@ -21,10 +21,9 @@ from heronpy.common.errors import HeronError
 from heronpy.proto import control_pb2
 from heronpy.tracker import live
 from heronpy.tracker.sources import ClusterSource, Watched
-from heronpy.views.build_past import event_of
 from heronpy.views.live import Gone, NewEvents, Snapshot
 from heronpy.views.load import Tasks
-from heronpy.views.past import Event
+from heronpy.views.past import Event, event_of
 from heronpy.views.quotes import without_values
 
 log = logging.getLogger("heronpy.tracker")

@@ -1,4 +1,4 @@
-"""Who may ask for what: one decision for every request, before anything else happens (pure).
+"""Who may ask for what: one decision for every request, before anything else happens. Pure.
 
 Default deny: a route has a scope or is open, and nothing else is served. Who asks is told by the uid of the asking
 socket on loopback, or by a token; there are no cookies, so another web site has nothing to borrow. Requests of a

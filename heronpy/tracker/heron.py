@@ -22,8 +22,8 @@ from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import minutes_of
 from heronpy.tracker.sources import Watched
 from heronpy.views import heron_info
-from heronpy.views.build_past import metric_name, series_name, timeline_of
 from heronpy.views.heron_info import Json, Parts
+from heronpy.views.past import metric_name, series_name, timeline_of
 
 table = Table()
 _CLUSTERS, _ENVIRONS = (

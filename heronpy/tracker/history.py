@@ -1,4 +1,4 @@
-"""Rows of the history, how they are joined, and how a topology has ended (pure).
+"""Rows of the history, how they are joined, and how a topology has ended. Pure.
 
 A row holds one minute, or ten, of one topology: float32 for every series of every component, `NaN` where unknown. Rows
 of a topology do not overlap; what is missing is unknown.

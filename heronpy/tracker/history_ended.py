@@ -29,15 +29,12 @@ from heronpy.tracker.history import SENTENCES, how_ended, rows_of_ledger, timeli
 from heronpy.tracker.history_store import Run, Store
 from heronpy.tracker.sources import Diagnosis, Watched
 from heronpy.views.build_overview import topology_of, totals_of
-from heronpy.views.build_past import event_of, timeline_of
-from heronpy.views.build_plan import plan_of
-from heronpy.views.build_saved import batches_of
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Topology
-from heronpy.views.past import Event, Timeline
-from heronpy.views.plan import Plan
+from heronpy.views.past import Event, Timeline, event_of, timeline_of
+from heronpy.views.plan import Plan, plan_of
 from heronpy.views.quotes import without_values
-from heronpy.views.saved import Batches
+from heronpy.views.saved import Batches, batches_of
 
 T = TypeVar("T")
 

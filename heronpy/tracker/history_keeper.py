@@ -19,7 +19,7 @@ import msgspec
 
 from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.common.errors import HeronError
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.states import lifecycle_name
 from heronpy.health.findings import Verdict
 from heronpy.proto import control_pb2
@@ -33,9 +33,9 @@ from heronpy.tracker.history_store import Run, Store
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.sources import ClusterSource, Watched
 from heronpy.tracker.tracker import Tracker
-from heronpy.views.build_past import event_of
 from heronpy.views.load import Load
 from heronpy.views.overview import Topology
+from heronpy.views.past import event_of
 
 log = logging.getLogger("heronpy.tracker")
 

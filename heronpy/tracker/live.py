@@ -1,4 +1,4 @@
-"""What a live stream sends: a snapshot, then what has changed (pure).
+"""What a live stream sends: a snapshot, then what has changed. Pure.
 
 A viewer is always brought from what it has seen last to the newest state, whatever was in between: so a slow one skips
 states and never has more than one message waiting.

@@ -1,4 +1,4 @@
-"""A piece of a log file as lines (pure)."""
+"""A piece of a log file as lines. Pure."""
 
 from __future__ import annotations
 

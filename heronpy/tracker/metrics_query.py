@@ -1,4 +1,4 @@
-"""Heron's metrics query language: what a query needs, and what it makes of it (pure).
+"""Heron's metrics query language: what a query needs, and what it makes of it. Pure.
 
     DIVIDE(SUM(TS(count, *, __execute-count), TS(store, *, __execute-count)), 60)
 

@@ -22,18 +22,35 @@ from heronpy.tracker.tracker import Tracker
 from heronpy.views.advice import Doctor
 from heronpy.views.build_advice import doctor_of
 from heronpy.views.build_ended import FIGURES_S, doctor_of_ended
-from heronpy.views.build_past import events_of, exceptions_of, metric_name, series_name, slow_of, timeline_of
-from heronpy.views.build_saved import BATCH_METRICS, GATEWAY, batches_of, checkpoints_of, detail_of
-from heronpy.views.build_traces import traces_of
-from heronpy.views.build_units import UNIT_METRICS, pipelines_of
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Me, Topologies, Topology
-from heronpy.views.past import Event, Events, Exceptions, Slow, Timeline
+from heronpy.views.past import (
+    Event,
+    Events,
+    Exceptions,
+    Slow,
+    Timeline,
+    events_of,
+    exceptions_of,
+    metric_name,
+    series_name,
+    slow_of,
+    timeline_of,
+)
 from heronpy.views.plan import Plan
 from heronpy.views.quotes import without_values
-from heronpy.views.saved import Batches, CheckpointDetail, Checkpoints
-from heronpy.views.traces import Traces
-from heronpy.views.units import Pipelines
+from heronpy.views.saved import (
+    BATCH_METRICS,
+    GATEWAY,
+    Batches,
+    CheckpointDetail,
+    Checkpoints,
+    batches_of,
+    checkpoints_of,
+    detail_of,
+)
+from heronpy.views.traces import Traces, traces_of
+from heronpy.views.units import UNIT_METRICS, Pipelines, pipelines_of
 
 if TYPE_CHECKING:
     from heronpy.ckpt.catalogue import Found

@@ -1,4 +1,4 @@
-"""The last minutes of a topology as a tracker has seen them, every few seconds (pure).
+"""The last minutes of a topology as a tracker has seen them, every few seconds. Pure.
 
 Looks that are further apart than `SAMPLE_S` are all kept, so a topology that somebody watches, or that is young, has a
 sample each two seconds, and another one each ten. Invariants: times increase; at most `SAMPLES_MAX` samples, none older
@@ -13,10 +13,9 @@ from collections.abc import Collection, Iterable
 from math import ceil, isnan, nan
 from operator import attrgetter
 
-from heronpy.views.build_saved import spark_figures
 from heronpy.views.load import Load
 from heronpy.views.past import Series, Timeline
-from heronpy.views.saved import Batches
+from heronpy.views.saved import Batches, spark_figures
 
 #: Least distance of two samples; the page of a topology that is looked at has one in two seconds, too.
 SAMPLE_S = 1.9

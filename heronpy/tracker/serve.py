@@ -25,8 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heronpy.clusters.known import known_clusters
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import check_root
-from heronpy.common.home import heron_home
+from heronpy.common.folders import check_root, heron_home
 from heronpy.common.units import counted
 from heronpy.common.version import VERSION
 from heronpy.procs.loop import run_loop

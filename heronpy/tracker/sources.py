@@ -23,12 +23,10 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.tracker.history import SENTENCES, how_ended
 from heronpy.tracker.samples import Samples
-from heronpy.views.build_load import TASK_METRICS, load_of, tasks_of
 from heronpy.views.build_overview import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
-from heronpy.views.build_plan import plan_of
-from heronpy.views.load import Load, Tasks
+from heronpy.views.load import TASK_METRICS, Load, Tasks, load_of, tasks_of
 from heronpy.views.overview import Topology
-from heronpy.views.plan import Plan
+from heronpy.views.plan import Plan, plan_of
 
 if TYPE_CHECKING:
     from heronpy.health.findings import Finding

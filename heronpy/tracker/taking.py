@@ -21,8 +21,7 @@ from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import TASK
 from heronpy.tracker.shelf import Entry
 from heronpy.tracker.sources import Watched
-from heronpy.views.build_evidence import heap_of, profile_of
-from heronpy.views.evidence import Evidence, EvidenceBody
+from heronpy.views.evidence import Evidence, EvidenceBody, heap_of, profile_of
 
 STACKS, PROFILE, HEAP = "stacks", "profile", "heap"
 DURATION_MIN_S, DURATION_MAX_S = 0.5, 60.0

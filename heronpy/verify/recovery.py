@@ -1,4 +1,4 @@
-"""The duration of a fault's effect, from the first arrival times of tuples (pure)."""
+"""The duration of a fault's effect, from the first arrival times of tuples. Pure."""
 
 from __future__ import annotations
 

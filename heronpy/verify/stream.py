@@ -1,4 +1,4 @@
-"""The input of a verification: every tuple is a function of (seed, partition, sequence number) (pure).
+"""The input of a verification: every tuple is a function of (seed, partition, sequence number). Pure.
 
 Source, sink and verifier share only this module and the seed, so the verifier knows what must have
 arrived without seeing any of it. Invariant: the scalar and the vector functions agree.

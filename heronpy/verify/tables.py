@@ -1,4 +1,4 @@
-"""Verdicts as tables and as Markdown (pure)."""
+"""Verdicts as tables and as Markdown. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says, and what an action does."""
+"""What the doctor says, and what an action does. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor's findings as structs (pure)."""
+"""The doctor's findings as structs. Pure."""
 
 from __future__ import annotations
 

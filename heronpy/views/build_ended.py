@@ -1,4 +1,4 @@
-"""What the doctor can still say of a topology that has ended, from its last minutes, events and totals (pure)."""
+"""What the doctor can still say of a topology that has ended, from its last minutes, events and totals. Pure."""
 
 from __future__ import annotations
 

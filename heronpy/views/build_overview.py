@@ -1,4 +1,4 @@
-"""A topology's summary from its record and the last answer of its topology master (pure)."""
+"""A topology's summary from its record and the last answer of its topology master. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from heronpy.common.states import lifecycle_name
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.views.build_advice import finding_of, findings_of, rank_of
-from heronpy.views.build_load import load_of
-from heronpy.views.load import ComponentLoad, Load
+from heronpy.views.load import ComponentLoad, Load, load_of
 from heronpy.views.overview import Topology, Totals
 
 NO_ANSWER, NO_MASTER, DEAD, STARTING = "NO ANSWER", "NO MASTER", "DEAD", "STARTING"

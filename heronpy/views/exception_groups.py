@@ -1,4 +1,4 @@
-"""Exceptions of user code grouped by type and line, over all tasks (pure).
+"""Exceptions of user code grouped by type and line, over all tasks. Pure.
 
 A bug in a bolt with twenty tasks is one line of code, so it is shown once, with one full traceback.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from heronpy.common.code_lines import is_installed, line_of
+from heronpy.common.units import is_installed, line_of
 from heronpy.proto import control_pb2
 
 MESSAGES_MAX = 3

@@ -1,4 +1,4 @@
-"""What is read from the files of a topology: logs, dead letters, its settings."""
+"""What is read from the files of a topology: logs, dead letters, its settings. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topology in the JSON of Apache Heron's tracker, field by field (pure).
+"""A topology in the JSON of Apache Heron's tracker, field by field. Pure.
 
 What heronpy has no counterpart of has Heron's value for "none": ports that nobody listens on are null, links
 to job pages and file servers are empty.

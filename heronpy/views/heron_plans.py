@@ -1,4 +1,4 @@
-"""Plans as JSON in the shape of Heron's tracker (pure)."""
+"""Plans as JSON in the shape of Heron's tracker. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages of `GET /api/v1/live`, each one server-sent event with `event:` its name and `id:` its number.
+"""The messages of `GET /api/v1/live`, each one server-sent event with `event:` its name and `id:` its number. Pure.
 
 A snapshot has everything of the level; deltas then say what changed. A reader keeps the snapshot and applies deltas:
 `fields` replaces fields of the snapshot's `topology` (of `load` and `tasks` by the path, `load.held`), `tables` sets

@@ -1,8 +1,27 @@
-"""The figures of now: by component, by stream and by task. Sums are made by the topology master."""
+"""The figures of now: by component, by stream and by task. Sums are made by the topology master. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+
 from msgspec import Struct
+
+from heronpy.common.ids import instance_id
+from heronpy.common.states import UP_STATES, culprit_name, lifecycle_name, process_state_name, task_state_name
+from heronpy.proto import control_pb2
+from heronpy.views.plan import edge_id
+from heronpy.views.quantiles import Quantile, quantiles_s
+
+#: A call that has lasted this long is taken for a latency, where no other ended.
+IN_CALL_S = 1.0
+
+#: What `tasks_of` reads, to be asked for with an interval.
+TASK_METRICS = (
+    "__execute-count", "__emit-count", "__fail-count", "__execute-latency", "__next-tuple-latency", "__busy-time-ns",
+    "__blocked-time-ns", "__idle-time-ns", "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs",
+    "__gateway-sent-packets-count", "__gateway-sent-tuples-count",
+    "__gateway-consumed-packets-count", "__gateway-consumed-tuples-count",
+)  # fmt: skip
 
 
 class ComponentLoad(Struct, kw_only=True):
@@ -188,3 +207,254 @@ class Tasks(Struct, kw_only=True):
     window_s: float | None
     tasks: list[TaskLoad]
     processes: list[ProcessRow]
+
+
+def _share(message: control_pb2.ComponentLoad, name: str) -> float | None:
+    return getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
+
+
+def _worst(load: control_pb2.ComponentLoad, name: str) -> tuple[float | None, str | None]:
+    """The value of the worst task, and its name."""
+    if not load.HasField(name):  # type: ignore[arg-type]
+        return None, None
+    worst: control_pb2.WorstTask = getattr(load, name)
+    return worst.value, instance_id(worst.container, load.component, worst.task_id)
+
+
+def load_of(reply: control_pb2.LoadReply, plan_version: int) -> Load:
+    """`GET /load`; the version is that of the packing plan, as in `plan_of`."""
+    components = [component_load(one) for one in reply.components]
+    for row in components:
+        # Nobody has counted some of what the topology has lost: of no component it is known to be none.
+        row.lost = None if reply.totals.lost_unknown and not row.lost else row.lost
+    ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s, one.end_to_end_at_least) for one in components]
+    if not any(p99 is not None for _, p99, _ in ends):
+        ends = [(one.complete_p50_s, one.complete_p99_s, one.complete_at_least) for one in components]
+    p99_s = max((p99 for _, p99, _ in ends if p99 is not None), default=None)
+    return Load(
+        plan_version=plan_version,
+        state=lifecycle_name(reply.lifecycle),
+        cause=reply.cause,
+        at=reply.at,
+        window_s=reply.window_s or None,
+        since=reply.since or None,
+        components=components,
+        edges=_edges(reply),
+        held=reply.held if reply.HasField("held") else None,
+        culprits=[culprit_of(one) for one in reply.culprits],
+        latency_p50_s=max((p50 for p50, _, _ in ends if p50 is not None), default=None),
+        latency_p99_s=p99_s,
+        # The longest known one is less than what another one may be.
+        latency_at_least=any(at_least for _, _, at_least in ends),
+    )
+
+
+def component_load(one: control_pb2.ComponentLoad) -> ComponentLoad:
+    """The row of one component."""
+    busy_max, busiest = _worst(one, "busiest")
+    blocked_max, most_blocked = _worst(one, "most_blocked")
+    fullest_bytes, fullest = _worst(one, "fullest")
+    largest_bytes, largest = _worst(one, "largest")
+    return ComponentLoad(
+        name=one.component,
+        kind="spout" if one.spout else "bolt",
+        tasks=one.tasks,
+        up=one.up,
+        emitted_per_s=_share(one, "emitted"),
+        executed_per_s=_share(one, "executed"),
+        acked_per_s=_share(one, "acked"),
+        failed_per_s=_share(one, "failed"),
+        frames_per_s=_share(one, "frames"),
+        tuples_per_frame=_share(one, "tuples_per_frame"),
+        busy=_share(one, "busy"),
+        blocked=_share(one, "blocked"),
+        idle=_share(one, "idle"),
+        busy_max=busy_max,
+        busiest=busiest,
+        blocked_max=blocked_max,
+        most_blocked=most_blocked,
+        queue_tuples=None if one.spout else one.queue_tuples,
+        queue_bytes=None if one.spout else one.queue_bytes,
+        queue_bytes_max=int(fullest_bytes) if fullest_bytes is not None else None,
+        fullest=fullest,
+        queue_bound_bytes=one.queue_bound_bytes or None,
+        pending=one.pending if one.spout else None,
+        latency_p50_s=_share(one, "execute_p50_s"),
+        latency_p99_s=_share(one, "execute_p99_s"),
+        latency_at_least=one.execute_at_least,
+        end_to_end_p50_s=_share(one, "end_to_end_p50_s"),
+        end_to_end_p99_s=_share(one, "end_to_end_p99_s"),
+        end_to_end_at_least=one.end_to_end_at_least,
+        complete_at_least=one.complete_at_least,
+        complete_p50_s=_share(one, "complete_p50_s"),
+        complete_p99_s=_share(one, "complete_p99_s"),
+        cpu=_share(one, "cpu"),
+        memory_bytes=one.memory_bytes or None,
+        memory_bytes_max=int(largest_bytes) if largest_bytes is not None else None,
+        largest=largest,
+        memory_limit_bytes=one.memory_limit_bytes or None,
+        restarts=one.restarts,
+        dead_letters=one.dead_letters,
+        lost=one.lost,
+    )
+
+
+def _edges(reply: control_pb2.LoadReply) -> list[EdgeLoad]:
+    names = [one.component for one in reply.components]
+    return [
+        EdgeLoad(
+            id=edge_id(names[edge.source], edge.stream, names[edge.target]),
+            tuples_per_s=edge.tuples if edge.HasField("tuples") else None,
+        )
+        for edge in reply.edges
+        if edge.source < len(names) and edge.target < len(names)
+    ]
+
+
+def culprit_of(culprit: control_pb2.Culprit) -> Culprit:
+    """Who holds the spouts back."""
+    return Culprit(
+        name=culprit_name(culprit),
+        component=culprit.component or None,
+        task_id=culprit.task_id or None,
+        queued_bytes=culprit.queued_bytes,
+        since_s=culprit.since_s,
+        stmgr=culprit.stmgr_id,
+    )
+
+
+# ---- tasks --------------------------------------------------------------------------------
+
+
+def tasks_of(
+    status: control_pb2.StatusReply,
+    metrics: control_pb2.MetricsReply,
+    plan_version: int,
+    at: float,
+    component: str | None = None,
+) -> Tasks:
+    """`GET /tasks`: by component in the order of the topology, then by id. `at` is the wall time of the answers."""
+    topology = status.plan.topology
+    names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
+    order = {name: number for number, name in enumerate(names)}
+    spouts = {spout.comp.name for spout in topology.spouts}
+    reports = {report.process: report for report in metrics.reports}
+    processes = {process.name: process for one in status.executors for process in one.processes if process.task_id}
+    hosts = {executor.container: executor.host for executor in status.executors}
+    containers = {place.instance_id: place.container for place in status.plan.instances}
+    guilty = {culprit.instance_id for culprit in status.culprits}
+    found = []
+    for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
+        if component in (None, task.component):
+            container = containers.get(task.instance_id, 0)
+            report, is_spout = reports.get(task.instance_id), task.component in spouts
+            row = _task(task, report, processes.get(task.instance_id), metrics.interval_s, is_spout)
+            row.container, row.host = container, hosts.get(container)
+            row.culprit = task.instance_id in guilty
+            row.pending = task.pending if is_spout else None
+            found.append(row)
+    return Tasks(
+        plan_version=plan_version,
+        at=at,
+        window_s=metrics.interval_s or None,
+        tasks=found,
+        processes=process_rows(status.executors),
+    )
+
+
+def _task(
+    task: control_pb2.TaskStatus,
+    report: control_pb2.MetricsReport | None,
+    process: control_pb2.ProcessRecord | None,
+    over_s: float,
+    is_spout: bool,
+) -> TaskLoad:
+    named: dict[str, list[control_pb2.Sample]] = {}
+    for sample in report.samples if report is not None else ():
+        named.setdefault(sample.name, []).append(sample)
+    sums = {name: sum([sample.value for sample in samples]) for name, samples in named.items()}
+
+    def rate(name: str) -> float | None:
+        """Growth per second over all labels; None: not reported."""
+        return sums[name] / over_s if name in sums and over_s > 0 else None
+
+    busy, blocked, idle = _shares(sums)
+    frames_per_s, tuples_per_frame = _frames(rate, is_spout)
+    latencies = named.get("__execute-latency") or named.get("__next-tuple-latency", [])
+    p50, p99 = quantiles_s(latencies, (0.5, 0.99))
+    if p99 is None and not is_spout and task.state == control_pb2.TASK_RUNNING and task.loop_age_s >= IN_CALL_S:
+        # No call has ended in that time; the one that it is in has taken as long.
+        p50 = p99 = Quantile(task.loop_age_s, True)
+    cpu = [value for value in map(rate, ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")) if value is not None]
+    ended = process is not None and process.state in (control_pb2.PROC_BACKOFF, control_pb2.PROC_FAILED)
+    return TaskLoad(
+        task_id=task.task_id,
+        instance_id=task.instance_id,
+        component=task.component,
+        container=0,
+        host=None,
+        state=task_state_name(task.state),
+        up=task.state in UP_STATES and not ended,
+        pid=task.pid or None,
+        error=task.error or task.waiting_for,
+        emitted_per_s=rate("__emit-count"),
+        executed_per_s=rate("__execute-count"),
+        failed_per_s=rate("__fail-count"),
+        frames_per_s=frames_per_s,
+        tuples_per_frame=tuples_per_frame,
+        busy=busy,
+        blocked=blocked,
+        idle=idle,
+        queue_tuples=task.in_queue_tuples,
+        queue_bytes=task.in_queue_bytes,
+        pending=None,
+        latency_p50_s=p50.value if p50 is not None else None,
+        latency_p99_s=p99.value if p99 is not None else None,
+        latency_at_least=p99 is not None and p99.at_least,
+        cpu=sum(cpu) if cpu else None,
+        memory_bytes=(process.rss_bytes or None) if process is not None else None,
+        restarts=process.restarts if process is not None else None,
+        exit_reason=(process.exit_reason or None) if process is not None else None,
+        exit_detail=(process.exit_detail or None) if process is not None else None,
+        silent_s=task.loop_age_s,
+        culprit=False,
+    )
+
+
+def _frames(rate: Callable[[str], float | None], sent: bool) -> tuple[float | None, float | None]:
+    """Frames per second and tuples per frame, of those sent or of those processed."""
+    way = "sent" if sent else "consumed"
+    frames, tuples = rate(f"__gateway-{way}-packets-count"), rate(f"__gateway-{way}-tuples-count")
+    return frames, tuples / frames if frames and tuples is not None else None
+
+
+def _shares(spent: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
+    """Busy, blocked and idle, which sum to 1."""
+    times = [spent.get(f"__{word}-time-ns") for word in ("busy", "blocked", "idle")]
+    known = [time for time in times if time is not None]
+    total = sum(known)
+    if not total:
+        return None, None, None
+    busy, blocked, idle = ((time or 0.0) / total for time in times)
+    return busy, blocked, idle
+
+
+def process_rows(executors: Iterable[control_pb2.RegisterExecutor]) -> list[ProcessRow]:
+    """The processes that are no tasks, by container."""
+    return [
+        ProcessRow(
+            name=process.name,
+            container=executor.container,
+            host=executor.host or None,
+            state=process_state_name(process.state),
+            pid=process.pid or None,
+            restarts=process.restarts,
+            exit_reason=process.exit_reason or None,
+            exit_detail=process.exit_detail or None,
+            cpu_s=process.cpu_s,
+            memory_bytes=process.rss_bytes or None,
+        )
+        for executor in sorted(executors, key=lambda one: one.container)
+        for process in executor.processes
+        if not process.task_id
+    ]

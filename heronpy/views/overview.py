@@ -1,4 +1,4 @@
-"""The topologies of a cluster, and the first lines of a topology's page."""
+"""The topologies of a cluster, and the first lines of a topology's page. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,16 @@
-"""The graph of a topology and where its tasks run."""
+"""The graph of a topology and where its tasks run. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from msgspec import Struct
+
+from heronpy.common.ids import instance_id
+from heronpy.common.redaction import redacted
+from heronpy.plan.component_config import reliability_mode
+from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.views.heron_plans import config_as_json, grouping_name, parallelism
 
 
 class Node(Struct, kw_only=True):
@@ -72,3 +80,75 @@ class Plan(Struct, kw_only=True):
     containers: list[ContainerPlace]
     #: Effectively once: components that are restored together, and the attempt of each.
     regions: list[list[str]]
+
+
+def edge_id(source: str, stream: str, target: str) -> str:
+    """`source/stream>target`"""
+    return f"{source}/{stream or 'default'}>{target}"
+
+
+def plan_of(
+    topology: topology_pb2.Topology,
+    packing: plan_pb2.PackingPlan,
+    physical: plan_pb2.PhysicalPlan | None,
+    hosts: Mapping[int, str],
+) -> Plan:
+    """The graph and the places; the version is that of the packing plan, which an update is computed from."""
+    consumed = {item.stream.component_name for bolt in topology.bolts for item in bolt.inputs}
+    nodes = [_node(spout.comp, spout.outputs, "spout", consumed) for spout in topology.spouts]
+    nodes += [_node(bolt.comp, bolt.outputs, "bolt", consumed) for bolt in topology.bolts]
+    return Plan(
+        topology=topology.name,
+        version=packing.version,
+        mode=reliability_mode(topology),
+        nodes=nodes,
+        edges=[_edge(item, bolt.comp.name) for bolt in topology.bolts for item in bolt.inputs],
+        containers=[_container(container, hosts) for container in sorted(packing.containers, key=lambda one: one.id)],
+        regions=[list(region.components) for region in physical.regions] if physical is not None else [],
+    )
+
+
+def _node(
+    comp: topology_pb2.Component, outputs: Iterable[topology_pb2.OutputStream], kind: str, consumed: set[str]
+) -> Node:
+    return Node(
+        name=comp.name,
+        kind=kind,
+        parallelism=parallelism(comp),
+        class_name=comp.class_name or None,
+        sink=comp.name not in consumed,
+        streams={output.stream.id: [key.key for key in output.schema.keys] for output in outputs},
+        config={key: str(redacted(value, key)) for key, value in config_as_json(comp.config).items()},
+    )
+
+
+def _edge(item: topology_pb2.InputStream, target: str) -> Edge:
+    source, stream = item.stream.component_name, item.stream.id
+    return Edge(
+        id=edge_id(source, stream, target),
+        source=source,
+        target=target,
+        stream=stream,
+        grouping=grouping_name(item),
+        fields=[key.key for key in item.grouping_fields.keys],
+    )
+
+
+def _container(container: plan_pb2.ContainerPlan, hosts: Mapping[int, str]) -> ContainerPlace:
+    need = container.required
+    return ContainerPlace(
+        container=container.id,
+        host=hosts.get(container.id),
+        tasks=[
+            TaskPlace(
+                task_id=task.task_id,
+                instance_id=instance_id(container.id, task.component, task.task_id),
+                component=task.component,
+                index=task.component_index,
+            )
+            for task in container.instances
+        ],
+        cpu=need.cpu or None,
+        ram_bytes=need.ram_bytes or None,
+        disk_bytes=need.disk_bytes or None,
+    )

@@ -1,4 +1,4 @@
-"""Quantiles of distributions that processes report, the same for every view (pure).
+"""Quantiles of distributions that processes report, the same for every view. Pure.
 
 Within a bucket values are taken as evenly spread on both sides of their mean: where nearly all are in one bucket, it
 follows from the sum of all, and the median of calls of 53 ms in a bucket from 50 to 100 ms is 53 ms. Where it is not

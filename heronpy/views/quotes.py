@@ -1,4 +1,4 @@
-"""What may quote values of users, and what stands there for who may not see them (pure).
+"""What may quote values of users, and what stands there for who may not see them. Pure.
 
 An exception names the order that could not be booked, a skew its key. Each shape with such a text has its rule here,
 and every answer and live message goes through `without_values` unless the asker may see everything.

@@ -1,8 +1,21 @@
-"""Checkpoints, and the micro-batches of Spark sinks."""
+"""Checkpoints, and the micro-batches of Spark sinks. Pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from msgspec import Struct
+
+from heronpy.proto import checkpoint_pb2, control_pb2
+from heronpy.views.quantiles import quantile
+
+#: What `batches_of` reads, of the instance GATEWAY.
+BATCH_METRICS = (
+    "spark-rows-committed", "spark-batches-committed", "spark-batches-failed", "spark-attempts-failed", "spark-seconds",
+    "spark-lag-seconds", "spark-batches-running", "spark-batches-waiting", "spark-ui-port", "spark-wait-seconds",
+    "spark-run-seconds", "spark-publish-seconds",
+)  # fmt: skip
+GATEWAY = "spark-gateway"
 
 
 class Checkpoint(Struct, kw_only=True):
@@ -119,3 +132,166 @@ class Batches(Struct, kw_only=True):
     sinks: list[Sink]
     #: Address of Spark's own pages; None when they are off.
     spark_ui: str | None
+
+
+def kind_name(kind: int) -> str:
+    """`checkpoint` or `savepoint`."""
+    return "savepoint" if kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
+
+
+def checkpoint_of(record: checkpoint_pb2.CheckpointRecord) -> Checkpoint:
+    """A complete checkpoint as the topology master knows it."""
+    return Checkpoint(
+        number=record.checkpoint,
+        kind=kind_name(record.kind),
+        taken_at=record.taken_at,
+        duration_s=record.duration_s,
+        total_bytes=record.total_bytes,
+        written_bytes=record.uploaded_bytes,
+        damage=(record.damage or "it is damaged") if record.damaged else "",
+        abandoned=record.abandoned,
+    )
+
+
+def checkpoints_of(
+    reply: control_pb2.CheckpointsReply | None, mode: str, interval_s: float | None, tasks: int
+) -> Checkpoints:
+    """`GET /checkpoints`; `tasks` is how many the topology has. Without a reply: a topology that takes none."""
+    reply = reply if reply is not None else control_pb2.CheckpointsReply()
+    pending = PendingCheckpoint(
+        number=reply.pending,
+        for_s=reply.pending_s,
+        tasks=tasks,
+        missing=reply.pending_tasks,
+        waits_for=list(reply.pending_names),
+    )
+    return Checkpoints(
+        mode=mode,
+        interval_s=interval_s,
+        complete=[checkpoint_of(one) for one in sorted(reply.complete, key=lambda one: -one.checkpoint)],
+        pending=pending if reply.pending else None,
+        completed=reply.completed,
+        aborted=reply.aborted,
+        failed=reply.failed,
+        restores=reply.restores,
+        last_failure=reply.last_failure,
+        last_restore=reply.last_restore,
+        last_restore_s=reply.last_restore_s,
+        regions=[
+            Region(
+                components=list(region.components),
+                attempt=region.attempt,
+                checkpoint=region.checkpoint,
+                started=region.started,
+            )
+            for region in reply.regions
+        ],
+    )
+
+
+def detail_of(metadata: checkpoint_pb2.Metadata, total_bytes: int, written_bytes: int) -> CheckpointDetail:
+    """`GET /checkpoints/{n}` from the checkpoint's own file."""
+    tasks = [
+        CheckpointTask(
+            task_id=task.task_id,
+            component=task.component,
+            total_bytes=task.total_bytes,
+            written_bytes=task.uploaded_bytes,
+            align_s=task.align_s,
+            sync_s=task.sync_s,
+            async_s=task.async_s,
+            channel_tuples=task.channel_tuples,
+        )
+        for task in metadata.tasks
+    ]
+    return CheckpointDetail(
+        checkpoint=Checkpoint(
+            number=metadata.checkpoint,
+            kind=kind_name(metadata.kind),
+            taken_at=metadata.taken_at,
+            duration_s=metadata.duration_s,
+            total_bytes=total_bytes,
+            written_bytes=written_bytes,
+            damage="",
+            abandoned=False,
+        ),
+        unaligned=metadata.unaligned,
+        plan_version=metadata.plan_version,
+        tasks=sorted(tasks, key=lambda task: -(task.align_s + task.sync_s + task.async_s)),
+    )
+
+
+def batches_of(reply: control_pb2.MetricsReply, host: str) -> Batches:
+    """`GET /batches`; `host` is where Spark's own pages are."""
+    values: dict[str, dict[str, float]] = defaultdict(dict)
+    times: dict[str, dict[str, list[control_pb2.Sample]]] = defaultdict(lambda: defaultdict(list))
+    ui: str | None = None
+    waiting: int | None = None
+    for sample in (sample for report in reply.reports for sample in report.samples):
+        if sample.name == "spark-ui-port":
+            ui = f"http://{host}:{sample.value:.0f}" if sample.value else None
+        elif sample.name == "spark-batches-waiting" and not sample.label:
+            waiting = int(sample.value)
+        elif sample.type == control_pb2.Sample.HISTOGRAM:
+            times[sample.label][sample.name].append(sample)
+        elif sample.label:
+            found = values[sample.label]
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    sinks = [_sink(name, values[name], times[name], waiting) for name in sorted({*values, *times} - {""})]
+    return Batches(sinks=sinks, spark_ui=ui)
+
+
+def _sink(
+    component: str, values: dict[str, float], times: dict[str, list[control_pb2.Sample]], waiting: int | None
+) -> Sink:
+    ended = values.get("spark-batches-committed", 0.0) + values.get("spark-batches-failed", 0.0)
+    wait, run, publish = (times.get(f"spark-{word}-seconds", []) for word in ("wait", "run", "publish"))
+    return Sink(
+        component=component,
+        rows=int(values.get("spark-rows-committed", 0)),
+        committed=int(values.get("spark-batches-committed", 0)),
+        failed=int(values.get("spark-batches-failed", 0)),
+        retried=int(values.get("spark-attempts-failed", 0)),
+        running=int(values.get("spark-batches-running", 0)),
+        waiting=waiting,
+        seconds_per_batch=values.get("spark-seconds", 0.0) / ended if ended else None,
+        lag_s=values.get("spark-lag-seconds"),
+        wait_p50_s=_bound(wait, 0.5),
+        wait_p99_s=_bound(wait, 0.99),
+        run_p50_s=_bound(run, 0.5),
+        run_p99_s=_bound(run, 0.99),
+        publish_p50_s=_bound(publish, 0.5),
+        publish_p99_s=_bound(publish, 0.99),
+    )
+
+
+def _bound(samples: list[control_pb2.Sample], part: float) -> float | None:
+    found = quantile(samples, part)
+    return found.value if found is not None else None
+
+
+def spark_figures(found: Batches, before: Batches | None, apart_s: float) -> dict[str, float | None]:
+    """All sinks together, as the series of these names; what needs two looks is None without the one before.
+
+    Empty without a sink.
+    """
+    if not found.sinks:
+        return {}
+    lags = [sink.lag_s for sink in found.sinks if sink.lag_s is not None]
+    ended, took = _ended(found)
+    ended_before, took_before = _ended(before) if before is not None else (0, 0.0)
+    more = ended - ended_before
+    # A new Spark gateway counts from 0.
+    known = before is not None and apart_s > 0 and more >= 0
+    return {
+        "spark_waiting": next((float(sink.waiting) for sink in found.sinks if sink.waiting is not None), None),
+        "spark_lag_s": max(lags, default=None),
+        "spark_done": more / apart_s if known else None,
+        "spark_batch_s": (took - took_before) / more if more > 0 and took >= took_before else None,
+    }
+
+
+def _ended(batches: Batches) -> tuple[int, float]:
+    """How many batches have ended, and how long Spark worked on them."""
+    counts = [(sink.committed + sink.failed, sink.seconds_per_batch or 0.0) for sink in batches.sinks]
+    return sum(count for count, _ in counts), sum(count * each for count, each in counts)

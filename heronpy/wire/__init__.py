@@ -1,0 +1,1 @@
+"""Frames and the codecs of their payloads. Pure."""

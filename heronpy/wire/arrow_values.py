@@ -1,4 +1,4 @@
-"""Payload of a frame with codec ARROW: one Arrow record batch, without its schema, which the topology declares.
+"""Payload of a frame with codec ARROW: one Arrow record batch, without its schema, which the topology declares. Pure.
 
 Eight bytes name the schema: a frame in a checkpoint may be older than what the topology declares now, and the same
 bytes read by another schema would be other values.

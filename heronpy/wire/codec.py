@@ -1,4 +1,4 @@
-"""Payload of a batch: a flat list of values that arrives exactly as it was emitted (decision D2).
+"""Payload of a batch: a flat list of values that arrives exactly as it was emitted (decision D2). Pure.
 
 Plain scalars (None, bool, int of 64 bits, float, str, bytes) travel as MessagePack. Any other value
 is pickled *at emit*, one by one, and travels as a MessagePack extension: so a list that the user

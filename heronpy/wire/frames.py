@@ -1,4 +1,4 @@
-"""Frames on the wire: the link header, arrays of roots and edges, and the edges' derivation.
+"""Frames on the wire: the link header, arrays of roots and edges, and the edges' derivation. Pure.
 
 A data message is, after any identity, a 24-byte link header and a serialized Frame (heronpy/proto/frame.proto): one
 ZeroMQ part, or two when the frame is large (`message_of`). The header has a magic number and a version, optionally

@@ -1,4 +1,4 @@
-"""Runs of consecutive roots: a compact encoding of the roots in an ACK or a COMPLETE.
+"""Runs of consecutive roots: a compact encoding of the roots in an ACK or a COMPLETE. Pure.
 
 A set of roots is split into runs (first root, number of roots), packed as two arrays. Acks in the order of the
 frames are one run; other acks need a run per gap, at 12 bytes each.

@@ -16,7 +16,7 @@ from heronpy.api.state.state import HashMapState, State
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.common.errors import TopologyError
 from heronpy.common.hashing import stable_hash
-from heronpy.plan.key_groups import group_range, key_group_of_hash, task_index
+from heronpy.plan.grouping import group_range, key_group_of_hash, task_index
 
 KEYS = st.integers(0, 12)
 VALUES = st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=3)

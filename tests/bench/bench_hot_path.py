@@ -21,8 +21,8 @@ from heronpy.wire.frames import DATA, Frame, pack64
 from heronpy.wire.runs import runs_of
 from instance.acks import BoltAcks
 from instance.emitter import Emitter, OutStream
+from instance.in_queue import TunedCapacity
 from instance.pending import PendingRoots
-from instance.queues import TunedCapacity
 from instance.tuples import InFrame, make_tuples
 from stmgr.acker import Acker
 

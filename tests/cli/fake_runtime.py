@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.plan.here import make_here
-from heronpy.plan.launch import LaunchSpec, load_submitted, save_here
+from heronpy.plan.launch import LaunchSpec, load_submitted, make_here, save_here
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 

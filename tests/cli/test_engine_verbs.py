@@ -28,8 +28,7 @@ from heronpy.engines.contract import (
     NodeSize,
 )
 from heronpy.executor.files_door import ContainerFiles
-from heronpy.plan.launch import save_submitted
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Submitted, save_submitted
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.log_archive import LogArchive
@@ -611,7 +610,7 @@ def test_check_of_a_cluster_without_an_engine_says_so(heron: Heron) -> None:
 def test_what_was_not_tried_is_no_failure(heron: Heron, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [Found("state", True), Found.waits("container", "it is in the queue (Resources)", "check again")]
     lines.append(Found.skipped("accounting", "account 'lab' cannot be checked", "ask the operator"))
-    monkeypatch.setattr("heronpy.cli.look.cluster.requirements", lambda *_, **__: lines)
+    monkeypatch.setattr("heronpy.cli.change.cluster.requirements", lambda *_, **__: lines)
     checked = heron("cluster", "check", "local")
     assert checked.code == exits.OK, checked
     assert "wait  container: it is in the queue (Resources)\n      fix: check again\n" in checked.out

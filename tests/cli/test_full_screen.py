@@ -9,14 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from heronpy.cli.look.full_screen.figures import Figures, Wish
 from heronpy.cli.look.full_screen.rows import COMPONENTS, TASKS, ordered, short
 from heronpy.cli.look.full_screen.screen import Size, changes, draw, painted, trend
-from heronpy.cli.look.full_screen.view import KEYS, Level, View, keys_of, position, press, rows_of, wish_of
+from heronpy.cli.look.full_screen.view import (
+    KEYS,
+    Figures,
+    Level,
+    View,
+    Wish,
+    keys_of,
+    position,
+    press,
+    rows_of,
+    wish_of,
+)
 from heronpy.common.ids import instance_id
 from heronpy.proto import control_pb2
-from heronpy.views.build_load import load_of
-from heronpy.views.load import Culprit, Load, TaskLoad, Tasks
+from heronpy.views.load import Culprit, Load, TaskLoad, Tasks, load_of
 
 NAMES = ("word", "count", "store", "sort-by-user")
 

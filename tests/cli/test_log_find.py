@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from heronpy.cli.look import log_find
+from heronpy.cli.look import logs as log_find
 from heronpy.cli.look.logs import Lines
 from heronpy.common.errors import DeadlineError
 from heronpy.common.log_format import Record, format_record

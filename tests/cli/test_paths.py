@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.absolute import absolute
-from heronpy.common.home import heron_home
+from heronpy.common.folders import absolute, heron_home
 from heronpy.plan.launch import LaunchSpec
 from tests.cli.conftest import Heron
 from tests.cli.test_submit import MAIN

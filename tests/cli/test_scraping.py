@@ -11,7 +11,7 @@ import yaml
 
 from heronpy.clusters.session import Session
 from heronpy.common.errors import RetryableRpcError
-from heronpy.metrics.alerts import ALERTS
+from heronpy.metrics.monitoring import ALERTS
 from heronpy.proto import control_pb2
 from heronpy.tracker import place
 from heronpy.tracker.folder import folder_of

@@ -8,7 +8,7 @@ from heronpy.health.signals import Signals, TaskSignals
 from heronpy.ingest.figures import values_of
 from heronpy.ingest.ledger.requests import Figures
 from heronpy.proto import control_pb2
-from heronpy.views.build_units import pipelines_of
+from heronpy.views.units import pipelines_of
 
 
 def reply(*tasks: dict[str, float]) -> control_pb2.MetricsReply:

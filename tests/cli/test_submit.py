@@ -22,9 +22,7 @@ from heronpy.cli import exits
 from heronpy.cli.submit import command, submission, watching
 from heronpy.clusters import takedown
 from heronpy.clusters.ended import kept_files, read_kept
-from heronpy.plan.here import sockets_dir
-from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec, load_submitted
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec, Submitted, load_submitted, sockets_dir
 from heronpy.scheduler.teardown import last_life
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron

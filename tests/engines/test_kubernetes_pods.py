@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, EnginePhase, NodeSize, Request
 from heronpy.engines.kubernetes import nodes, submit_host
-from heronpy.engines.kubernetes.answers import ExistsError, ExpiredError, GoneError, refusal
+from heronpy.engines.kubernetes.api_server import NEEDED, ExistsError, ExpiredError, GoneError, refusal, rules
 from heronpy.engines.kubernetes.known import KnownPods
 from heronpy.engines.kubernetes.names import dns_of, label_of, pod_name
 from heronpy.engines.kubernetes.pods import PodOptions, budget, pod, secret
-from heronpy.engines.kubernetes.rights import NEEDED, rules
 from heronpy.engines.kubernetes.seen import OVERDUE_S, count_topologies, seen_of
 from heronpy.engines.open import scraped_port, template_of
 from heronpy.procs.exit_reason import ExitReason

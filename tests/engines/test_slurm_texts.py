@@ -37,8 +37,7 @@ from heronpy.engines.slurm.batch import (
     sbatch_arguments,
     spread,
 )
-from heronpy.engines.slurm.commands import Commands, environment
-from heronpy.engines.slurm.engine import SlurmEngine, check_output
+from heronpy.engines.slurm.engine import Commands, SlurmEngine, check_output, environment
 from heronpy.engines.slurm.texts import (
     closed_nodes,
     count_topologies,

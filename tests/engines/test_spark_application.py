@@ -12,11 +12,11 @@ import pytest
 
 from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Ended, EnginePhase, Request
-from heronpy.engines.profile import master_of, profile_of
+from heronpy.engines.open import master_of, profile_of
 from heronpy.engines.spark.application import SparkOptions, placed, properties_of, size_of
 from heronpy.engines.spark.jobs import Job, Told, after_driver, member_of, seen_of, told_of, waits_for
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.spark.host_jobs import _python_error
+from heronpy.spark.host import _python_error
 from heronpy.spark.host_task import run_process
 
 MASTER = "spark://master:7077"

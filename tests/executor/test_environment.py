@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.common.errors import DeadlineError, PackageError
-from heronpy.executor.environment import build
+from heronpy.executor.arriving import build
 from heronpy.statemgr.file_locks import try_lock, unlock
 from heronpy.storage.wheelhouse import digest_of
 from tests.support.wheels import house, make_wheel
@@ -20,7 +20,7 @@ DEADLINE_S = 120.0
 BUILD = """
 import sys
 from pathlib import Path
-from heronpy.executor.environment import build
+from heronpy.executor.arriving import build
 print(build(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 from heronpy.common.errors import ConfigError
 from heronpy.executor.limits import check_files, files_needed
-from heronpy.procs.open_files import FILES_MAX
+from heronpy.procs.linux import FILES_MAX
 from heronpy.proto import plan_pb2
 
 

@@ -16,7 +16,7 @@ from heronpy.health.signals import LookSignals, Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.health.trends import steady_growth
 from heronpy.proto import control_pb2
-from heronpy.tmaster.memories import POINTS_MAX, MemoryStore
+from heronpy.tmaster.task_reports import POINTS_MAX, MemoryStore
 from tests.health.diagnose_cases import bolt, signals
 
 MB = 1 << 20

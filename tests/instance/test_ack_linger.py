@@ -10,8 +10,7 @@ from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
-from instance.ack_linger import FEW, LINGERS, LONGEST_S, MANY, AckLinger
-from instance.linger import BURST, Linger
+from instance.linger import BURST, FEW, LINGERS, LONGEST_S, MANY, AckLinger, Linger
 from instance.routing import pending_max
 
 LINGER_S = 0.001

@@ -9,7 +9,7 @@ import pytest
 from heronpy.common import exit_codes
 from heronpy.proto import plan_pb2
 from instance.attempt import Attempt, region_of
-from instance.joining import may_join
+from instance.lifecycle import may_join
 
 
 def plan(attempt: int, started: bool = False, components: tuple[str, ...] = ("word", "count")) -> plan_pb2.PhysicalPlan:

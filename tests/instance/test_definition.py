@@ -10,7 +10,7 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, RetryableError
 from heronpy.procs.handed_plans import hand, plan_file, topology_file
 from heronpy.proto import plan_pb2, topology_pb2
-from instance import definition
+from instance import lifecycle
 from instance.lifecycle import exit_code_of
 from tests.support.launch import launch_spec
 
@@ -29,13 +29,13 @@ def test_a_task_that_the_plan_has_not_may_be_tried_again(tmp_path: Path) -> None
     with pytest.raises(
         RetryableError, match=r"executor of container 1 has not handed over the topology: .*topology: No"
     ):
-        definition.own_component(launch, 1, 2)
+        lifecycle.own_component(launch, 1, 2)
     for file, plan in zip((topology_file(str(tmp_path), 1), plan_file(str(tmp_path), 1)), plans(1, 2), strict=True):
         hand(file, plan)
-    assert definition.own_component(launch, 1, 2)[1] == "count"
+    assert lifecycle.own_component(launch, 1, 2)[1] == "count"
     assert not Path(launch.state_root).exists(), "a task opens no state manager"
     with pytest.raises(RetryableError, match="task 3 is not in the packing plan of topology words"):
-        definition.own_component(launch, 1, 3)
+        lifecycle.own_component(launch, 1, 3)
 
 
 def test_a_replaced_sink_is_fenced_and_no_user_exception() -> None:

@@ -6,9 +6,9 @@ import inspect
 from types import FrameType
 from typing import Any
 
-from heronpy.common.code_lines import line_of
+from heronpy.common.units import line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
-from heronpy.tmaster.looks import LooksStore
+from heronpy.tmaster.task_reports import LooksStore
 from instance import link
 from instance.looks import KEEP_S, WISHES, Looks, keys_of
 from instance.tuples import HeronTuple, InFrame

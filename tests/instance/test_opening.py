@@ -14,7 +14,7 @@ from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.proto import control_pb2
 from heronpy.wire.frames import DATA, Frame, header_and_frame, message_of
-from instance import strangers
+from instance import in_queue
 from tests.sim.cluster import Cluster
 from tests.sim.kernel import Process, active_world
 from tests.sim.run import cluster_of
@@ -205,7 +205,7 @@ def test_they_do_not_wait_for_ever(mode: str) -> None:
 
 @MODES
 def test_those_without_room_are_sent_again_or_count_as_lost(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "FRAMES_MAX", 1)
+    monkeypatch.setattr(in_queue, "STRANGE_FRAMES_MAX", 1)
     book = Book(list(range(300)))
     book.until = 50
     with cluster_of(0, book.program(mode)) as (cluster, auditor):
@@ -229,16 +229,16 @@ def test_those_without_room_are_sent_again_or_count_as_lost(mode: str, monkeypat
 
 
 def test_only_so_many_wait() -> None:
-    held = strangers.Strangers()
-    frames = [Frame(kind=DATA, source_task=1 + n % 2, count=n) for n in range(strangers.FRAMES_MAX + 1)]
+    held = in_queue.Strangers()
+    frames = [Frame(kind=DATA, source_task=1 + n % 2, count=n) for n in range(in_queue.STRANGE_FRAMES_MAX + 1)]
     taken = [held.hold(frame, 1, 0.0) for frame in frames]
-    assert taken == [True] * strangers.FRAMES_MAX + [False]
-    assert [frame.count for frame, _ in held.take_known({2})] == list(range(1, strangers.FRAMES_MAX, 2))
-    assert held.hold(frames[0], strangers.BYTES_MAX // 2, 0.0)
-    assert not held.hold(frames[0], strangers.BYTES_MAX // 2, 0.0)
-    assert len(held.take_late(strangers.WAIT_S)) == len(frames) // 2 + 1
-    assert not held and held.hold(frames[0], strangers.BYTES_MAX, 0.0)
-    assert held.take_all() == [(frames[0], strangers.BYTES_MAX)]
+    assert taken == [True] * in_queue.STRANGE_FRAMES_MAX + [False]
+    assert [frame.count for frame, _ in held.take_known({2})] == list(range(1, in_queue.STRANGE_FRAMES_MAX, 2))
+    assert held.hold(frames[0], in_queue.STRANGE_BYTES_MAX // 2, 0.0)
+    assert not held.hold(frames[0], in_queue.STRANGE_BYTES_MAX // 2, 0.0)
+    assert len(held.take_late(in_queue.STRANGE_WAIT_S)) == len(frames) // 2 + 1
+    assert not held and held.hold(frames[0], in_queue.STRANGE_BYTES_MAX, 0.0)
+    assert held.take_all() == [(frames[0], in_queue.STRANGE_BYTES_MAX)]
 
 
 def test_a_frame_whose_arrays_do_not_fit_is_refused_and_its_credit_returned() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instance.queues import GROWTH_STEPS, TunedCapacity
+from instance.in_queue import GROWTH_STEPS, TunedCapacity
 
 
 def capacity(expected: int = 8, maximum: int = 128) -> TunedCapacity:

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from heronpy.metrics.alerts import ALERTS, rules
-from heronpy.metrics.dashboard import PANELS, dashboard
+from heronpy.metrics.monitoring import ALERTS, PANELS, dashboard, rules
 from heronpy.metrics.names import METRICS, Kind
 from heronpy.metrics.prometheus import Page
 from heronpy.metrics.sums import SUMS

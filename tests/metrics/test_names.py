@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heronpy.ingest.figures import GAUGES, PUBLISHED, SITE_GAUGES, WORK
 from heronpy.metrics.names import METRICS, Kind, find
-from heronpy.views.build_units import UNIT_METRICS
+from heronpy.views.units import UNIT_METRICS
 
 ROOT = Path(__file__).parents[2]
 #: Constants of the same form that name no metric, and beginnings of names that f-strings complete.

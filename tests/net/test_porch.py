@@ -15,10 +15,9 @@ import psutil
 import pytest
 import zmq
 
-from heronpy.net import porch, transport, zsock
+from heronpy.net import gate, transport, zsock
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.gate import Gate
-from heronpy.net.porch import GREETED_BYTES, PATIENCE_S, SAID_MAX_BYTES, STRANGERS_MAX, Porch, Verdict, judge
+from heronpy.net.gate import GREETED_BYTES, PATIENCE_S, SAID_MAX_BYTES, STRANGERS_MAX, Gate, Porch, Verdict, judge
 from heronpy.net.rpc import ControlClient, ControlServer
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2
@@ -240,4 +239,4 @@ def test_idle_connections_of_the_same_user_go_too(home: Path) -> None:
 
 
 def test_the_deadline_is_zeromqs_own_first() -> None:
-    assert zsock.HANDSHAKE_MS == 2000 and porch.PATIENCE_S > zsock.HANDSHAKE_MS / 1000
+    assert zsock.HANDSHAKE_MS == 2000 and gate.PATIENCE_S > zsock.HANDSHAKE_MS / 1000

@@ -17,7 +17,7 @@ from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.setting_types import PackingSettings
 from heronpy.packing import ALGORITHMS, pack, repack
 from heronpy.packing.evenness import choose_extras
-from heronpy.plan import packing_plan, plan_diff
+from heronpy.plan import packing_plan
 from heronpy.proto import plan_pb2
 from tests.packing.quality import quality_of
 from tests.plan.builders import chain
@@ -49,7 +49,7 @@ def test_a_life_of_updates(algorithm: str, first: dict[str, int], steps: list[di
         old = plan
         plan = repack(old, topology, conf(algorithm))
         packing_plan.validate(plan, topology)
-        diff = plan_diff.diff(old, plan)
+        diff = packing_plan.diff(old, plan)
         for task in diff.added:
             assert task.task_id not in ever  # never reused, even if the plan forgot it
             assert task.task_id >= packing_plan.next_task_id(old)
@@ -94,7 +94,7 @@ def test_changing_the_number_of_containers(algorithm: str, par: dict[str, int], 
     quality = quality_of(new)
     assert quality.containers == after
     assert quality.count_spread <= 1
-    moved = plan_diff.diff(old, new).moved
+    moved = packing_plan.diff(old, new).moved
     # At least the tasks of closed containers move; no more than all tasks do.
     assert len(moved) <= total(par)
     if algorithm == "balanced":
@@ -138,7 +138,7 @@ def test_balanced_moves_as_few_as_any_plan(kinds: int, containers: int, data: An
     quality = quality_of(new)
     assert quality.count_spread <= 1
     assert quality.type_spread <= 1
-    assert len(plan_diff.diff(old, new).moved) == _fewest_moves(start, wanted)
+    assert len(packing_plan.diff(old, new).moved) == _fewest_moves(start, wanted)
 
 
 def _fewest_moves(start: list[list[int]], wanted: list[int]) -> int:
@@ -166,7 +166,7 @@ def _fewest_moves(start: list[list[int]], wanted: list[int]) -> int:
 def test_growing_adds_to_the_emptiest_container() -> None:
     old = pack(chain({"a": 3, "b": 2}), conf("round_robin"), 3)
     new = repack(old, chain({"a": 3, "b": 6}), conf("round_robin"))
-    diff = plan_diff.diff(old, new)
+    diff = packing_plan.diff(old, new)
     assert diff.added_ids == [6, 7, 8, 9]
     assert not diff.moved
     assert quality_of(new).count_spread == 0
@@ -179,11 +179,11 @@ def test_shrinking_takes_the_highest_index_of_the_fullest_container() -> None:
         for index in indexes:
             container.instances.add(component="a", task_id=10 + index, component_index=index)
     new = repack(plan, chain({"a": 5}), conf("round_robin"))
-    assert plan_diff.diff(plan, new).removed_ids == [13]
+    assert packing_plan.diff(plan, new).removed_ids == [13]
     newer = repack(new, chain({"a": 4}), conf("round_robin"))
-    assert plan_diff.diff(new, newer).removed_ids == [15]
+    assert packing_plan.diff(new, newer).removed_ids == [15]
     again = repack(newer, chain({"a": 6}), conf("round_robin"))
-    added = plan_diff.diff(newer, again).added
+    added = packing_plan.diff(newer, again).added
     assert [(task.task_id, task.component_index) for task in added] == [(20, 3), (21, 5)]
     assert again.version == 7
 
@@ -208,7 +208,7 @@ def test_limits_hold_after_repacking(
     packing_plan.validate(new, topology)
     assert all(len(container.instances) <= later for container in new.containers)
     if later >= ram:
-        moved = {task.task_id for task in plan_diff.diff(old, new).moved}
+        moved = {task.task_id for task in packing_plan.diff(old, new).moved}
         closed = {
             item.task_id
             for container in old.containers
@@ -262,7 +262,7 @@ def test_two_hundred_chains_of_updates_stay_even_and_seldom_move_a_task() -> Non
             old, plan = plan, repack(plan, chain(par, topology__stmgrs=containers), PackingSettings())
             quality = quality_of(plan)
             assert (quality.count_spread <= 1, quality.type_spread <= 1) == (True, True), (seed, par)
-            moved_at_all += bool(plan_diff.diff(old, plan).moved)
+            moved_at_all += bool(packing_plan.diff(old, plan).moved)
             steps += 1
     assert moved_at_all < 0.1 * steps
 
@@ -279,8 +279,8 @@ def test_an_update_moves_no_more_than_its_budget(steps: list[dict[str, int]], pe
         old, plan = plan, repack(plan, topology, own)
         packing_plan.validate(plan, topology)
         budget = math.ceil(len(list(packing_plan.tasks(old))) * percent / 100)
-        assert len(plan_diff.diff(old, plan).moved) <= budget and len(plan.containers) == containers
-        if len(plan_diff.diff(old, even).moved) <= budget:
+        assert len(packing_plan.diff(old, plan).moved) <= budget and len(plan.containers) == containers
+        if len(packing_plan.diff(old, even).moved) <= budget:
             assert max(quality_of(plan).count_spread, quality_of(plan).type_spread) <= 1
 
 

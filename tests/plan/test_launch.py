@@ -15,9 +15,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.exit_codes import describe
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import resolve, settings_for
-from heronpy.plan.here import Here, make_here
-from heronpy.plan.launch import LaunchSpec, save_submitted
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Here, LaunchSpec, Submitted, make_here, save_submitted
 
 RESOLVED = resolve("local", [], {}, {"word": {"heron.instance.batch_tuples": 7}}, [])
 SUBMITTED = Submitted(

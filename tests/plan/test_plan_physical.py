@@ -8,7 +8,7 @@ import pytest
 
 from heronpy.common.errors import TopologyError
 from heronpy.common.ids import instance_id
-from heronpy.plan import packing_plan, plan_diff
+from heronpy.plan import packing_plan
 from heronpy.plan.physical_plan import build_physical_plan
 from heronpy.proto import plan_pb2, topology_pb2
 from tests.plan.builders import TopologyMessage
@@ -46,7 +46,7 @@ def test_packing_plan_lookups() -> None:
 def test_task_ids_of_removed_tasks_are_remembered() -> None:
     assert packing_plan.next_task_id(PACKING) == 6
     assert packing_plan.next_task_id(packing({1: [("a", 2, 0)]}, next_task_id=9)) == 9
-    assert packing_plan.next_task_id(plan_diff.without(PACKING, [5])) == 6
+    assert packing_plan.next_task_id(packing_plan.without(PACKING, [5])) == 6
 
 
 def test_wrong_packing_plans_are_named() -> None:
@@ -69,15 +69,15 @@ def test_difference_and_union() -> None:
         },
         next_task_id=7,
     )
-    found = plan_diff.diff(PACKING, new)
+    found = packing_plan.diff(PACKING, new)
     assert found.added_ids == [6]
     assert found.removed_ids == [4]
     assert found.moved_ids == [2, 5]
     assert (found.moved[0].source, found.moved[0].target) == (2, 1)
     assert found.removed_containers == (2,)
-    assert plan_diff.diff(new, new) == plan_diff.PlanDiff((), (), (), ())
+    assert packing_plan.diff(new, new) == packing_plan.PlanDiff((), (), (), ())
 
-    both = plan_diff.union(PACKING, new)
+    both = packing_plan.union(PACKING, new)
     placed = packing_plan.tasks_by_id(both)
     assert sorted(placed) == [1, 2, 3, 4, 5, 6]
     assert placed[2].container == 2
@@ -86,7 +86,7 @@ def test_difference_and_union() -> None:
     assert both.containers[1].required.ram_bytes == 3
     assert packing_plan.problems(both) == []
 
-    left = plan_diff.without(both, [6, 4])
+    left = packing_plan.without(both, [6, 4])
     assert packing_plan.container_ids(left) == [1, 2]
     assert PACKING.next_task_id == 0
 

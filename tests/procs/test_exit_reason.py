@@ -18,7 +18,7 @@ from heronpy.procs.exit_reason import (
     describe_status,
     detail_of,
 )
-from heronpy.procs.oom import OomCounter, counter_files
+from heronpy.procs.host import OomCounter, counter_files
 from heronpy.procs.supervision import EXITS
 from heronpy.proto import control_pb2
 

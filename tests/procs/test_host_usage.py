@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.procs.host_usage import HostMeter, memory_of, pressure_of, times_of
+from heronpy.procs.usage import HostMeter, memory_of, pressure_of, times_of
 
 PRESSURE = (
     "some avg10=29.45 avg60=28.28 avg300=25.94 total=23340480150\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.procs.kept_files import KeptFiles
+from heronpy.procs.usage import KeptFiles
 
 
 def open_files() -> set[str]:

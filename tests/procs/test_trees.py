@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from heronpy.procs.trees import LOOK_AGAIN_S, TreeMeter
+from heronpy.procs.footprints import LOOK_AGAIN_S, TreeMeter
 from tests.support.waiting import wait_for
 
 TICKS = os.sysconf("SC_CLK_TCK")

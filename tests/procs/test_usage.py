@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from heronpy.procs.kept_files import KeptFiles
-from heronpy.procs.usage import IDLE_FACTOR, USS_INTERVAL_S, UsageMeter, look_at
+from heronpy.procs.usage import IDLE_FACTOR, USS_INTERVAL_S, KeptFiles, UsageMeter, look_at
 
 
 @dataclass

@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from heronpy.plan.launch import save_submitted
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Submitted, save_submitted
 from heronpy.proto import plan_pb2
 from heronpy.statemgr import open_state, paths
 from tests.support.command import EXAMPLES, Heron

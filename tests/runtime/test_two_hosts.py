@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from msgspec.structs import replace
 
 from heronpy.common.clock import MonotonicClock
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Submitted
 from heronpy.proto import door_pb2, plan_pb2
 from heronpy.scheduler.state_door import StateDoor
 from heronpy.statemgr import open_state, paths

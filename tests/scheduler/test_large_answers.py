@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.scheduler.large_answers import SMALL_MAX_BYTES, LargeAnswers
+from heronpy.scheduler.state_rules import SMALL_MAX_BYTES, LargeAnswers
 
 LARGE = SMALL_MAX_BYTES + 1
 

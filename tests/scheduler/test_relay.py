@@ -28,9 +28,9 @@ from heronpy.net.access import DoorPlace
 from heronpy.net.curve import Pair
 from heronpy.net.door_state import DoorStateManager
 from heronpy.net.gate import Gate
-from heronpy.net.member import Membership
 from heronpy.net.relaying import SCHEDULER, TMASTER, RelayClient, To, relayed
 from heronpy.net.rpc import ControlClient, ControlServer, body_of
+from heronpy.net.ticket import Membership
 from heronpy.proto import control_pb2, door_pb2, plan_pb2
 from heronpy.scheduler import relay as relay_module
 from heronpy.statemgr import paths

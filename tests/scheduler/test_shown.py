@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from heronpy.procs.exit_reason import ExitReason
+from heronpy.scheduler.containers import record_of
 from heronpy.scheduler.placement_events import ContainerView, Phase
-from heronpy.scheduler.shown import record_of
 
 SAID = "host folder /data/heron cannot be made: Permission denied"
 

@@ -13,8 +13,8 @@ from heronpy.common.clock import MonotonicClock
 from heronpy.common.errors import RetryableRpcError, StateAwayError
 from heronpy.proto import door_pb2
 from heronpy.scheduler import state_door
-from heronpy.scheduler.large_answers import SESSION_MAX_BYTES
 from heronpy.scheduler.state_door import StateDoor
+from heronpy.scheduler.state_rules import SESSION_MAX_BYTES
 from heronpy.statemgr import paths
 from heronpy.statemgr.localfs import LocalStateManager
 

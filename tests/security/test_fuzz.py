@@ -45,7 +45,7 @@ from heronpy.wire.frames import (
     pack32,
     pack64,
 )
-from instance.strangers import WAIT_S
+from instance.in_queue import STRANGE_WAIT_S
 from stmgr.events import PlanReceived, Signal
 from stmgr.shell import Stmgr
 from stmgr.switch import Switch
@@ -159,7 +159,7 @@ def test_frames_at_a_task(reliability: str) -> None:
                 cluster.run(lambda: not any(link.sock.inbox for link in links))
                 for connection in cluster.network.connections:
                     connection.server.inbox.clear()
-        cluster.world.run(cluster.world.now + WAIT_S + 10, lambda: False)
+        cluster.world.run(cluster.world.now + STRANGE_WAIT_S + 10, lambda: False)
         assert all(process.alive for process in tasks)
         assert all(link.all_frames_received + link.stale_frames > number for link in links)
         [bolt] = (process.program for process in cluster.tasks("bolt"))

@@ -21,9 +21,8 @@ import instance.lifecycle
 import instance.link
 import instance.metrics
 import instance.task
-import stmgr.endpoints
-import stmgr.peers
 import stmgr.shell
+import stmgr.sockets
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, RetryableError
 from heronpy.common.setting_types import CheckpointSettings, ExecutorSettings, PackingSettings, TmasterSettings
@@ -102,12 +101,12 @@ def replacements() -> list[tuple[Any, str, Any]]:
 
     return [
         (heronpy.net.rpc, "bind", bind),
-        (stmgr.endpoints, "bind", bind),
+        (stmgr.sockets, "bind", bind),
         # The containers are on hosts of their own, whose network fails.
-        (stmgr.endpoints, "endpoint_of", lambda launch, name: NETWORK),
+        (stmgr.sockets, "endpoint_of", lambda launch, name: NETWORK),
         *(
             (room, "connect", connect)
-            for room in (heronpy.net.rpc, stmgr.shell, stmgr.peers, instance.link, instance.control)
+            for room in (heronpy.net.rpc, stmgr.shell, stmgr.sockets, instance.link, instance.control)
         ),
         (heronpy.tmaster.archive, "ThreadPoolExecutor", Executor),
         (instance.control.ControlThread, "start", start),

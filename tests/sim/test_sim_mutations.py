@@ -11,7 +11,7 @@ import heronpy.storage.checkpoints
 from heronpy.ckpt.snapshot import TaskState
 from heronpy.storage.locations import open_location
 from heronpy.tmaster.coordinator import Announce, Coordinator
-from heronpy.tmaster.effects import Persist
+from heronpy.tmaster.events import Persist
 from instance.alignment import Aligner, Step
 from instance.barriers import BoltCheckpoints
 from instance.bolt_loop import BoltTask

@@ -9,8 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.connectors.spark.batching import AHEAD, GROWTH_MAX, Limits, Step, next_step, room_rows
-from heronpy.connectors.spark.filling import Filling
+from heronpy.connectors.spark.filling import AHEAD, GROWTH_MAX, Filling, Limits, Step, next_step, room_rows
 from heronpy.connectors.spark.records import AgreedSchema, SinkFolder
 from heronpy.connectors.spark.rows import RowShape
 from heronpy.storage.objects.folder import FolderObjects

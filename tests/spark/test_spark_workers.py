@@ -17,7 +17,7 @@ from heronpy.net import curve
 from heronpy.net.transport import bind
 from heronpy.net.zsock import configure
 from heronpy.spark import workers
-from heronpy.spark.gate_thread import GateThread
+from heronpy.spark.gateway import GateThread
 from heronpy.spark.session import SparkDriver
 from tests.support.waiting import wait_for
 

@@ -26,16 +26,14 @@ from heronpy.common.errors import (
     VersionMismatchError,
 )
 from heronpy.common.setting_types import StatemgrSettings
-from heronpy.executor.earlier import tasks_that_ran
-from heronpy.executor.handing import TopologyHanding
+from heronpy.executor.handing import TopologyHanding, tasks_that_ran
 from heronpy.executor.scheduler_link import SchedulerLink
 from heronpy.net import door_link
 from heronpy.net.curve import Pair
 from heronpy.net.door_state import DoorStateManager
 from heronpy.net.follower import MasterFollower
-from heronpy.net.member import Membership
 from heronpy.net.rpc import ControlServer
-from heronpy.net.ticket import Ticket
+from heronpy.net.ticket import Membership, Ticket
 from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.proto import control_pb2, door_pb2, plan_pb2

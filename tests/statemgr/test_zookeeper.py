@@ -26,8 +26,8 @@ from heronpy.common.errors import (
     VersionMismatchError,
 )
 from heronpy.statemgr import open_state, owner, zk_session
-from heronpy.statemgr.off_loop import get_off_loop
 from heronpy.statemgr.zookeeper import ZooKeeperStateManager
+from stmgr.admission import get_off_loop
 from tests.statemgr.processes import kill, start
 from tests.support.slow_link import SlowLink
 from tests.support.waiting import wait_for

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.proto import control_pb2
-from stmgr.checkpoint_reports import CheckpointReports
+from stmgr.reports import CheckpointReports
 from tests.support.waiting import eventually
 
 

@@ -16,8 +16,8 @@ from heronpy.common.setting_types import StmgrSettings
 from heronpy.net.rpc import parse
 from heronpy.net.transport import bind
 from heronpy.proto import control_pb2, plan_pb2
-from stmgr import peers
-from stmgr.peers import PeerConnection
+from stmgr import sockets
+from stmgr.sockets import PeerConnection
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint
 
@@ -61,7 +61,7 @@ def test_a_busy_loop_does_not_close_the_new_connection_for_the_old_one(router: z
         for number in range(1, 4):
             await eventually(lambda number=number: len(links.opened) == number)  # type: ignore[misc]
             connection.renew()
-            busy_until = time.monotonic() + 2 * peers.RENEW_S
+            busy_until = time.monotonic() + 2 * sockets.RENEW_S
             while time.monotonic() < busy_until:
                 pass
         await eventually(lambda: len(links.opened) == 4)
@@ -77,8 +77,8 @@ def test_a_link_is_opened_once_there_are_descriptors_again(
     router: zmq.Socket[bytes], monkeypatch: pytest.MonkeyPatch, full_at_first: bool
 ) -> None:
     endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
-    monkeypatch.setattr(peers, "RETRY_S", 0.01)
-    real, refusals = peers.configure, iter([EMFILE, EMFILE])
+    monkeypatch.setattr(sockets, "RETRY_S", 0.01)
+    real, refusals = sockets.configure, iter([EMFILE, EMFILE])
 
     def configure(*arguments: Any, **options: Any) -> Any:
         if full and (number := next(refusals, 0)):
@@ -104,7 +104,7 @@ def test_a_link_is_opened_once_there_are_descriptors_again(
         assert next(refusals, None) is None, "it was refused twice before"
         connection.close()
 
-    monkeypatch.setattr(peers, "configure", configure)
+    monkeypatch.setattr(sockets, "configure", configure)
     asyncio.run(main())
 
 

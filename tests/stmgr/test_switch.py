@@ -26,7 +26,7 @@ from heronpy.wire.frames import (
 )
 from heronpy.wire.runs import one_run
 from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES
-from stmgr.pending import BYTES_MAX, LINKS_MAX, PendingLinks
+from stmgr.neighbours import BYTES_MAX, LINKS_MAX, PendingLinks
 from stmgr.switch import Switch
 from tests.stmgr.switch_world import BOLT, FAR, SPOUT, World, data, tracked
 

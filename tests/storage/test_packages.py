@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import PackageError
 from heronpy.storage import packages
-from heronpy.storage.archives import archive_in
-from heronpy.storage.packages import PackageStore
+from heronpy.storage.packages import PackageStore, archive_in
 
 DEADLINE_S = 30.0
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Submitted
 from tests.support.fake_door import FakeDoor, start_bootstrap
 from tests.support.launch import launch_spec
 from tests.support.leaks import LeakCheck

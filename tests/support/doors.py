@@ -14,9 +14,8 @@ from typing import Any
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net import door_keys
 from heronpy.net.door_state import DoorStateManager
-from heronpy.net.member import Membership
 from heronpy.net.private import make_private, write_private
-from heronpy.net.ticket import Ticket
+from heronpy.net.ticket import Membership, Ticket
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import free_ports
 

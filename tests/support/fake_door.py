@@ -21,7 +21,7 @@ from heronpy.net.curve import Keys, Pair
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.net.ticket import Ticket
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Submitted
 from heronpy.proto import control_pb2, door_pb2
 
 PIECE_BYTES = 1 << 16

@@ -1,6 +1,7 @@
 """What tests do to a real control plane, by the names by which they do it to `tests.support.kubernetes.Cluster`.
 
-One per test: everything that it made is removed when it is closed, and the Role is again the least that the engine needs.
+One per test: everything that it made is removed when it is closed, and the Role is again the least that the engine
+needs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from heronpy.engines.contract import EngineAwayError, EngineError, EngineFatalError
-from heronpy.engines.kubernetes.answers import ExistsError, GoneError
-from heronpy.engines.kubernetes.rights import NEEDED
+from heronpy.engines.kubernetes.api_server import NEEDED, ExistsError, GoneError
 from tests.support.control_plane import ADMIN_TOKEN, NAMESPACE, ControlPlane
 from tests.support.kubernetes import log_part
 from tests.support.kubernetes_forward import forward

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heronpy.plan.here import Here
-from heronpy.plan.launch import LaunchSpec
-from heronpy.plan.submitted import Submitted
+from heronpy.plan.launch import Here, LaunchSpec, Submitted
 
 
 def launch_spec(topology: str, topology_id: str, working_dir: Path, **fields: Any) -> LaunchSpec:

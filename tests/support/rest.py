@@ -10,7 +10,7 @@ from typing import Any
 import urllib3
 
 from heronpy.engines.contract import EngineAwayError, EngineError
-from heronpy.engines.kubernetes.answers import GoneError, refusal
+from heronpy.engines.kubernetes.api_server import GoneError, refusal
 
 
 class Rest:

@@ -13,7 +13,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.states import UP_STATES
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Effect, Node, Prune, WriteMetadata
+from heronpy.tmaster.events import Effect, Node, Prune, WriteMetadata
 from heronpy.tmaster.machine import TopologyMaster
 from tests.tmaster.tmaster_world import SimTask, World, with_task, without_task
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.common import starting
+from heronpy.common import states
 from heronpy.proto import control_pb2, door_pb2, plan_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.figures import SHARED_S, Figures
@@ -96,19 +96,19 @@ def test_a_successor_goes_on_with_the_numbers() -> None:
 def test_the_phases_of_a_start_add_up_to_the_whole_and_outlive_the_master() -> None:
     world = World(submitted=plan_pb2.ExecutionState(begun_at=90.0, submitted_at=94.0))
     start = world.machine.desk.journal.start
-    assert starting.phases(start) == {"package": 4.0, "launch": 6.0}, "it has not registered anybody"
+    assert states.start_phases(start) == {"package": 4.0, "launch": 6.0}, "it has not registered anybody"
     world.running()
-    took = starting.phases(start)
+    took = states.start_phases(start)
     assert list(took) == ["package", "launch", "register", "plan", "initialise"] and min(took.values()) >= 0
     assert sum(took.values()) == pytest.approx(start.running_at - start.begun_at)
     [event] = [event for event in world.machine.desk.journal.after(0).events if event.reason == "start"]
-    assert event.text == f"wc was started in {starting.text(start)}" and "package 4s, launch 6s" in event.text
+    assert event.text == f"wc was started in {states.start_text(start)}" and "package 4s, launch 6s" in event.text
     heir = Journal()
     heir.take_over(world.machine.desk.journal.ledger("wc-1"), "wc-1")
     assert heir.start == start and heir.after(0).start == start
     silent = World()
     silent.running()
-    assert starting.phases(silent.machine.desk.journal.start) == {}, "nobody knows when it was submitted"
+    assert states.start_phases(silent.machine.desk.journal.start) == {}, "nobody knows when it was submitted"
 
 
 def test_restarts_are_counted_from_the_first_report() -> None:

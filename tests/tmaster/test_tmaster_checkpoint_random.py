@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from tests.tmaster.checkpoint_world import CheckpointWorld
 from tests.tmaster.test_tmaster_random import act, heal
 

@@ -8,7 +8,7 @@ from heronpy.common.errors import InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from tests.tmaster.checkpoint_world import attempt, bigger, started, world
 
 

@@ -7,7 +7,7 @@ import pytest
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2, control_pb2, topology_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.machine import TopologyMaster
 from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, finish, restored_from, started, world
 

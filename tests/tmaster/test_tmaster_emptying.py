@@ -6,8 +6,8 @@ from typing import Any
 
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Node
-from heronpy.tmaster.emptying import NO_PROGRESS_S
+from heronpy.tmaster.events import Node
+from heronpy.tmaster.operations import NO_PROGRESS_S
 from heronpy.tmaster.totals import Totals
 from tests.tmaster.checkpoint_world import CheckpointWorld
 from tests.tmaster.tmaster_world import World

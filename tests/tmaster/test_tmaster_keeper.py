@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.keeper import Keeper
 from heronpy.tmaster.minutes import Minutes
 from heronpy.tmaster.totals import Totals

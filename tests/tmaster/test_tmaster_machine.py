@@ -6,7 +6,7 @@ import pytest
 
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.machine import PLAN_VERSION_MAX
 from tests.tmaster.tmaster_world import World
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 from tests.tmaster.tmaster_world import World, tasks_of, with_task, without_task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from tests.tmaster.checkpoint_world import CheckpointWorld
 from tests.tmaster.tmaster_world import SimTask, World
 

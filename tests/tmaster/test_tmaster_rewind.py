@@ -8,7 +8,7 @@ from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import WithdrawnCheckpointError
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, bigger, finish, restored_from, started, world
 from tests.tmaster.tmaster_world import World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Persist, Send
+from heronpy.tmaster.events import Persist, Send
 from heronpy.tmaster.machine import TopologyMaster
 from tests.tmaster.tmaster_world import make_packing, make_topology
 

@@ -13,7 +13,7 @@ import pytest
 
 from heronpy.common.errors import InvalidRpcError, RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED
-from heronpy.common.host_clock import clock_id
+from heronpy.common.host import clock_id
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.executor.clock_probe import ClockProbe
 from heronpy.net.rpc import ControlClient, body_of

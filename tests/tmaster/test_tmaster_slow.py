@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heronpy.proto import control_pb2
-from heronpy.tmaster.slow import KEPT, SlowStore
+from heronpy.tmaster.task_reports import SLOW_KEPT, SlowStore
 
 
 def report(epoch: int, *took: float, task: int = 3, component: str = "count") -> control_pb2.MetricsReport:
@@ -29,8 +29,8 @@ def test_a_process_tells_all_it_keeps_and_its_predecessors_stay() -> None:
     store.take(report(1, 99.0))
     assert took(store) == [5.0, 4.0, 3.0, 2.0], "the last report of the process before may come late"
     for epoch in range(3, 9):
-        store.take(report(epoch, *(epoch + n / 100 for n in range(KEPT + 5))))
-    assert len(took(store)) == 2 * KEPT
+        store.take(report(epoch, *(epoch + n / 100 for n in range(SLOW_KEPT + 5))))
+    assert len(took(store)) == 2 * SLOW_KEPT
 
 
 def test_they_are_chosen_by_component_and_task_and_forgotten_with_the_task() -> None:

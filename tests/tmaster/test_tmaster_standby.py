@@ -24,7 +24,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store
 from heronpy.tmaster.vigil import MISSED_MIN, Vigil

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heronpy.proto import control_pb2
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.events import Node
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.totals import COUNTERS, Totals
 from tests.tmaster.tmaster_world import World

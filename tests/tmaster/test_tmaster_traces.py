@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2
-from heronpy.tmaster.clocks import Clocks
-from heronpy.tmaster.traces import SETTLE_S, SPANS_MAX, TRACES_MAX, TraceStore, quantile
-from heronpy.views.build_traces import traces_of
-from heronpy.views.hops import placed, way_of
+from heronpy.tmaster.traces import SETTLE_S, SPANS_MAX, TRACES_MAX, Clocks, TraceStore, quantile
+from heronpy.views.traces import placed, traces_of, way_of
 
 Span = control_pb2.Span
 MS = 1_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Node, Persist
+from heronpy.tmaster.events import Node, Persist
 from heronpy.tmaster.update import middle_of, union_of
 from tests.tmaster.tmaster_world import World, tasks_of, with_task, without_task
 

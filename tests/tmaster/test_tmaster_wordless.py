@@ -12,7 +12,7 @@ from heronpy.common.errors import RetryableError, StateError
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
-from heronpy.tmaster.effects import Node, Prune
+from heronpy.tmaster.events import Node, Prune
 from tests.support.wordless import AS_IT_IS, WORDINGS, reword
 from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, bigger, started, world
 

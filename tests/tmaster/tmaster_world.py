@@ -12,7 +12,7 @@ from heronpy.common.ids import instance_id, stmgr_id
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
+from heronpy.tmaster.events import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.machine import TopologyMaster
 
 

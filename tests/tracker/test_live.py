@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.tracker import live
-from heronpy.views.build_load import load_of
 from heronpy.views.live import Delta, Snapshot
-from heronpy.views.load import Load
+from heronpy.views.load import Load, load_of
 from tests.tracker.conftest import load_reply
 
 NAMES = st.lists(st.sampled_from("abcd"), unique=True, max_size=4)

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from heronpy.common.starting import PHASES
+from heronpy.common.states import START_PHASES
 from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
 from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, lasting_page, missing
@@ -81,10 +81,10 @@ def test_the_overview_shows_the_phases_of_the_start_and_they_add_up(site: Site, 
     page.goto(site.page())
     start = page.locator("section[aria-label^='start: ']")
     start.wait_for()
-    assert start.locator("dt").all_text_contents() == list(PHASES)
+    assert start.locator("dt").all_text_contents() == list(START_PHASES)
     whole = seconds(start.get_attribute("aria-label").removeprefix("start: "))
     assert sum(map(seconds, start.locator("dd").all_text_contents())) == pytest.approx(whole, rel=0.02)
-    assert start.locator("div").first.get_attribute("title") == PHASES["package"][1]
+    assert start.locator("div").first.get_attribute("title") == START_PHASES["package"][1]
     told = site.heron("events", "local", "marked", "--start", "--json").json()
     assert whole == pytest.approx(told["took_s"], rel=0.02)
 

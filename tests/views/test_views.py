@@ -16,11 +16,11 @@ from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tracker.samples import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
 from heronpy.views.build_advice import doctor_of
-from heronpy.views.build_load import component_load, load_of, tasks_of
 from heronpy.views.build_overview import topology_of
-from heronpy.views.build_past import events_of, timeline_of
-from heronpy.views.build_saved import batches_of, checkpoints_of, spark_figures
+from heronpy.views.load import component_load, load_of, tasks_of
+from heronpy.views.past import events_of, timeline_of
 from heronpy.views.quantiles import quantile, quantiles_s
+from heronpy.views.saved import batches_of, checkpoints_of, spark_figures
 from tests.cli.conftest import packing, word_count
 from tests.tracker.conftest import load_reply
 

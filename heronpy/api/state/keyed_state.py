@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.hashing import stable_hash, stable_hash_many
-from heronpy.plan.key_groups import group_range, key_group_of_hash, task_index
+from heronpy.plan.grouping import group_range, key_group_of_hash, task_index
 from heronpy.wire.codec import PLAIN, freeze
 
 ABSENT: Final = object()

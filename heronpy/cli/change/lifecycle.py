@@ -1,11 +1,14 @@
-"""`heron activate`, `deactivate` and `restart`: each waits for its effect and says what it did."""
+"""`heron activate`, `deactivate`, `restart` and `drain`: each waits for its effect and says what it did."""
 
 from __future__ import annotations
 
+from heronpy.cli import exits
 from heronpy.cli.output import clean, say
 from heronpy.clusters import restarting
+from heronpy.clusters.restarting import ANSWER_S
 from heronpy.clusters.session import Session
-from heronpy.clusters.target import Common, Target
+from heronpy.clusters.target import Common, Target, caller
+from heronpy.common.nearest import suggestion
 from heronpy.proto import control_pb2
 
 
@@ -28,3 +31,31 @@ def restart(
     """Restart what is named, through the topology master or, if there is none, the scheduler."""
     # Its end is what a process of the topology has answered.
     say(clean(restarting.restart(Session(target, common), topology, what, task, component, timeout_s, force)))
+
+
+def check_engine(session: Session, topology: str, verb: str) -> str:
+    """Kind of the engine of a topology that must exist; a Failure for one of this machine."""
+    session.find(topology)
+    engine = session.engine_of(topology)
+    if not engine:
+        raise exits.Failure(
+            f"topology '{topology}' runs on one machine, without an engine, so there is nothing to {verb}", exits.USAGE
+        )
+    return engine
+
+
+def drain(target: Target, topology: str, host: str, timeout_s: float, common: Common) -> None:
+    """Ask the scheduler to move the containers away from a host, and wait until it has."""
+    session = Session(target, common)
+    check_engine(session, topology, "drain")
+    scheduler = session.scheduler(topology)
+    if scheduler is None:
+        raise session.no_scheduler(topology)
+    with scheduler:
+        known = {one.host for one in scheduler.call(control_pb2.GetContainers(), 5.0).containers if one.host}
+        if host not in known:
+            hint = suggestion(host, known, f"; its containers are on {', '.join(sorted(known)) or 'no host yet'}")
+            raise exits.Failure(f"topology '{topology}' has no container on host '{host}'{hint}", exits.USAGE)
+        # The scheduler keeps the time: its answer says why it was not enough.
+        answer = scheduler.call(control_pb2.DrainHost(host=host, wait_s=timeout_s, by=caller()), timeout_s + ANSWER_S)
+        say(f"Successfully drained: {answer.text}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heronpy.cli.output import print_json, say, warn
-from heronpy.cli.render import packing as render_packing
+from heronpy.cli.render.plans import show_packing
 from heronpy.clusters import update_outcome
 from heronpy.clusters.room import check_room
 from heronpy.clusters.scaling import Scaled, check_runtime_config, differences, replan, scale
@@ -114,4 +114,4 @@ def _show_dry_run(name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPla
     if not changes:
         say("  no task is added, removed or moved")
     say()
-    render_packing.show(new, coloured=form == "colored_table")
+    show_packing(new, coloured=form == "colored_table")

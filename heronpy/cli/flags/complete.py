@@ -23,8 +23,6 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 
 def _completer(names: Callable[[click.Context], Iterable[str]]) -> Completer:
-    """The names from `names` that begin with the word."""
-
     @functools.wraps(names)
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:

@@ -1,4 +1,4 @@
-"""What happened to a topology, as `heron events` shows it."""
+"""What happened to a topology, as `heron events` shows it, and the exceptions that `heron exceptions` shows."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
+from heronpy.cli.render.exceptions import exception_text, group_text
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.units import counted, format_duration
 from heronpy.proto import control_pb2
-from heronpy.views.build_past import start_of
+from heronpy.views.exception_groups import groups_of
+from heronpy.views.past import start_of
 
 #: Poll interval of `--follow`, and how long the topology master may not answer meanwhile.
 LOOK_S, SILENCE_MAX_S = 1.0, 30.0
+_JSON = (
+    "instance_id", "process", "component", "task_id", "container", "type", "message", "traceback", "first_at",
+    "last_at", "count", "startup",
+)  # fmt: skip
 
 
 def show_events(
@@ -120,3 +126,58 @@ def _line(event: control_pb2.TopologyEvent) -> str:
     mark = "!" if event.warning else " "
     again = f"  ({event.times} times since {moment(event.first_at)})" if event.times > 1 else ""
     return f"{moment(event.at)} {mark} {_kind(event):<12} {clean(event.text)}{again}"
+
+
+def show_exceptions(
+    target: Target,
+    topology: str,
+    component: str | None,
+    task: int | None,
+    summary: bool,
+    everything: bool,
+    as_json: bool,
+    common: Common,
+) -> None:
+    """Print the exceptions of user code: grouped, each by itself, or as a table or JSON."""
+    session = Session(target, common)
+    session.check_component(topology, component)
+    reply = session.ask(topology, control_pb2.GetExceptions(component=component or "", task_id=task or 0))
+    groups = groups_of(reply.exceptions)
+    if as_json:
+        print_json({**_exceptions_json(topology, reply), "groups": [group.as_json() for group in groups]})
+        return
+    if not reply.exceptions:
+        say(f"No exceptions in topology '{topology}'")
+    elif summary:
+        rows = [
+            (
+                group.type,
+                group.where or None,
+                group.messages[0][:200],
+                group.count,
+                len(group.tasks),
+                moment(group.first_at),
+                moment(group.last_at),
+            )
+            for group in groups
+        ]
+        print_table(("type", "where", "message", "count", "tasks", "first", "last"), rows, right=("count", "tasks"))
+    elif everything:
+        say("\n\n".join(exception_text(item) for item in reply.exceptions))
+    else:
+        say("\n\n".join(group_text(group) for group in groups))
+    if reply.discarded:
+        say(f"\n{reply.discarded:,} further kinds of exceptions were not kept; see the logs")
+
+
+def _exceptions_json(topology: str, reply: control_pb2.ExceptionsReply) -> dict[str, Any]:
+    return {
+        "topology": topology,
+        "discarded": reply.discarded,
+        "exceptions": [picked(item, *_JSON) for item in reply.exceptions],
+    }
+
+
+def groups_json(session: Session, topology: str) -> list[dict[str, Any]]:
+    """`groups` of `heron exceptions --json`."""
+    return [group.as_json() for group in groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions)]

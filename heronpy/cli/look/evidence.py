@@ -169,7 +169,6 @@ def _logs(session: Session, name: str, findings: list[Finding]) -> Iterator[dict
 
 
 def _lines(end: End) -> list[str]:
-    """The last lines of a log."""
     if end.error:
         return [f"cannot be read: {end.error}"]
     # Before it is taken apart: a private key has several lines.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.look.combined import Combined
-from heronpy.cli.look.metrics_short import COLUMNS, LINK_METRICS, Link, figures, links
-from heronpy.cli.look.silent_tasks import add_zeros
+from heronpy.cli.look.figures import COLUMNS, LINK_METRICS, Combined, Link, add_zeros, figures, links
 from heronpy.cli.output import clean, console, print_json, print_table, say, table
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target

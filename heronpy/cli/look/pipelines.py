@@ -12,8 +12,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.ingest.keys import has_units
 from heronpy.proto import control_pb2
-from heronpy.views.build_units import UNIT_METRICS, pipelines_of
-from heronpy.views.units import Pipeline, Pipelines
+from heronpy.views.units import UNIT_METRICS, Pipeline, Pipelines, pipelines_of
 
 ASK_S = 1.0
 REQUEST = control_pb2.GetMetrics(names=UNIT_METRICS)

@@ -9,9 +9,7 @@ from google.protobuf.message import Message
 
 from heronpy.cli import exits
 from heronpy.cli.output import print_json, say
-from heronpy.cli.render import logical as render_logical
-from heronpy.cli.render import packing as render_packing
-from heronpy.cli.render import physical as render_physical
+from heronpy.cli.render.plans import show_logical, show_packing, show_physical
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.views import heron_plans
@@ -25,9 +23,9 @@ def show_plan(target: Target, topology: str, which: str, form: str, as_json: boo
     session.find(topology)
     form = "json" if as_json else form
     if which == "logical":
-        _print(session.topology(topology), heron_plans.logical_plan, render_logical.show, form)
+        _print(session.topology(topology), heron_plans.logical_plan, show_logical, form)
     elif which == "packing":
-        _print(session.packing_plan(topology), heron_plans.packing_plan, render_packing.show, form)
+        _print(session.packing_plan(topology), heron_plans.packing_plan, show_packing, form)
     else:
         physical = session.physical_plan(topology)
         if physical is None:
@@ -35,7 +33,7 @@ def show_plan(target: Target, topology: str, which: str, form: str, as_json: boo
                 f"topology '{topology}' has no physical plan yet; see 'heron status {target} {topology}' for what it"
                 " waits for"
             )
-        _print(physical, heron_plans.physical_plan, render_physical.show, form)
+        _print(physical, heron_plans.physical_plan, show_physical, form)
 
 
 def _print(plan: P, as_json: Callable[[P], dict[str, Any]], show: Callable[[P, bool], None], form: str) -> None:

@@ -22,11 +22,10 @@ from heronpy.clusters.known import known_clusters
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import ExecutorSettings
 from heronpy.common.settings import settings_for
-from heronpy.metrics.alerts import rules
-from heronpy.metrics.dashboard import dashboard
+from heronpy.metrics.monitoring import dashboard, rules
 from heronpy.net.addresses import is_loopback
 from heronpy.proto import control_pb2, plan_pb2
 

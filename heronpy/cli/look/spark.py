@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.look.combined import Combined
+from heronpy.cli.look.figures import Combined
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import SparkSettings

@@ -24,7 +24,7 @@ from heronpy.cli.output import (
 from heronpy.cli.render import containers, summary
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.states import UP_STATES, lifecycle_name, process_state_name, task_state_name
 from heronpy.common.units import format_duration
 from heronpy.plan.component_config import reliability_mode

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from heronpy.cli.output import moment, print_json, say, warn
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.nearest import suggestion
 from heronpy.tracker import finding
 from heronpy.tracker.folder import folder_of

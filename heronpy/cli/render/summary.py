@@ -1,4 +1,4 @@
-"""A status reply condensed by component: pure, shared by `status`, `top` and `submit --wait`.
+"""A status reply condensed by component, shared by `status`, `top` and `submit --wait`. Pure.
 
 All numbers of a view come from one reply, whose counters are of one moment. Counters are totals over all processes of
 a task, so a rate is never negative: one that a topology master could not take over from its predecessor shows as 0.

@@ -31,7 +31,7 @@ from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
-from heronpy.common.home import heron_home
+from heronpy.common.folders import heron_home
 from heronpy.common.losses import losses_text
 from heronpy.packing.requests import asks, room_text
 from heronpy.proto import control_pb2, topology_pb2
@@ -223,8 +223,7 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
 
 
 def _print_plans(planned: Planned, form: str) -> None:
-    from heronpy.cli.render import logical as render_logical
-    from heronpy.cli.render import packing as render_packing
+    from heronpy.cli.render.plans import show_logical, show_packing
     from heronpy.views.heron_plans import logical_plan, packing_plan
 
     if form == "json":
@@ -240,8 +239,8 @@ def _print_plans(planned: Planned, form: str) -> None:
     else:
         start = f" from {planned.restore.location}" if planned.restore is not None else ""
         say(f"Topology '{planned.topology.name}' would be launched{start} as follows; nothing was started.\n")
-        render_logical.show(planned.topology, coloured=form == "colored_table")
-        render_packing.show(planned.packing_plan, coloured=form == "colored_table")
+        show_logical(planned.topology, coloured=form == "colored_table")
+        show_packing(planned.packing_plan, coloured=form == "colored_table")
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from heronpy.cli.submit.model import Loaded
 from heronpy.cli.submit.program import Program
 from heronpy.clusters.target import Target, unix_user
 from heronpy.common import version
-from heronpy.common.absolute import absolute
+from heronpy.common.folders import absolute
 from heronpy.common.ids import topology_name_problem
 from heronpy.proto import topology_pb2
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heronpy.cli import exits
-from heronpy.common.absolute import absolute
+from heronpy.common.folders import absolute
 from heronpy.common.ids import topology_name_problem
 from heronpy.common.nearest import suggestion
 from heronpy.storage.packages import PackageStore

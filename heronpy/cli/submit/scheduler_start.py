@@ -6,15 +6,14 @@ import time
 from pathlib import Path
 
 from heronpy.cli import exits
-from heronpy.cli.change.drain import check_engine
+from heronpy.cli.change.lifecycle import check_engine
 from heronpy.cli.output import say
 from heronpy.cli.submit.submission import make_private, spawn_scheduler, wait_scheduler
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.folders import make_folders
 from heronpy.common.units import counted
-from heronpy.plan.here import make_here
-from heronpy.plan.launch import LaunchSpec, load_submitted
+from heronpy.plan.launch import LaunchSpec, load_submitted, make_here
 
 #: For the engine's first answer; the containers run on meanwhile.
 FOUND_S = 10.0

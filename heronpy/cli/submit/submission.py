@@ -31,8 +31,7 @@ from heronpy.clusters.target import unix_user
 from heronpy.common import exit_codes
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, HeronError, NodeExistsError, NoNodeError, TopologyError
-from heronpy.common.folders import check_root, make_folders, open_private
-from heronpy.common.home import heron_home
+from heronpy.common.folders import check_root, heron_home, make_folders, open_private
 from heronpy.common.host import this_host
 from heronpy.common.log_files import divide_logs
 from heronpy.common.release import release
@@ -51,16 +50,22 @@ from heronpy.plan.component_config import (
     reliability_mode,
     unsupported_problems,
 )
-from heronpy.plan.here import checkpoints_dir, make_here, packages_dir, settings_anywhere
-from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec, save_submitted
+from heronpy.plan.launch import (
+    LAUNCH_VARIABLE,
+    LaunchSpec,
+    Submitted,
+    checkpoints_dir,
+    make_here,
+    packages_dir,
+    save_submitted,
+    settings_anywhere,
+)
 from heronpy.plan.logical import LogicalPlan
-from heronpy.plan.submitted import Submitted
 from heronpy.plan.validation import key_group_problems, validate, warnings
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import checkpoint_pb2, components_of, control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
-from heronpy.storage.archives import archive_in
-from heronpy.storage.packages import PackageStore
+from heronpy.storage.packages import PackageStore, archive_in
 from heronpy.storage.roots import check_folders
 from heronpy.storage.stores import check_stores, object_store
 

@@ -71,7 +71,7 @@ def list_command(**flags: Any) -> None:
 
     The list includes checkpoints of earlier runs of the topology.
     """
-    from heronpy.cli.checkpoints.commands import show_list
+    from heronpy.cli.change.checkpoints import show_list
 
     show_list(**flags)
 
@@ -85,7 +85,7 @@ def list_command(**flags: Any) -> None:
 @common_flags
 def show_command(**flags: Any) -> None:
     """Show the content of a checkpoint: state by component and task, figures and files."""
-    from heronpy.cli.checkpoints.commands import show
+    from heronpy.cli.change.checkpoints import show
 
     show(**flags)
 
@@ -98,7 +98,7 @@ def show_command(**flags: Any) -> None:
 @common_flags
 def savepoint_command(**flags: Any) -> None:
     """Take a savepoint and wait until it is complete; it is kept until it is deleted."""
-    from heronpy.cli.checkpoints.commands import take
+    from heronpy.cli.change.checkpoints import take
 
     take(savepoint=True, **flags)
 
@@ -111,7 +111,7 @@ def savepoint_command(**flags: Any) -> None:
 @common_flags
 def trigger_command(**flags: Any) -> None:
     """Take a checkpoint now, in addition to those taken at intervals, and wait until it is complete."""
-    from heronpy.cli.checkpoints.commands import take
+    from heronpy.cli.change.checkpoints import take
 
     take(savepoint=False, **flags)
 
@@ -128,7 +128,7 @@ def restore_command(**flags: Any) -> None:
 
     What two-phase sinks have committed since then is already visible and is committed again.
     """
-    from heronpy.cli.checkpoints.commands import restore
+    from heronpy.cli.change.checkpoints import restore
 
     restore(**flags)
 
@@ -148,7 +148,7 @@ def delete_command(checkpoint: str | None, everything: bool, older_than: float |
     """
     if (checkpoint is not None) + everything + (older_than is not None) != 1:
         raise click.UsageError("give the id, path or URL of a checkpoint, or --all, or --older-than")
-    from heronpy.cli.checkpoints.commands import delete
+    from heronpy.cli.change.checkpoints import delete
 
     delete(checkpoint=checkpoint, older_than=older_than, **flags)
 
@@ -167,7 +167,7 @@ def copy_command(**flags: Any) -> None:
 
     Files that are there already are not copied again, and each copy is compared with its checksum. Nothing is removed.
     """
-    from heronpy.cli.checkpoints.commands import copy
+    from heronpy.cli.change.checkpoints import copy
 
     copy(**flags)
 
@@ -183,6 +183,6 @@ def verify_command(**flags: Any) -> None:
 
     Exit code 1 when a checkpoint is damaged.
     """
-    from heronpy.cli.checkpoints.commands import verify
+    from heronpy.cli.change.checkpoints import verify
 
     verify(**flags)

@@ -44,7 +44,7 @@ def check_command(**flags: Any) -> None:
     shared folders, and reaches this host. Nothing of it stays. `wait`: there is no room to try it now; `skip`: nobody
     here can tell; the line says why. Exit code 0: nothing that was tried is wrong; 1: something is.
     """
-    from heronpy.cli.look.cluster import check
+    from heronpy.cli.change.cluster import check
 
     check(**flags)
 
@@ -61,7 +61,7 @@ def access_command(**flags: Any) -> None:
 
       ssh login heron cluster access hpc | heron cluster access hpc --install
     """
-    from heronpy.cli.change.access import access
+    from heronpy.cli.change.cluster import access
 
     access(**flags)
 
@@ -77,7 +77,7 @@ def hosts_command(**flags: Any) -> None:
     A host is avoided for heron.engine.avoid_s after it has lost a container or was drained. It is used all the same
     when it is ready and nothing else has room.
     """
-    from heronpy.cli.change.hosts import hosts
+    from heronpy.cli.change.cluster import hosts
 
     hosts(**flags)
 
@@ -92,6 +92,6 @@ def manifest_command(**flags: Any) -> None:
     The pod is a Deployment of one with a volume for HERON_HOME and a Service for its address; `heron submit` is run in
     it by `kubectl exec`. Whoever submits from elsewhere needs the Role only.
     """
-    from heronpy.cli.look.manifest import manifest
+    from heronpy.cli.change.cluster import manifest
 
     manifest(**flags)

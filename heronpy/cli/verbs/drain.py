@@ -20,6 +20,6 @@ def drain_command(**flags: Any) -> None:
 
     For topologies on an engine. How long the host gets no containers is heron.engine.avoid_s.
     """
-    from heronpy.cli.change.drain import drain
+    from heronpy.cli.change.lifecycle import drain
 
     drain(**flags)

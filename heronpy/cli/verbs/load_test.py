@@ -18,7 +18,6 @@ DEFAULT_RATES = "100,1000,5000,20000,100000,max"
 
 
 def _output_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags of everything that measures."""
     for option in reversed(
         (
             click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, metavar="N",

@@ -1,6 +1,6 @@
-"""Tuples to lines: JSON or text, exactly one line per tuple.
+"""Tuples to lines: JSON or text, exactly one line per tuple. Pure.
 
-Pure. A tuple that cannot be one line raises UnfitError with the reason; the others are not affected.
+A tuple that cannot be one line raises UnfitError with the reason; the others are not affected.
 """
 
 from __future__ import annotations

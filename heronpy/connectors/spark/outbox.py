@@ -9,17 +9,58 @@ grow, across all incarnations.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.common.errors import FencedError
+from heronpy.connectors.durable_files import UntilDone
 from heronpy.connectors.spark.handover import Manifest, Owner, new_manifest, stem_order
 from heronpy.connectors.spark.records import Decision, Fate, SinkFolder
+from heronpy.storage.objects.port import Listing, Objects
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TAKE_OVER_TRIES = 100
+
+
+class PatientObjects:
+    """The records of a sink, which waits while their disk is full or their store is away.
+
+    See `port.Objects`. Each request is repeated by `until_done`; a repeated one changes nothing more.
+    """
+
+    def __init__(self, objects: Objects, until_done: UntilDone) -> None:
+        self._objects = objects
+        self._until_done = until_done
+
+    @property
+    def name(self) -> str:
+        return self._objects.name
+
+    def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
+        self._until_done(lambda: self._objects.put(key, data))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        return self._until_done(lambda: self._objects.put_if_absent(key, data))
+
+    def get(self, key: str) -> bytes:
+        return self._until_done(lambda: self._objects.get(key))
+
+    def head(self, key: str) -> int | None:
+        return self._until_done(lambda: self._objects.head(key))
+
+    def list(self, prefix: str = "", deep: bool = True) -> Listing:
+        return self._until_done(lambda: self._objects.list(prefix, deep))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        named = tuple(keys)
+        self._until_done(lambda: self._objects.delete(named))
+
+    def local_path(self, key: str) -> Path | None:
+        return self._objects.local_path(key)
 
 
 @dataclass(slots=True, frozen=True)

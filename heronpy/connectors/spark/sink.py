@@ -24,14 +24,12 @@ from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token, safe_name
-from heronpy.connectors.spark.batching import Limits, Step, next_step, room_rows
 from heronpy.connectors.spark.checkpointed import CheckpointedOutbox
-from heronpy.connectors.spark.filling import Filling, Refused
+from heronpy.connectors.spark.filling import Filling, Limits, Refused, Step, next_step, room_rows
 from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.link import Finished, link_to_gateway
 from heronpy.connectors.spark.options import SinkOptions, make_options
-from heronpy.connectors.spark.outbox import Outbox
-from heronpy.connectors.spark.patient import PatientObjects
+from heronpy.connectors.spark.outbox import Outbox, PatientObjects
 from heronpy.connectors.spark.records import AgreedSchema, SinkFolder, records_of
 from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema
 from heronpy.connectors.two_phase_sink import TwoPhaseSink

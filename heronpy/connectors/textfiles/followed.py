@@ -1,4 +1,4 @@
-"""The files that a reader follows, and its position in each (pure).
+"""The files that a reader follows, and its position in each. Pure.
 
 A *file* here is a content, not a name: it is renamed, and copied before its name is used again, and stays the
 same one. Each has a number that is never used twice, so a line is known by number and offset.

@@ -1,4 +1,4 @@
-"""What a reader of files tells people: each thing once."""
+"""What a reader of files tells people: each thing once. Pure."""
 
 from __future__ import annotations
 

@@ -17,27 +17,124 @@ another task are read again from their beginning.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
+from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING, TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.metrics import MultiAssignableMetrics
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.topology_context import TopologyContext
-from heronpy.connectors.textfiles import options
 from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
-from heronpy.connectors.textfiles.following import FollowedBlock, Follower
+from heronpy.connectors.textfiles.following import FORGET_S, FollowedBlock, Follower
 from heronpy.connectors.textfiles.line_share import LineBlock, LineShare, absolute_patterns, find_files
-from heronpy.connectors.textfiles.options import TextFileOptions, flag
+from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX
 from heronpy.growing.patterns import parse
+from heronpy.growing.scan import INTERVAL_S
 
 #: At the end of its share it waits for acks, which end the input; a fail that comes meanwhile is seen after this.
 _ENDING_WAIT_S = 0.05
+PATHS = "textfile.paths"
+SKIP_HEADER = "textfile.skip_header"
+ENCODING = "textfile.encoding"
+DECODE_ERRORS = "textfile.decode_errors"
+EMIT_OFFSET = "textfile.emit_offset"
+LINES_PER_CALL = "textfile.lines_per_call"
+PENDING_MAX = "textfile.pending_max"
+REPLAYS_MAX = "textfile.replays_max"
+BLOCK = "textfile.block_bytes"
+LINE_MAX = "textfile.line_bytes_max"
+FOLLOW = "textfile.follow"
+SCAN_S = "textfile.scan_s"
+FORGET_DAYS = "textfile.forget_days"
+_DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class TextFileOptions:
+    """What the keys say; their meaning is in the docstring of `TextFileSpout`."""
+
+    paths: list[str]
+    skip_header: int
+    encoding: str
+    decode_errors: str
+    emit_offset: bool
+    lines_per_call: int
+    pending_max: int
+    replays_max: int
+    block_bytes: int
+    line_bytes_max: int
+    follow: bool
+    scan_s: float
+    forget_s: float
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], component: str) -> TextFileOptions:
+        """ValueError or TypeError names what is wrong."""
+        if PATHS not in config:
+            raise ValueError(
+                f"spout {component} needs {PATHS} in its configuration; give the path or glob of the text files"
+            )
+        pending_max = _positive(config, PENDING_MAX, 100_000)
+        spout_pending = int(config.get(TOPOLOGY_MAX_SPOUT_PENDING, 0))
+        follow = flag(config.get(FOLLOW, False))
+        paths = absolute_patterns(config[PATHS])
+        if follow:
+            check_followed(paths)
+        return cls(
+            paths=paths,
+            skip_header=_positive(config, SKIP_HEADER, 0, least=0),
+            encoding=str(config.get(ENCODING, "utf-8")),
+            decode_errors=str(config.get(DECODE_ERRORS, "strict")),
+            emit_offset=flag(config.get(EMIT_OFFSET, False)),
+            lines_per_call=_positive(config, LINES_PER_CALL, 200),
+            pending_max=min(pending_max, spout_pending) if spout_pending > 0 else pending_max,
+            replays_max=_positive(config, REPLAYS_MAX, 0, least=0),
+            block_bytes=_positive(config, BLOCK, BLOCK_BYTES),
+            line_bytes_max=_positive(config, LINE_MAX, LINE_BYTES_MAX),
+            follow=follow,
+            scan_s=_amount(config, SCAN_S, INTERVAL_S),
+            forget_s=_amount(config, FORGET_DAYS, FORGET_S / _DAY_S) * _DAY_S,
+        )
+
+
+def check_followed(paths: list[str]) -> None:
+    """ValueError when a pattern cannot be followed."""
+    for path in paths:
+        parse(path)
+
+
+def flag(value: Any) -> bool:
+    """Whether a value of a configuration says yes."""
+    return str(value).lower() in ("true", "1")
+
+
+def _positive(config: dict[str, Any], key: str, default: int, least: int = 1) -> int:
+    value = config.get(key, default)
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{key} must be a whole number, given: {value!r}") from None
+    if number < least:
+        raise ValueError(f"{key} must be at least {least}, given: {number}")
+    return number
+
+
+def _amount(config: dict[str, Any], key: str, default: float) -> float:
+    value = config.get(key, default)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{key} must be a number, given: {value!r}") from None
+    if not 0 < number < math.inf:
+        raise ValueError(f"{key} must be more than 0, given: {value}")
+    return number
 
 
 class TextFileSpout(Spout, StatefulComponent):
@@ -62,19 +159,19 @@ class TextFileSpout(Spout, StatefulComponent):
     With `follow`, `textfile.block_bytes` is how much is read of one file before it is another one's turn.
     """
 
-    PATHS = options.PATHS
-    SKIP_HEADER = options.SKIP_HEADER
-    ENCODING = options.ENCODING
-    DECODE_ERRORS = options.DECODE_ERRORS
-    EMIT_OFFSET = options.EMIT_OFFSET
-    LINES_PER_CALL = options.LINES_PER_CALL
-    PENDING_MAX = options.PENDING_MAX
-    REPLAYS_MAX = options.REPLAYS_MAX
-    BLOCK_BYTES = options.BLOCK
-    LINE_BYTES_MAX = options.LINE_MAX
-    FOLLOW = options.FOLLOW
-    SCAN_S = options.SCAN_S
-    FORGET_DAYS = options.FORGET_DAYS
+    PATHS = PATHS
+    SKIP_HEADER = SKIP_HEADER
+    ENCODING = ENCODING
+    DECODE_ERRORS = DECODE_ERRORS
+    EMIT_OFFSET = EMIT_OFFSET
+    LINES_PER_CALL = LINES_PER_CALL
+    PENDING_MAX = PENDING_MAX
+    REPLAYS_MAX = REPLAYS_MAX
+    BLOCK_BYTES = BLOCK
+    LINE_BYTES_MAX = LINE_MAX
+    FOLLOW = FOLLOW
+    SCAN_S = SCAN_S
+    FORGET_DAYS = FORGET_DAYS
 
     #: Its metric with `follow`: files, and bytes by what they wait for.
     METRIC = "text-files"
@@ -95,7 +192,7 @@ class TextFileSpout(Spout, StatefulComponent):
             if cls.PATHS in config:
                 config = {**config, cls.PATHS: absolute_patterns(config[cls.PATHS])}
                 if flag(config.get(cls.FOLLOW, False)):
-                    options.check_followed(config[cls.PATHS])
+                    check_followed(config[cls.PATHS])
             if flag(config.get(cls.EMIT_OFFSET, False)):
                 extra += ["path", "offset"]
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)

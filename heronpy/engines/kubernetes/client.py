@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from heronpy.engines.contract import EngineAwayError, EngineFatalError
-from heronpy.engines.kubernetes.answers import refusal
+from heronpy.engines.kubernetes.api_server import refusal
 
 CONNECT_S = 4.0
 DEADLINE_S = 10.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from heronpy.engines.contract import EngineError
-from heronpy.engines.kubernetes.answers import ExpiredError, refusal
+from heronpy.engines.kubernetes.api_server import ExpiredError, refusal
 from heronpy.engines.kubernetes.client import Api, shut
 from heronpy.engines.kubernetes.seen import of, text
 

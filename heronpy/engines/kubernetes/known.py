@@ -1,4 +1,4 @@
-"""What is known of the pods of a topology, also of those that no list shows any more (pure).
+"""What is known of the pods of a topology, also of those that no list shows any more. Pure.
 
 Lists and events of the watch come in, in any order; what was heard first of a confirmed end stays. A pod that is gone
 without a word of its kubelet is given up a moment later, when the watch would have told.
@@ -25,8 +25,6 @@ _PRINTED_MAX: Final = 4096
 
 @dataclass(slots=True)
 class _Alive:
-    """A pod that lived when it was seen last."""
-
     seen: Seen
     uid: str
     #: When a list did not show it first.
@@ -35,8 +33,6 @@ class _Alive:
 
 @dataclass(slots=True)
 class _End:
-    """The end of a pod."""
-
     seen: Seen
     at: float
     printed: str = ""

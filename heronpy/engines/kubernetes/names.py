@@ -1,4 +1,4 @@
-"""Names, labels and annotations by which pods are found again (pure)."""
+"""Names, labels and annotations by which pods are found again. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cluster's nodes have, and which of them a pod may use (pure)."""
+"""What the cluster's nodes have, and which of them a pod may use. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of the API server for one submission: the pod, its secret, the topology's disruption budget (pure)."""
+"""What is asked of the API server for one submission: the pod, its secret, the topology's disruption budget. Pure."""
 
 from __future__ import annotations
 

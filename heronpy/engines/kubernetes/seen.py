@@ -1,4 +1,4 @@
-"""What the API server says of a pod, as the contract has it (pure).
+"""What the API server says of a pod, as the contract has it. Pure.
 
 An end is confirmed by the kubelet alone: by the terminated status of our container, or by a refusal to start it. A pod
 that is marked as failed, gone or overdue without that may run on, on a node that does not answer.

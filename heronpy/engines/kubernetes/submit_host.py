@@ -1,4 +1,4 @@
-"""The manifest of a cluster: a Role for the engine, and a pod in the cluster from which people submit (pure).
+"""The manifest of a cluster: a Role for the engine, and a pod in the cluster from which people submit. Pure.
 
 The pod is a Deployment of one that keeps the schedulers running; its volume holds HERON_HOME, a Service without an
 address of its own gives it a name for good, and its settings are those of the cluster here.
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from heronpy.common.folders import POD_FOLDERS
+from heronpy.engines.kubernetes.api_server import rules
 from heronpy.engines.kubernetes.names import LABEL_MANAGED, MANAGER, TMP, dns_of
-from heronpy.engines.kubernetes.rights import rules
 from heronpy.engines.kubernetes.template import USER
 
 VOLUME: Final = "/heron"

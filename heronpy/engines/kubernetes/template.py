@@ -1,4 +1,4 @@
-"""An operator's pod template, into which ours is merged: what heronpy sets itself is refused there (pure).
+"""An operator's pod template, into which ours is merged: what heronpy sets itself is refused there. Pure.
 
 Maps are merged key by key, containers name by name, and other lists are added, so a template adds node selectors,
 volumes, variables or further containers, and takes nothing away.

@@ -1,4 +1,4 @@
-"""What is submitted to Slurm: names, arguments of `sbatch`, and the batch script (pure).
+"""What is submitted to Slurm: names, arguments of `sbatch`, and the batch script. Pure.
 
 Containers of one size travel as one job array, whose index is the container; its name has topology and submission. The
 ticket is part of the script, which only the user and Slurm itself can read.

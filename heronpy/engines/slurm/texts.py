@@ -1,4 +1,4 @@
-"""What Slurm's commands print, as values (pure). The formats are explicit, because JSON output differs per release."""
+"""What Slurm's commands print, as values. The formats are explicit, because JSON output differs per release. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of Spark: the properties of an application, its size, and which containers share one (pure).
+"""What is asked of Spark: the properties of an application, its size, and which containers share one. Pure.
 
 The executors of an application are alike, each with room for one task, so containers that start together share an
 application whose executors have what the largest of them asks for. An application never grows: containers that come

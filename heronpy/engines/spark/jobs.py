@@ -1,4 +1,4 @@
-"""The life of a container's job, as its driver tells it and as the contract has it (pure).
+"""The life of a container's job, as its driver tells it and as the contract has it. Pure.
 
 An end is confirmed when the task has returned: it waits for the container's first process, which leaves no other
 behind. A job whose executor or driver is lost says nothing of the processes of its task.

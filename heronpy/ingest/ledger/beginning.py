@@ -1,4 +1,4 @@
-"""How a ledger begins: with a pipeline's numbers, or with what its output and its bad records say (pure)."""
+"""How a ledger begins: with a pipeline's numbers, or with what its output and its bad records say. Pure."""
 
 from __future__ import annotations
 

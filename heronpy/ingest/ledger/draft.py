@@ -1,4 +1,4 @@
-"""What one transaction has changed so far, over the rows that it has read (pure)."""
+"""What one transaction has changed so far, over the rows that it has read. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failed attempt means: another try, a bad line, halves, or the end of the unit (pure); Ubiq's bad bytes."""
+"""What a failed attempt means: another try, a bad line, halves, or the end of the unit; Ubiq's bad bytes. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a unit ends: the record that decides which attempt counts, and its publication (pure)."""
+"""How a unit ends: the record that decides which attempt counts, and its publication. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who processes which unit: leases, backups and what becomes of the leases of processes that ended (pure)."""
+"""Who processes which unit: leases, backups and what becomes of the leases of processes that ended. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Up to when the files of a pipeline were looked at: others may wait for what was there (pure)."""
+"""Up to when the files of a pipeline were looked at: others may wait for what was there. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one entry to what a ledger decides: `(view, request, now) -> (changes, answer)` (pure).
+"""The one entry to what a ledger decides: `(view, request, now) -> (changes, answer)`. Pure.
 
 Invariants, which `validate` checks: the spans of a file partition `[0, cut)`, and `cut <= size`; a byte is in at most
 one live unit, whose chunks are its spans; of the attempts of a unit one wins; what is published is done, and what is

@@ -1,4 +1,4 @@
-"""The partition map of a pipeline: which of its ledgers has which files (pure).
+"""The partition map of a pipeline: which of its ledgers has which files. Pure.
 
 Each ledger of a pipeline has the map, with a version. Who works by a version has first written it into all ledgers of
 the map, and a ledger refuses those who work by another one: so at no time two sites give one file to two ledgers.

@@ -1,4 +1,4 @@
-"""The numbers by which units are made, handed out and tried again (pure); after Google's Ubiq."""
+"""The numbers by which units are made, handed out and tried again; after Google's Ubiq. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of bytes, `[begin, end)`, and lists of them in several files (pure)."""
+"""Ranges of bytes, `[begin, end)`, and lists of them in several files. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bounded run (`until="now"`) processes: what its site had until its first complete look (pure)."""
+"""What a bounded run (`until="now"`) processes: what its site had until its first complete look. Pure."""
 
 from __future__ import annotations
 

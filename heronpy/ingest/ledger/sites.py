@@ -1,4 +1,4 @@
-"""Sites: which of them work, and which have lost their units to others (pure); Ubiq's outages."""
+"""Sites: which of them work, and which have lost their units to others; Ubiq's outages. Pure."""
 
 from __future__ import annotations
 

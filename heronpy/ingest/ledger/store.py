@@ -1,4 +1,4 @@
-"""The contract of the stores of a ledger.
+"""The contract of the stores of a ledger. Pure.
 
 A store locks the pipeline, hands `decide` a view of its rows and the time, writes the changes that it returns, and
 commits: all of it or nothing. `decide` is pure and may be called again when the database asks for it; the view reads

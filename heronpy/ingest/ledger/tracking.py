@@ -1,4 +1,4 @@
-"""What becomes of files: reports of scans, cuts, and what is forgotten (pure)."""
+"""What becomes of files: reports of scans, cuts, and what is forgotten. Pure."""
 
 from __future__ import annotations
 

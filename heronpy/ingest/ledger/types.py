@@ -1,4 +1,4 @@
-"""The rows of a ledger, and the numbers of a pipeline (pure).
+"""The rows of a ledger, and the numbers of a pipeline. Pure.
 
 Every row belongs to one pipeline; the stores keep its name beside it. The first `KEY` fields of a row are its primary
 key. Texts are at most `TEXT_MAX` characters. Times are seconds on the ledger's own clock, which no clock of a host can

@@ -1,4 +1,4 @@
-"""What commands ask: figures and lists, and retries, sites and pauses (pure)."""
+"""What commands ask: figures and lists, and retries, sites and pauses. Pure."""
 
 from __future__ import annotations
 

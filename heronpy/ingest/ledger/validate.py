@@ -1,4 +1,4 @@
-"""Whether the rows of a ledger can be true (pure)."""
+"""Whether the rows of a ledger can be true. Pure."""
 
 from __future__ import annotations
 

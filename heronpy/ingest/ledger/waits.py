@@ -1,4 +1,4 @@
-"""What a unit waits for: other pipelines, as `after` and `after_all` say, and in words for people (pure)."""
+"""What a unit waits for: other pipelines, as `after` and `after_all` say, and in words for people. Pure."""
 
 from __future__ import annotations
 

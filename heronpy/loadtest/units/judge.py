@@ -1,4 +1,4 @@
-"""Whether the rows of a profile are exactly the lines of its logs, and what its units took (pure)."""
+"""Whether the rows of a profile are exactly the lines of its logs, and what its units took. Pure."""
 
 from __future__ import annotations
 

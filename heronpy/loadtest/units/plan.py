@@ -1,4 +1,4 @@
-"""The profiles of work units, their sizes, and the figures that were aimed at (pure)."""
+"""The profiles of work units, their sizes, and the figures that were aimed at. Pure."""
 
 from __future__ import annotations
 

@@ -115,7 +115,6 @@ class FolderObjects:
 
     @contextlib.contextmanager
     def _draft(self, key: str, data: bytes | bytearray | memoryview | Path) -> Iterator[Path]:
-        """The content, on disk, in the folder of the object."""
         folder = self._path(key).parent
         while True:
             make_folders(folder)

@@ -205,7 +205,6 @@ def _client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStor
 
 
 def _trouble_of(error: Exception, text: str, code: str) -> Trouble:
-    """What a failure of the library means."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
     status = _STATUS.search(text)

@@ -1,4 +1,4 @@
-"""The names of places: folders as paths, object stores as URLs (pure).
+"""The names of places: folders as paths, object stores as URLs. Pure.
 
 A Url has what code here uses of a Path: `name`, `parent`, `/` and `str`. Credentials are never part of it.
 """
@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from heronpy.common.absolute import absolute
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import absolute
 
 #: Schemes of object stores, and what the first part after them is called.
 SCHEMES: Final = {"s3": "bucket", "gs": "bucket", "az": "container"}

@@ -1,4 +1,4 @@
-"""The tables of `heron top`: columns, and the rows in the order and choice of a view (pure)."""
+"""The tables of `heron top`: columns, and the rows in the order and choice of a view. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of `heron top` as lines of styled text: a function of view, figures and size (pure).
+"""The screen of `heron top` as lines of styled text: a function of view, figures and size. Pure.
 
 Invariants, for whatever figures and size: as many lines as the screen has, each exactly as wide, none with a
 character that controls a terminal.
@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
-from heronpy.cli.look.full_screen.figures import Figures
 from heronpy.cli.look.full_screen.rows import (
     COMPONENTS,
     TASKS,
@@ -27,7 +26,7 @@ from heronpy.cli.look.full_screen.rows import (
     short,
     size,
 )
-from heronpy.cli.look.full_screen.view import KEYS, Level, View, position, rows_of, title_of
+from heronpy.cli.look.full_screen.view import KEYS, Figures, Level, View, position, rows_of, title_of
 from heronpy.cli.output import clean
 from heronpy.common.ids import short_name
 from heronpy.common.units import format_bytes, format_duration
@@ -88,7 +87,6 @@ def draw(view: View, figures: Figures, screen: Size, ascii_only: bool = False) -
 
 
 def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
-    """The line in exactly so many cells."""
     pieces, left = [], width
     for text, style in line.pieces:
         shown = text.encode("ascii", "replace").decode() if ascii_only else text

@@ -1,4 +1,4 @@
-"""What workers, keepers and users ask of a ledger, and its answers (pure).
+"""What workers, keepers and users ask of a ledger, and its answers. Pure.
 
 A request names the type of its answer: `Lease` is a `Request[Work | Halve | Idle]`. Every request may be repeated: the
 ledger answers the last numbered one of a process again without acting twice. Fields are plain, so that an answer can be

@@ -1,4 +1,4 @@
-"""What every request to a ledger is, and who asks (pure)."""
+"""What every request to a ledger is, and who asks. Pure."""
 
 from __future__ import annotations
 

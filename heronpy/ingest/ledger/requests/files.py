@@ -1,4 +1,4 @@
-"""What keepers report of files, and have cut into units (pure)."""
+"""What keepers report of files, and have cut into units. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process joins a pipeline, and shows that it lives (pure)."""
+"""How a process joins a pipeline, and shows that it lives. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keepers publish, and clean up (pure)."""
+"""What keepers publish, and clean up. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands have done: retries, sites, pauses, rebuilds (pure)."""
+"""What commands have done: retries, sites, pauses, rebuilds. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands show (pure)."""
+"""What commands show. Pure."""
 
 from __future__ import annotations
 

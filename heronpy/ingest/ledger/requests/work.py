@@ -1,4 +1,4 @@
-"""What workers ask: leases, commits, and what becomes of tries that fail (pure)."""
+"""What workers ask: leases, commits, and what becomes of tries that fail. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Checkpoints of a topology, on disk and in use."""

@@ -1,0 +1,189 @@
+"""The figures of `heron metrics` and `heron status`: sums over processes, and the few per component. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from heronpy.common.ids import instance_id
+from heronpy.metrics.names import find
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.views.quantiles import Quantile, quantile_in
+
+
+def add_zeros(
+    reply: control_pb2.MetricsReply, plan: plan_pb2.PackingPlan, component: str, instances: tuple[str, ...]
+) -> None:
+    """Give each requested task of the plan the counters that another task of its component reports.
+
+    A process reports a counter only after its first count. Without the zeros of the others there would seem to be fewer
+    tasks, and a task that gets no tuples could not be found.
+    """
+    counters: dict[str, set[tuple[str, str]]] = {}
+    reports = {report.process: report for report in reply.reports}
+    for report in reply.reports:
+        if report.component:
+            found = {(s.name, s.label) for s in report.samples if s.type == control_pb2.Sample.COUNTER}
+            counters.setdefault(report.component, set()).update(found)
+    for container in plan.containers:
+        for task in container.instances:
+            name = instance_id(container.id, task.component, task.task_id)
+            if component not in ("", task.component) or (instances and name not in instances):
+                continue
+            wanted = counters.get(task.component, set())
+            mine = reports.get(name)
+            if mine is None:
+                if not wanted:
+                    continue
+                mine = reply.reports.add(
+                    process=name, component=task.component, task_id=task.task_id, container=container.id
+                )
+            told = {(sample.name, sample.label) for sample in mine.samples}
+            for metric, label in sorted(wanted - told):
+                mine.samples.add(name=metric, label=label, type=control_pb2.Sample.COUNTER)
+
+
+@dataclass(slots=True)
+class Figures:
+    """Figures of one component or task; None where nothing of that kind was reported."""
+
+    owner: str
+    emitted: float | None = None
+    executed: float | None = None
+    acked: float | None = None
+    failed: float | None = None
+    queue: float | None = None
+    cpu_s: float | None = None
+    memory_bytes: float | None = None
+    #: Frames received per second, and the tuples in them; the same of those sent.
+    received: tuple[float, float] | None = None
+    sent: tuple[float, float] | None = None
+    latencies: dict[str, list[control_pb2.Sample]] = field(default_factory=dict)
+
+    def add(self, sample: control_pb2.Sample) -> None:
+        """Add one sample."""
+        name = _COUNTED.get(sample.name)
+        if name is not None:
+            setattr(self, name, (getattr(self, name) or 0.0) + sample.value)
+        elif sample.name in _LATENCIES and sample.count:
+            self.latencies.setdefault(sample.name, []).append(sample)
+
+    def add_frames(self, samples: Iterable[control_pb2.Sample]) -> None:
+        """Add the frames of one task, given all of its samples: both numbers of a direction, or none."""
+        gauges = {sample.name: sample.value for sample in samples}
+        for direction, word in (("received", "consumed"), ("sent", "sent")):
+            frames = gauges.get(f"__gateway-{word}-packets-per-sec")
+            if frames is not None:
+                tuples = frames * gauges.get(f"__gateway-{word}-tuples-per-packet", 0.0)
+                before = getattr(self, direction) or (0.0, 0.0)
+                setattr(self, direction, (before[0] + frames, before[1] + tuples))
+
+    def frames(self) -> tuple[float | None, float | None]:
+        """Frames per second, and tuples per frame: of those received, or of those sent where none are received.
+
+        None where nothing was reported, or no frame passes.
+        """
+        passed = self.received if self.received is not None and self.received[0] else self.sent
+        if passed is None:
+            return None, None
+        return passed[0], passed[1] / passed[0] if passed[0] else None
+
+    def latency(self) -> list[control_pb2.Sample]:
+        """The distributions that serve as this component's latency; may be empty."""
+        return next((self.latencies[name] for name in _LATENCIES if name in self.latencies), [])
+
+
+#: What stream managers report of each link.
+LINK_METRICS: Final = ("__frames_to_stmgrs_by_peer", "__tuples_to_stmgrs_by_peer")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What one stream manager has sent to another."""
+
+    sender: str
+    receiver: str
+    frames: float
+    tuples: float
+
+
+def links(reports: Iterable[control_pb2.MetricsReport]) -> list[Link]:
+    """The links between stream managers over which tuples have passed, those with the most frames first."""
+    found = []
+    for report in reports:
+        frames, tuples = (
+            {sample.label: sample.value for sample in report.samples if sample.name == name} for name in LINK_METRICS
+        )
+        found += [Link(report.process, peer, count, tuples.get(peer, 0.0)) for peer, count in frames.items() if count]
+    return sorted(found, key=lambda link: (-link.frames, link.sender, link.receiver))
+
+
+def figures(reports: Iterable[control_pb2.MetricsReport], by_instance: bool) -> list[Figures]:
+    """A row per component, or per task; processes that run no user code have none."""
+    rows: dict[str, Figures] = {}
+    for report in reports:
+        if report.component:
+            owner = report.process if by_instance else report.component
+            row = rows.setdefault(owner, Figures(owner))
+            for sample in report.samples:
+                row.add(sample)
+            row.add_frames(report.samples)
+    return [rows[owner] for owner in sorted(rows)]
+
+
+COLUMNS = (
+    "emitted", "executed", "acked", "failed", "latency", "99 %", "in queue", "cpu", "memory",
+    "frames/s", "tuples/frame",
+)  # fmt: skip
+
+_COUNTED = {
+    "__emit-count": "emitted",
+    "__execute-count": "executed",
+    "__ack-count": "acked",
+    "__fail-count": "failed",
+    "__gateway-in-stream-queue-size": "queue",
+    "__py-sys-cpu-time-secs": "cpu_s",
+    "__py-user-cpu-time-secs": "cpu_s",
+    "__py-physical-memory-byte": "memory_bytes",
+}
+#: Metrics that serve as the latency of a component; the first with observations is used: a spout's complete
+#: tuple trees, one call of `process`, one call of `next_tuple`.
+_LATENCIES = ("__complete-latency", "__execute-latency", "__next-tuple-latency")
+
+
+@dataclass(slots=True)
+class Combined:
+    """One metric of one owner, over all its processes."""
+
+    owner: str
+    name: str
+    label: str
+    type: int
+    value: float = 0.0
+    sum: float = 0.0
+    count: int = 0
+    buckets: dict[float, int] = field(default_factory=dict)
+
+    def add(self, sample: control_pb2.Sample) -> None:
+        found = find(self.name)
+        if found is not None and found[0].largest:
+            self.value = max(self.value, sample.value)
+        else:
+            self.value += sample.value
+        self.sum += sample.sum
+        self.count += sample.count
+        for bucket in sample.buckets:
+            self.buckets[bucket.le] = self.buckets.get(bucket.le, 0) + bucket.count
+
+    def quantile(self, part: float) -> Quantile | None:
+        """The value at this quantile, or its bound; None when there are no observations."""
+        each, passed = [], 0
+        bounds = sorted(self.buckets)
+        for bound in bounds:
+            each.append(float(max(0, self.buckets[bound] - passed)))
+            passed = max(passed, self.buckets[bound])
+        if not bounds:
+            return None
+        return quantile_in([*bounds, inf], [*each, float(max(0, self.count - passed))], part, self.sum)

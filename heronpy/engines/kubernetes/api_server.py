@@ -1,0 +1,74 @@
+"""What the engine may ask of the API server, so what its user needs a Role for, and what a refusal means. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from heronpy.engines.contract import EngineAwayError, EngineFatalError
+from heronpy.engines.kubernetes.seen import of, text
+
+#: Too early, too many, a conflict, our login has run out, or an error of its own: a later attempt may help.
+_FOR_NOW = frozenset({401, 408, 409, 410, 425, 429})
+WORDS_MAX = 500
+#: Verb, group, resource.
+NEEDED: Final = (
+    *((verb, "", "pods") for verb in ("create", "delete", "get", "list", "watch")),
+    ("get", "", "pods/log"),
+    ("create", "", "secrets"),
+    ("create", "policy", "poddisruptionbudgets"),
+    ("patch", "policy", "poddisruptionbudgets"),
+)
+
+
+def rules() -> list[dict[str, list[str]]]:
+    """The rules of the least Role."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for verb, group, kind in NEEDED:
+        found.setdefault((group, kind), []).append(verb)
+    return [{"apiGroups": [group], "resources": [kind], "verbs": verbs} for (group, kind), verbs in found.items()]
+
+
+class GoneError(EngineAwayError):
+    """There is no such object."""
+
+
+class ExistsError(EngineAwayError):
+    """There is one of that name already."""
+
+
+class ExpiredError(EngineAwayError):
+    """A version of a list, or a place in it, is too old: the list has to be read anew."""
+
+
+def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError | EngineAwayError:
+    """The error for an answer; `verb` and `what` say what was asked, such as create and pods in namespace x."""
+    said, why, kind = words(body), "", ""
+    try:
+        found = json.loads(body)
+        why, kind = text(of(found), "reason"), text(of(found, "details"), "kind")
+    except ValueError:
+        pass
+    told = f"the API server refuses to {verb} {what}: {said or f'status {status}'}"
+    if status == 404 and kind == "namespaces":
+        return EngineFatalError(f"{told}; make the namespace, or set heron.kubernetes.namespace")
+    if status == 404:
+        return GoneError(told)
+    if status == 409 and why == "AlreadyExists":
+        return ExistsError(told)
+    if status == 410:
+        return ExpiredError(told)
+    if status == 401:
+        return EngineAwayError(f"{told}; log in again, or see the credentials of the context")
+    if status in _FOR_NOW or status >= 500:
+        return EngineAwayError(told)
+    return EngineFatalError(told)
+
+
+def words(body: bytes) -> str:
+    """The server's own words."""
+    try:
+        found = text(of(json.loads(body)), "message")
+    except ValueError:
+        found = body.decode(errors="replace")
+    return " ".join(found.split())[:WORDS_MAX]

@@ -1,0 +1,367 @@
+"""What other programs make of our pages: alert rules for Prometheus and a dashboard for Grafana. Pure.
+
+The dashboard shows what a topology does, and what holds it back, over either kind of page. Each alert works with the
+executors' pages or with the tracker's; a rule whose series are not scraped never fires. They are about symptoms that a
+person should look at; `heron doctor` names the cause.
+
+Expressions are made of registered names. The executors' pages have a series per task, the tracker's page the sums of
+components. Whoever scrapes only one of them must see the same: `either` takes what the executors say, else what the
+tracker says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.metrics.names import METRICS, Kind
+from heronpy.metrics.prometheus import own_name
+from heronpy.metrics.sums import SUMS
+
+GROUP = "heron"
+#: States of `heron_topology_state` in which a topology does not do its work.
+BAD_STATES = ("FAILED", "DEAD", "NO MASTER", "NO ANSWER")
+#: What names a topology, and a component of it. The first three are labels of the targets of `heron metrics targets`.
+TOPOLOGY = "cluster, role, environ, topology"
+COMPONENT = f"{TOPOLOGY}, component"
+_DATA = {"type": "prometheus", "uid": "${datasource}"}
+_OF = 'cluster=~"$cluster", topology="$topology"'
+_WIDTH, _HEIGHT = 12, 8
+_RATE = "$__rate_interval"
+
+
+def of_task(name: str) -> str:
+    """The name on the executors' pages of a metric of Heron's name."""
+    metric = METRICS[name]
+    suffix = {Kind.COUNTER: "_total", Kind.HISTOGRAM: "_bucket", Kind.GAUGE: ""}[metric.kind]
+    return own_name(metric) + suffix
+
+
+def of_sum(name: str) -> str:
+    """A name on the tracker's page; KeyError when there is none."""
+    return SUMS[name].shown
+
+
+def by(labels: str, aggregate: str, expression: str) -> str:
+    """An aggregate over all but these labels."""
+    return f"{aggregate} by ({labels}) ({expression})"
+
+
+def either(executors: str, tracker: str) -> str:
+    """What the executors' pages say, else what the tracker's says."""
+    return f"{executors} or {tracker}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One rule: it fires when the expression has had a result for `lasts`."""
+
+    name: str
+    expr: str
+    #: A duration as Prometheus writes it.
+    lasts: str
+    #: `critical`: now; `warning`: today.
+    severity: str
+    #: With `{{ $labels.x }}` and `{{ $value }}`.
+    summary: str
+    #: What to run.
+    fix: str
+
+    def as_rule(self) -> dict[str, Any]:
+        """As it stands in a file of rules."""
+        return {
+            "alert": self.name,
+            "expr": self.expr,
+            "for": self.lasts,
+            "labels": {"severity": self.severity},
+            "annotations": {"summary": self.summary, "description": self.fix},
+        }
+
+
+#: Labels of what is told of a pipeline of work units.
+PIPELINE = f"{TOPOLOGY}, pipeline"
+_P = "{{ $labels.pipeline }}"
+_T, _C = "{{ $labels.topology }}", "{{ $labels.component }}"
+_WHERE = "{{ $labels.cluster }} {{ $labels.topology }}"
+_DOCTOR = f"heron doctor {_WHERE}"
+
+
+def _grown(labels: str, name: str) -> str:
+    """That a counter has grown in ten minutes."""
+    return by(labels, "sum", f"increase({name}[10m])") + " > 0"
+
+
+def _rate(name: str) -> str:
+    return by(TOPOLOGY, "sum", f"rate({name}[5m])")
+
+
+ALERTS = (
+    Alert(
+        "HeronTopologyDown",
+        f'{of_sum("heron_topology_state")}{{state=~"{"|".join(BAD_STATES)}"}} == 1', "2m", "critical",
+        f"{_T} is {{{{ $labels.state }}}}.", f"heron status {_WHERE}",
+    ),
+    Alert(
+        "HeronTasksDown",
+        either(
+            by(TOPOLOGY, "count", f"{of_task('__process/__up')} == 0") + " > 0",
+            by(TOPOLOGY, "sum", f"{of_sum('heron_component_tasks')} - {of_sum('heron_component_tasks_up')}") + " > 0",
+        ),
+        "2m", "critical", f"{{{{ $value }}}} processes of {_T} are down.", f"heron status {_WHERE}",
+    ),
+    Alert(
+        "HeronRestarting",
+        either(
+            by(COMPONENT, "sum", f"increase({of_task('__process/__restarts')}[10m])") + " > 3",
+            by(COMPONENT, "sum", f"increase({of_sum('heron_component_restarts_total')}[10m])") + " > 3",
+        ),
+        "0m", "warning", f"Processes of {_T} {_C} keep being restarted.", f"heron events {_WHERE}",
+    ),
+    Alert(
+        "HeronOutOfMemory",
+        _grown(COMPONENT, of_task("__process/__out_of_memory")),
+        "0m", "warning", f"A process of {_T} {_C} ran out of memory.", _DOCTOR,
+    ),
+    Alert(
+        "HeronTuplesLost",
+        either(
+            _grown(TOPOLOGY, of_task("__gateway-lost-tuples")),
+            _grown(TOPOLOGY, of_sum("heron_topology_lost_total")),
+        ),
+        "0m", "critical", f"{_T} has lost tuples.", _DOCTOR,
+    ),
+    Alert(
+        "HeronDeadLetters",
+        either(
+            _grown(COMPONENT, of_task("__dead-letters")),
+            _grown(COMPONENT, of_sum("heron_component_dead_letters_total")),
+        ),
+        "0m", "warning", f"{_T} {_C} gives up tuples.", f"heron dead-letters {_WHERE}",
+    ),
+    Alert(
+        "HeronBackpressure",
+        either(
+            by(TOPOLOGY, "max", f"rate({of_task('__time_spent_back_pressure_aggr')}[5m])") + " > 0.5",
+            by(TOPOLOGY, "max", of_sum("heron_topology_held_ratio")) + " > 0.5",
+        ),
+        "10m", "warning", f"The spouts of {_T} are held back more than half of the time.", _DOCTOR,
+    ),
+    Alert(
+        "HeronSaturated",
+        either(
+            by(COMPONENT, "avg", f"rate({of_task('__busy-time-ns')}[5m])") + " > 0.9",
+            by(COMPONENT, "avg", of_sum("heron_component_busy_ratio")) + " > 0.9",
+        ),
+        "15m", "warning", f"The tasks of {_T} {_C} are busy more than 90 % of the time.", _DOCTOR,
+    ),
+    Alert(
+        "HeronSlow",
+        either(
+            "histogram_quantile(0.99, "
+            + by(f"{TOPOLOGY}, le", "sum", f"rate({of_task('__end-to-end-latency')}[5m])") + ") > 10",
+            by(TOPOLOGY, "max", of_sum("heron_topology_latency_p99_seconds")) + " > 10",
+        ),
+        "10m", "warning", f"One tuple in a hundred takes more than 10 s through {_T}.", _DOCTOR,
+    ),
+    Alert(
+        "HeronFailing",
+        either(
+            f"{_rate(of_task('__fail-count'))} / {_rate(of_task('__ack-count'))} > 0.01",
+            f"{_rate(of_sum('heron_topology_failed_total'))} / {_rate(of_sum('heron_topology_acked_total'))} > 0.01",
+        ),
+        "5m", "warning", f"More than one tuple in a hundred of {_T} fails.", f"heron exceptions {_WHERE}",
+    ),
+    Alert(
+        "HeronSparkBehind",
+        by(TOPOLOGY, "max", of_task("spark-lag-seconds")) + " > 600",
+        "5m", "warning", f"The oldest micro-batch of {_T} has waited for more than 10 minutes.", _DOCTOR,
+    ),
+    Alert(
+        "HeronUnitsBehind",
+        by(PIPELINE, "max", of_task("units-oldest-seconds")) + " > 600",
+        "5m", "warning", f"The oldest byte of pipeline {_P} of {_T} has waited for more than 10 minutes.",
+        f"heron units show {_P}",
+    ),
+    Alert(
+        "HeronUnitsFailed",
+        by(PIPELINE, "max", of_task("units-failed")) + " > 0",
+        "1m", "critical", f"{{{{ $value }}}} units of pipeline {_P} of {_T} were given up and wait for a retry.",
+        f"heron units show {_P}",
+    ),
+    Alert(
+        "HeronUnitsBad",
+        by(PIPELINE, "max", f"delta({of_task('units-bad-ranges')}[10m])") + " > 0",
+        "0m", "warning", f"Pipeline {_P} of {_T} has bytes that cannot be processed.", f"heron units bad {_P}",
+    ),
+    Alert(
+        "HeronFinding",
+        f"{of_sum('heron_topology_finding')} == 1", "10m", "warning",
+        f"The doctor says of {_T} {_C}: {{{{ $labels.verdict }}}}.", _DOCTOR,
+    ),
+)  # fmt: skip
+
+
+def rules() -> dict[str, Any]:
+    """A file of rules, as YAML has it."""
+    return {"groups": [{"name": GROUP, "rules": [alert.as_rule() for alert in ALERTS]}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart: pairs of an expression and the legend of its lines. `unit` is one of Grafana's."""
+
+    title: str
+    unit: str
+    lines: tuple[tuple[str, str], ...]
+
+
+def _per_s(name: str, aggregate: str = "sum", labels: str = "component") -> str:
+    return by(labels, aggregate, f"rate({of_task(name)}{{{_OF}}}[{_RATE}])")
+
+
+def _now(name: str, labels: str = "component", aggregate: str = "sum") -> str:
+    return by(labels, aggregate, f"{name}{{{_OF}}}")
+
+
+def _sum(name: str, labels: str = "component", aggregate: str = "sum") -> str:
+    return _now(of_sum(name), labels, aggregate)
+
+
+def _quantile(name: str, labels: str) -> str:
+    buckets = by(f"{labels}, le" if labels else "le", "sum", f"rate({of_task(name)}{{{_OF}}}[{_RATE}])")
+    return f"histogram_quantile(0.99, {buckets})"
+
+
+_NAMED = "{{component}}"
+PANELS = (
+    Panel(
+        "Tuples emitted", "ops",
+        ((either(_per_s("__emit-count"), _sum("heron_component_emitted_per_second")), _NAMED),),
+    ),
+    Panel(
+        "Tuples processed", "ops",
+        ((either(_per_s("__execute-count"), _sum("heron_component_executed_per_second")), _NAMED),),
+    ),
+    Panel(
+        "Busy, mean task", "percentunit",
+        ((either(_per_s("__busy-time-ns", "avg"), _sum("heron_component_busy_ratio", aggregate="avg")), _NAMED),),
+    ),
+    Panel(
+        "Kept from working, mean task", "percentunit",
+        ((either(_per_s("__blocked-time-ns", "avg"), _sum("heron_component_blocked_ratio", aggregate="avg")), _NAMED),),
+    ),
+    Panel(
+        "Spouts held back", "percentunit",
+        ((
+            either(
+                _per_s("__time_spent_back_pressure_aggr", "max", "topology"),
+                _sum("heron_topology_held_ratio", "topology", "max"),
+            ),
+            "held",
+        ),),
+    ),
+    Panel(
+        "Latency end to end, 99 %", "s",
+        ((
+            either(_quantile("__end-to-end-latency", "component"), _sum("heron_component_end_to_end_p99_seconds")),
+            _NAMED,
+        ),),
+    ),
+    Panel(
+        "Latency of one call of process, 99 %", "s",
+        ((either(_quantile("__execute-latency", "component"), _sum("heron_component_execute_p99_seconds")), _NAMED),),
+    ),
+    Panel(
+        "Waiting in front of tasks", "short",
+        ((
+            either(_now(of_task("__gateway-in-stream-queue-size")), _sum("heron_component_queue_tuples")),
+            _NAMED,
+        ),),
+    ),
+    Panel(
+        "Failed, given up, lost", "ops",
+        (
+            (
+                either(
+                    _per_s("__fail-count", labels="topology"), _sum("heron_component_failed_per_second", "topology")
+                ),
+                "failed",
+            ),
+            (_per_s("__dead-letters", labels="topology"), "dead letters"),
+            (_per_s("__gateway-lost-tuples", labels="topology"), "lost"),
+        ),
+    ),
+    Panel(
+        "Restarts in 10 minutes", "short",
+        ((
+            either(
+                by("component", "sum", f"increase({of_task('__process/__restarts')}{{{_OF}}}[10m])"),
+                by("component", "sum", f"increase({of_sum('heron_component_restarts_total')}{{{_OF}}}[10m])"),
+            ),
+            _NAMED,
+        ),),
+    ),
+    Panel(
+        "CPU", "short",
+        ((either(_per_s("__process/__cpu_seconds"), _sum("heron_component_cpu_cores")), _NAMED),),
+    ),
+    Panel(
+        "Memory", "bytes",
+        ((either(_now(of_task("__process/__resident_bytes")), _sum("heron_component_memory_bytes")), _NAMED),),
+    ),
+)  # fmt: skip
+
+
+def dashboard() -> dict[str, Any]:
+    """The model, for Dashboards > New > Import."""
+    return {
+        "title": "Heron topology",
+        "uid": "heron-topology",
+        "tags": ["heron"],
+        "editable": True,
+        "schemaVersion": 39,
+        "time": {"from": "now-1h", "to": "now"},
+        "refresh": "10s",
+        "templating": {"list": [_source(), _variable("cluster", True), _variable("topology", False)]},
+        "panels": [_panel(number, panel) for number, panel in enumerate(PANELS)],
+    }
+
+
+def _source() -> dict[str, Any]:
+    return {"name": "datasource", "label": "Source", "type": "datasource", "query": "prometheus"}
+
+
+def _variable(label: str, every: bool) -> dict[str, Any]:
+    """A choice among the values of a label; the names are those that either page has."""
+    pages = f'{{__name__=~"{of_task("__process/__up")}|{of_sum("heron_topology_state")}"}}'
+    query = f"label_values({pages}, {label})"
+    return {
+        "name": label,
+        "label": label.capitalize(),
+        "type": "query",
+        "datasource": _DATA,
+        "query": {"query": query, "refId": label},
+        "definition": query,
+        "refresh": 2,
+        "sort": 1,
+        "includeAll": every,
+        # A page that is scraped without the label of a cluster matches, too.
+        **({"allValue": ".*", "current": {"text": "All", "value": "$__all"}} if every else {}),
+    }
+
+
+def _panel(number: int, panel: Panel) -> dict[str, Any]:
+    place = {"x": number % 2 * _WIDTH, "y": number // 2 * _HEIGHT, "w": _WIDTH, "h": _HEIGHT}
+    targets = [
+        {"refId": chr(ord("A") + index), "datasource": _DATA, "expr": expr, "legendFormat": legend}
+        for index, (expr, legend) in enumerate(panel.lines)
+    ]
+    return {
+        "id": number + 1,
+        "title": panel.title,
+        "type": "timeseries",
+        "datasource": _DATA,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": targets,
+    }

@@ -1,0 +1,224 @@
+"""When spouts are first asked for tuples, and the end of a topology whose input has ended. Pure.
+
+When every spout task is exhausted and all queues are empty, the bolts are told to finish,
+component by component in the order of the streams, so that the bolts downstream still process what a
+bolt emits when it finishes. A bolt that emits on every tick would never let the queues drain, so once
+every spout is exhausted the bolts are told to hold their ticks; a bolt that still gets a tuple ticks again
+and is told again. None of this is stored: after a restart of the topology master the same conditions
+lead to the same state, since finished tasks keep reporting it. FinishTasks is idempotent, so it is
+repeated to tasks that restarted or did not get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from heronpy.common.ids import stmgr_id
+from heronpy.common.states import UP_STATES
+from heronpy.common.units import listed
+from heronpy.plan.logical import LogicalPlan
+from heronpy.proto import control_pb2
+from heronpy.tmaster.desk import Desk
+
+RESEND_S = 10.0
+#: A tuple makes a bolt resume its ticks; this many seconds later it is told again to hold them.
+HOLD_TICKS_S = 1.0
+
+
+class Readiness:
+    """When spouts are first asked for tuples: once each task of every bolt has initialised, and its `is_ready` says so.
+
+    The plan records that the spouts are held, so a successor of this master and a restarted task know it.
+    The hold ends once per run and returns only when all tasks restart (`hold`): when a sink restarts alone,
+    backpressure stops the spouts instead.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        #: Reports of processes up to these epochs are ignored: they are about to be replaced.
+        self._replaced: dict[int, int] = {}
+
+    def hold(self, now: float, waits_for: Collection[str]) -> None:
+        """All tasks restart: hold the spouts until the new tasks of these components are ready; without any, not."""
+        desk = self._desk
+        if waits_for:
+            tasks = [task for task, place in desk.registry.places.items() if place.component in waits_for]
+            self._replaced = {task: desk.registry.epoch_of(task) for task in tasks}
+            desk.book.spouts_held = True
+            desk.change_plan(now)
+
+    def advance(self, now: float) -> None:
+        """Start the spouts when every bolt is ready."""
+        desk = self._desk
+        if not desk.book.spouts_held or not desk.started or desk.publish_at is not None or self._missing():
+            return
+        desk.book.spouts_held = False
+        self._replaced.clear()
+        desk.note(f"every bolt of {desk.book.topology.name} is ready; its spouts begin")
+        desk.change_plan(now)
+        desk.publish_if_due(now)
+
+    def cause(self, now: float) -> str:
+        """What the spouts wait for, and for how long."""
+        registry = self._desk.registry
+        since: dict[str, float] = {}
+        for task in self._tasks():
+            if task in registry.waiting and registry.is_up(task, 0):
+                text, began = registry.waiting[task]
+                since[text] = min(began, since.get(text, began))
+        texts = [f"{text}, {max(0.0, now - began):.0f} s" for text, began in sorted(since.items())]
+        return "; ".join(texts) or f"waiting for {listed(self._missing()) or 'the plan that starts the spouts'}"
+
+    def _tasks(self) -> list[int]:
+        bolts = self._desk.book.bolts
+        return [task for task, place in self._desk.registry.places.items() if place.component in bolts]
+
+    def _missing(self) -> list[str]:
+        """Tasks that have not reported that they are ready."""
+        registry = self._desk.registry
+        return [
+            registry.name_of(task)
+            for task in self._tasks()
+            if task in registry.waiting
+            or not registry.is_up(task)
+            or registry.epoch_of(task) <= self._replaced.get(task, -1)
+        ]
+
+
+class Finisher:
+    """See the module."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        #: The tasks of each bolt, in the order of the streams; None until finishing begins.
+        self._stages: list[list[int]] | None = None
+        self._stage = 0
+        self._asked: dict[int, tuple[int, int, float]] = {}
+        self._finished_at: float | None = None
+        #: When the last spout task became exhausted; infinite while one is not.
+        self._exhausted_at = float("inf")
+        self._next_look = self._next_hold = float("-inf")
+        #: Called at the very end: whether the last results are safe.
+        self.sealed: Callable[[float], bool] | None = None
+        self.done = False
+        #: The topology was deactivated in order to end it: paused spouts count as exhausted. Not stored;
+        #: the command that waits for the end repeats it to the next topology master.
+        self.input_ended = False
+
+    @property
+    def active(self) -> bool:
+        return self._stages is not None
+
+    @property
+    def deadline(self) -> float | None:
+        if self._stages is None or self.done or not self._desk.pace_s:
+            return None
+        return self._next_look
+
+    def advance(self, now: float) -> None:
+        """Take the next step if it is possible."""
+        if self.done or now < self._next_look:
+            return
+        registry = self._desk.registry
+        if registry.unexhausted and not (self.input_ended and registry.spouts_rest):
+            self._exhausted_at = float("inf")
+            return
+        self._exhausted_at = min(self._exhausted_at, now)
+        self._next_look = now + self._desk.pace_s
+        self._hold_ticks(now)
+        if self._stages is None and not self._begin():
+            return
+        self._ask(now)
+        while not self.done and self._stage_is_over(now):
+            if self._stage + 1 >= len(self._stages or []):
+                if self.sealed is None or self.sealed(now):
+                    self.done = True
+                    self._desk.note(f"{self._desk.book.topology.name} has finished")
+                return
+            self._stage += 1
+            self._finished_at = None
+            self._ask(now)
+
+    def begin_again(self) -> None:
+        """Tasks went back to a checkpoint: nothing is finished any more."""
+        if self._stages is not None:
+            self._desk.note(f"{self._desk.book.topology.name} finishes again after a restore")
+        self._stages, self._stage, self._finished_at = None, 0, None
+        self._asked.clear()
+        self._exhausted_at = float("inf")
+        self._next_look = self._next_hold = float("-inf")
+        self.done = False
+
+    def forget(self, tasks: list[int]) -> None:
+        """These tasks did not get their FinishTasks."""
+        for task in tasks:
+            asked = self._asked.get(task)
+            if asked is not None:
+                # Not immediately: its peer may be unreachable for a while.
+                self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
+
+    def _hold_ticks(self, now: float) -> None:
+        """Tell every unfinished bolt to hold its ticks: only tuples can be work now."""
+        desk = self._desk
+        if now < self._next_hold or not desk.started or not (desk.book.active or self.input_ended):
+            return
+        self._next_hold = now + HOLD_TICKS_S
+        bolts = {bolt.comp.name for bolt in desk.book.topology.bolts}
+        orders: dict[bytes, list[int]] = {}
+        for task, place in desk.registry.places.items():
+            peer = desk.registry.peer_of_task(task)
+            if place.component in bolts and peer is not None and not desk.registry.is_finished(task):
+                orders.setdefault(peer, []).append(task)
+        for peer, tasks in orders.items():
+            desk.send((peer,), control_pb2.HoldTicks(task_ids=sorted(tasks)))
+
+    def _begin(self) -> bool:
+        desk = self._desk
+        topology = desk.book.topology
+        if not desk.started or not (desk.book.active or self.input_ended):
+            return False
+        if not desk.registry.drained(desk.book.wanted, self._exhausted_at):
+            return False
+        bolts = {bolt.comp.name for bolt in topology.bolts}
+        order = [c for c in LogicalPlan.from_topology(topology).topological_order() if c in bolts]
+        places = desk.registry.places
+        self._stages = [sorted(t for t, p in places.items() if p.component == c) for c in order]
+        why = "is paused for good" if self.input_ended else "is exhausted"
+        desk.note(f"every spout of {topology.name} {why}; finishing its bolts")
+        return True
+
+    def _ask(self, now: float) -> None:
+        registry = self._desk.registry
+        orders: dict[bytes, list[int]] = {}
+        for tasks in (self._stages or [])[: self._stage + 1]:
+            for task in tasks:
+                peer = registry.peer_of_task(task)
+                if peer is None or registry.is_finished(task) or not self._should_ask(task, now):
+                    continue
+                orders.setdefault(peer, []).append(task)
+        for peer, tasks in orders.items():
+            self._desk.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
+
+    def _should_ask(self, task: int, now: float) -> bool:
+        """Whether this incarnation of the task was not asked before, or long ago; records that it is asked now."""
+        registry = self._desk.registry
+        status = registry.tasks.get(task)
+        if status is None or status.state not in UP_STATES:
+            return False
+        stmgr = registry.stmgrs[stmgr_id(registry.places[task].container)]
+        asked = self._asked.get(task)
+        epochs = (status.epoch, stmgr.record.epoch)
+        if asked is not None and asked[:2] == epochs and now < asked[2] + RESEND_S:
+            return False
+        self._asked[task] = (*epochs, now)
+        return True
+
+    def _stage_is_over(self, now: float) -> bool:
+        registry = self._desk.registry
+        stages = self._stages or []
+        if not all(registry.is_finished(t) for tasks in stages[: self._stage + 1] for t in tasks):
+            self._finished_at = None
+            return False
+        if self._finished_at is None:
+            self._finished_at = now
+        return registry.drained(self._desk.book.wanted, self._finished_at)

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Holds pure modules to their word: a module that decides imports no clock, socket, randomness, thread or log.
+
+python scripts/check_pure.py [ROOT]    exit code 1 when a pure module imports one of FORBIDDEN
+
+A module is pure when the first paragraph of its docstring ends in "Pure.".
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+FORBIDDEN = {"asyncio", "logging", "multiprocessing", "os", "random", "secrets", "select", "selectors", "socket"}
+FORBIDDEN |= {"subprocess", "threading", "time", "zmq"}
+#: The functions of `os` that take a wait status apart decide nothing by the world outside.
+ALLOWED = {"heronpy/procs/exit_reason.py": {"os"}, "heronpy/procs/supervisor.py": {"os"}}
+#: Fewer would mean that the marker is no longer found.
+FEWEST = 200
+
+
+def is_pure(module: ast.Module) -> bool:
+    """Whether a module says that it is pure."""
+    return (ast.get_docstring(module) or "").partition("\n\n")[0].endswith("Pure.")
+
+
+def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and the first name of each import, also of those inside functions."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.lineno, node.module.partition(".")[0]
+
+
+def main(root: Path) -> int:
+    pure = 0
+    problems = []
+    for room in ("heronpy", "instance", "stmgr"):
+        for path in sorted((root / room).rglob("*.py")):
+            module = ast.parse(path.read_text(encoding="utf-8"))
+            if not is_pure(module):
+                continue
+            pure += 1
+            name = path.relative_to(root).as_posix()
+            forbidden = FORBIDDEN - ALLOWED.get(name, set())
+            problems += [
+                f"{name}:{line}: pure, but imports {what}" for line, what in imported(module) if what in forbidden
+            ]
+    print(*problems, f"{pure} pure modules, {len(problems)} forbidden imports", sep="\n")
+    if pure < FEWEST:
+        print(f"fewer than {FEWEST} pure modules: is the marker written in another way?")
+    return 1 if problems or pure < FEWEST else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]))

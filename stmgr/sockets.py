@@ -1,0 +1,216 @@
+"""The sockets of a stream manager: where it listens, and those to each other stream manager.
+
+To one other it has a DEALER for data, watched by a monitor, and control. Both are opened by the first that is sent:
+between many stream managers most pairs have nothing to say to each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.setting_types import StmgrSettings
+from heronpy.net.curve import Keys
+from heronpy.net.gate import Gate
+from heronpy.net.rpc import ControlClient, ControlServer
+from heronpy.net.transport import bind, connect, endpoint_of, keys_of, remove_stale
+from heronpy.net.zsock import LoopSocket, configure
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.wire.frames import LINK_HEADER, message_of
+
+from .switch import Switch
+
+log = logging.getLogger("heron.stmgr")
+
+#: Between the end of a link and the attempt at the next.
+RENEW_S = 0.02
+#: Between two attempts when this process itself cannot.
+RETRY_S = 0.5
+
+
+class Endpoints:
+    """Where a stream manager listens: a ROUTER for frames and a control server, both for tasks and for peers.
+
+    Opened when made.
+
+    Tasks of the container connect over ipc, to the same address for each incarnation; peers, and all others that learn
+    it from the plan, to an address of this incarnation: another ipc socket, or a TCP port that accepts only the
+    topology's key (see `heronpy.net.transport`). The keys are read here, once.
+    """
+
+    def __init__(
+        self,
+        launch: LaunchSpec,
+        settings: StmgrSettings,
+        name: str,
+        epoch: int,
+        on_frame: Callable[[list[bytes]], None],
+        on_control: Callable[[bytes, control_pb2.Envelope], Any],
+    ) -> None:
+        self.keys = keys_of(launch)
+        self._gate = Gate(self.keys) if self.keys is not None else None
+        remove_stale(launch.sockets_dir, name)
+        place = f"ipc://{launch.sockets_dir}/{name}"
+        own = f"{name}.{epoch:x}"
+        router = configure(
+            zmq.Context.instance().socket(zmq.ROUTER),
+            hwm=0,
+            message_max_bytes=settings.frame_max_bytes + LINK_HEADER.size,
+            heartbeat=False,
+        )
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        bind(router, f"{place}.data")
+        self.data_endpoint = bind(router, endpoint_of(launch, f"{own}.data"), self.keys)
+        self.data = LoopSocket(router, on_frame, budget=settings.frames_per_turn)
+        self.control = ControlServer(
+            [f"{place}.control", endpoint_of(launch, f"{own}.control")], on_control, keys=self.keys
+        )
+        self.control_endpoint = self.control.endpoints[1]
+        if self._gate is not None:
+            self._gate.watch(router)
+            self._gate.watch(self.control.sock)
+
+    @property
+    def refused(self) -> int:
+        """Connections that lacked the topology's key."""
+        return self._gate.refused if self._gate is not None else 0
+
+    def close(self) -> None:
+        """Close all; unsent messages are dropped."""
+        if self._gate is not None:
+            self._gate.close()
+        self.control.close()
+        self.data.close()
+
+
+class PeerConnection:
+    """Sockets to one incarnation of another stream manager.
+
+    Each connection is a new link over a new socket: ZeroMQ keeps what it has not sent when a
+    connection breaks, and would send it over the next one, which we have counted as lost by then.
+    """
+
+    def __init__(
+        self,
+        record: plan_pb2.StmgrRecord,
+        identity: bytes,
+        switch: Switch,
+        settings: StmgrSettings,
+        next_link_epoch: Callable[[], int],
+        keys: Keys | None = None,
+    ) -> None:
+        self.record = record
+        self._identity = identity
+        self._switch = switch
+        self._settings = settings
+        self._next_link_epoch = next_link_epoch
+        self._keys = keys
+        self._control: ControlClient | None = None
+        self._close_data: tuple[Callable[[], None], ...] = ()
+        self._closed = False
+        #: Nothing was to be sent yet.
+        self._idle = True
+        #: There is no data socket now.
+        self._reconnecting = True
+
+    def open(self) -> None:
+        """Open a link, and again whenever it is lost. Idempotent."""
+        if self._idle:
+            self._idle = False
+            self._reconnect()
+
+    def _connect(self) -> None:
+        settings = self._settings
+        sock = configure(
+            zmq.Context.instance().socket(zmq.DEALER),
+            hwm=0,
+            message_max_bytes=settings.frame_max_bytes + LINK_HEADER.size,
+            identity=self._identity,
+        )
+        try:
+            sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(settings.peer_reconnect_max_s * 1000))
+            monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            connect(sock, self.record.data_endpoint, self._keys)
+        except BaseException:
+            sock.disable_monitor()
+            sock.close(linger=0)
+            raise
+        self._data = LoopSocket(sock, self._on_data, budget=settings.frames_per_turn)
+        self._close_data = (sock.disable_monitor, LoopSocket(monitor, self._on_event).close, self._data.close)
+
+    def _on_data(self, parts: list[bytes]) -> None:
+        if not self._switch.peer_credit(self.record.id, *parts):
+            log.warning("a frame on the link with %s was damaged; the link is opened again", self.record.id)
+            self.renew()
+
+    def _on_event(self, parts: list[bytes]) -> None:
+        event = parse_monitor_message(parts)["event"]
+        if self._reconnecting:
+            return
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._switch.open_peer(self.record.id, self._next_link_epoch())
+        elif event == zmq.EVENT_DISCONNECTED:
+            self.renew()
+
+    def renew(self) -> None:
+        """What was in flight is lost; a new link begins in a moment, so that one refused again does not spin."""
+        if not self._reconnecting:
+            self._reconnecting = True
+            self._switch.close_peer(self.record.id)
+            asyncio.get_running_loop().call_soon(self._part)
+
+    def _part(self) -> None:
+        """Only now the pause begins: uvloop runs a timer that is due before what was to be called soon."""
+        if not self._closed:
+            self._disconnect()
+            asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)
+
+    def _reconnect(self) -> None:
+        if self._closed:
+            return
+        try:
+            self._connect()
+        except (zmq.ZMQError, ConfigError) as error:
+            # For example, the process has temporarily no descriptor left.
+            log.warning("cannot open the link to %s now, trying again: %s", self.record.id, error)
+            asyncio.get_running_loop().call_later(RETRY_S, self._reconnect)
+        else:
+            self._reconnecting = False
+
+    def transmit(self, header: bytes, data: bytes) -> bool:
+        return not self._reconnecting and self._data.send(message_of(header, data))
+
+    def announce(self, message: control_pb2.Backpressure) -> None:
+        """Send backpressure, which is repeated while it lasts; its end only to who has heard of its begin."""
+        if self._control is None and message.on:
+            try:
+                self._control = ControlClient(
+                    self.record.control_endpoint, _nothing, identity=self._identity, keys=self._keys
+                )
+            except (zmq.ZMQError, ConfigError) as error:
+                log.warning("cannot tell %s of backpressure now, trying again: %s", self.record.id, error)
+        if self._control is not None:
+            self._control.send(message)
+
+    def _disconnect(self) -> None:
+        for close in self._close_data:
+            close()
+        self._close_data = ()
+
+    def close(self) -> None:
+        self._closed = True
+        self._disconnect()
+        if self._control is not None:
+            self._control.close()
+
+
+def _nothing(envelope: control_pb2.Envelope) -> None:
+    """Peers send nothing on the control connection that we opened."""
