@@ -67,7 +67,6 @@ _TYPES = {item.name: type(getattr(Load("", "", ""), item.name)) for item in fiel
 
 
 def folder() -> Path:
-    """The folder of the profiles."""
     for place in FOLDERS:
         if place.is_dir():
             return place
@@ -75,7 +74,6 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """All profiles."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 

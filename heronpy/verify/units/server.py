@@ -14,8 +14,8 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from heronpy.loadtest.errors import LabError
 from heronpy.procs.linux import die_with_parent
-from heronpy.verify.errors import VerifyError
 
 START_S, POLL_S = 60.0, 0.05
 #: The superuser.
@@ -44,7 +44,7 @@ class PostgresServer:
     def __init__(self) -> None:
         reason = why_not()
         if reason:
-            raise VerifyError(f"a ledger in PostgreSQL cannot be tried here: {reason}")
+            raise LabError(f"a ledger in PostgreSQL cannot be tried here: {reason}")
         self.folder = Path(tempfile.mkdtemp(prefix="hp-pg-", dir="/tmp"))
         self._parent = os.getpid()
         #: The server refuses to run as root.
@@ -82,7 +82,7 @@ class PostgresServer:
         deadline = time.monotonic() + START_S
         while not self._answers():
             if time.monotonic() > deadline:
-                raise VerifyError(f"PostgreSQL did not answer within {START_S:g} s")
+                raise LabError(f"PostgreSQL did not answer within {START_S:g} s")
             time.sleep(POLL_S)
 
     def stop(self) -> None:
@@ -113,7 +113,7 @@ class PostgresServer:
         command = [f"{_programs()}/{program}", *arguments]
         done = subprocess.run(command, capture_output=True, cwd="/", preexec_fn=self._become, check=False)
         if done.returncode:
-            raise VerifyError(f"{program} failed: {done.stderr.decode(errors='replace').strip()}")
+            raise LabError(f"{program} failed: {done.stderr.decode(errors='replace').strip()}")
 
 
 def _has(user: str) -> bool:
