@@ -274,11 +274,16 @@ def _in_one_run(chosen: list[Scenario]) -> Scenario:
     settings: dict[str, SettingValue] = {}
     for one in chosen:
         settings |= one.settings
+
+    def act(world: World, runs: int) -> None:
+        for one in chosen:
+            one.act(world, runs)
+
     return replace(
         chosen[0],
         name="+".join(one.name for one in chosen),
         about="; ".join(one.about for one in chosen),
-        act=_in_turn(tuple(one.act for one in chosen)),
+        act=act,
         each_s=sum(one.times * one.each_s for one in chosen),
         times=1,
         modes=tuple(mode for mode in MODES if all(mode in one.modes for one in chosen)),
@@ -286,11 +291,3 @@ def _in_one_run(chosen: list[Scenario]) -> Scenario:
         proxy=any(one.proxy for one in chosen),
         small_disk=max(one.small_disk for one in chosen),
     )
-
-
-def _in_turn(all_acts: tuple[Act, ...]) -> Act:
-    def act(world: World, runs: int) -> None:
-        for one in all_acts:
-            one(world, runs)
-
-    return act

@@ -12,14 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.api import api_constants
-from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.inputs import KINDS, flight, flight_lines
-from heronpy.loadtest.topologies.parts import Report, acked, config_of, submit
+from heronpy.loadtest.topologies.parts import CountingSink, Report, acked, config_of, submit
 from heronpy.loadtest.topologies.words import AckedWordSpout, WordSpout
 
 #: A counting bolt holds nothing back for longer.
@@ -89,30 +88,20 @@ class HoldBolt(Bolt, StatefulComponent):
         self.count = 0
 
 
-class TotalsBolt(Bolt, StatefulComponent):
-    """Adds the counts up; with checkpoints, the totals are its state."""
-
-    totals: dict[tuple[str, str, int], int]
-
-    def init_state(self, stateful_state: Any) -> None:
-        self.totals = stateful_state
-
-    def pre_save(self, checkpoint_id: str) -> None:
-        pass  # the totals are the state
+class TotalsBolt(CountingSink):
+    """Adds the counts up: totals by kind, key and delay."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "sink")
-        if self.report.spec["mode"] != TopologyReliabilityMode.EFFECTIVELY_ONCE:
-            self.totals = {}
+        super().initialize(config, context)
         self.lines = self.counted()
 
     def counted(self) -> int:
         """Lines counted by the first key; each line is counted by every key."""
-        return sum(count for (kind, _, _), count in self.totals.items() if kind == KINDS[0])
+        return sum(count for (kind, _, _), count in self.counts.items() if kind == KINDS[0])
 
     def process(self, tup: Any) -> None:
         kind, key, delay, count = tup.values
-        self.totals[kind, key, delay] = self.totals.get((kind, key, delay), 0) + count
+        self.counts[kind, key, delay] = self.counts.get((kind, key, delay), 0) + count
         if kind == KINDS[0]:
             self.lines += count
         self.ack(tup)
@@ -121,7 +110,7 @@ class TotalsBolt(Bolt, StatefulComponent):
         self.report.mark(self.lines)
 
     def finish(self) -> None:
-        totals = [[*key, count] for key, count in self.totals.items()]
+        totals = [[*key, count] for key, count in self.counts.items()]
         self.report.write(self.counted(), totals=totals)
 
 

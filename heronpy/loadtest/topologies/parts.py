@@ -313,3 +313,20 @@ class LoadSink(Bolt):
 
     def process_tick(self, tup: Any) -> None:
         self.report.mark(self.received)
+
+
+class CountingSink(Bolt, StatefulComponent):
+    """A bolt at the end which counts by keys; with checkpoints, the counts are its state."""
+
+    counts: dict[Any, int]
+
+    def init_state(self, stateful_state: Any) -> None:
+        self.counts = stateful_state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        pass  # the counts are the state
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.report = Report(config, context, "sink")
+        if self.report.spec["mode"] != api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
+            self.counts = {}

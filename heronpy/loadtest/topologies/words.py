@@ -10,14 +10,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.bolt.bolt import Bolt
-from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.inputs import sentences, word_list
-from heronpy.loadtest.topologies.parts import LoadSpout, Pace, Report, acked, config_of, passes, submit
+from heronpy.loadtest.topologies.parts import CountingSink, LoadSpout, Pace, acked, config_of, passes, submit
 
 
 class WordSpout(LoadSpout):
@@ -115,21 +113,8 @@ class AckedSplitBolt(SplitBolt):
         self.ack(tup)
 
 
-class CountBolt(Bolt, StatefulComponent):
-    """Counts words, one by one; with checkpoints, the counts are its state."""
-
-    counts: dict[str, int]
-
-    def init_state(self, stateful_state: Any) -> None:
-        self.counts = stateful_state
-
-    def pre_save(self, checkpoint_id: str) -> None:
-        pass  # the counts are the state
-
-    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "sink")
-        if self.report.spec["mode"] != TopologyReliabilityMode.EFFECTIVELY_ONCE:
-            self.counts = {}
+class CountBolt(CountingSink):
+    """Counts words, one by one."""
 
     def process(self, tup: Any) -> None:
         word = tup.values[0]

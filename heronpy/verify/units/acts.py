@@ -18,7 +18,7 @@ from heronpy.common.folders import make_folders
 from heronpy.loadtest.errors import LabError
 from heronpy.verify.acts import Act, repeated
 from heronpy.verify.damage import empty, fill
-from heronpy.verify.units.topology import HOLD, PIPELINE, Taken, set_clock
+from heronpy.verify.units.topology import HOLD, PIPELINE, Taken
 from heronpy.verify.units.world import SECOND, UnitWorld
 from heronpy.verify.world import BACK_S, Fault, World
 
@@ -134,8 +134,7 @@ def wrong_clocks(units: UnitWorld, number: int) -> None:
     containers = units.containers()
     for jump_s in JUMPS_S:
         for container in containers:
-            own_s = jump_s * (container % 2 or -0.5)
-            set_clock(units.out / "points", container, own_s)
+            units.points.set_clock(container, jump_s * (container % 2 or -0.5))
         units.note(f"wall clocks jump by {jump_s:+g} s", disruptive=False)
         units.until_arrived(ROWS)
 

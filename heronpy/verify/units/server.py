@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import pwd
@@ -32,9 +31,8 @@ def why_not() -> str:
 
 def _programs() -> str:
     found = shutil.which("initdb")
-    folders = sorted(glob.glob("/usr/lib/postgresql/*/bin")) + (
-        [os.path.dirname(os.path.realpath(found))] if found else []
-    )
+    folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
+    folders += [os.path.dirname(os.path.realpath(found))] if found else []
     return next((one for one in reversed(folders) if os.path.exists(f"{one}/postgres")), "")
 
 
@@ -48,7 +46,8 @@ class PostgresServer:
         self.folder = Path(tempfile.mkdtemp(prefix="hp-pg-", dir="/tmp"))
         self._parent = os.getpid()
         #: The server refuses to run as root.
-        self._user = pwd.getpwnam("postgres" if _has("postgres") else "nobody") if os.geteuid() == 0 else None
+        users = {user.pw_name: user for user in pwd.getpwall()}
+        self._user = users.get("postgres", users.get("nobody")) if os.geteuid() == 0 else None
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
             self.folder.chmod(0o755)
@@ -114,9 +113,3 @@ class PostgresServer:
         done = subprocess.run(command, capture_output=True, cwd="/", preexec_fn=self._become, check=False)
         if done.returncode:
             raise LabError(f"{program} failed: {done.stderr.decode(errors='replace').strip()}")
-
-
-def _has(user: str) -> bool:
-    with contextlib.suppress(KeyError):
-        return bool(pwd.getpwnam(user))
-    return False

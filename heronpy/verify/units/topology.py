@@ -54,10 +54,17 @@ class Points:
 
     def arm(self, point: str, number: signal.Signals) -> None:
         """The next process that comes there gets the signal."""
+        self._write(point, number.name)
+
+    def set_clock(self, container: int, offset_s: float) -> None:
+        """From now on the processes of a container see a wall clock that is so much ahead."""
+        self._write(f"clock-{container}", repr(offset_s))
+
+    def _write(self, name: str, text: str) -> None:
         make_folders(self.folder)
-        new = self.folder / f".{point}"
-        new.write_text(number.name, encoding="ascii")
-        os.rename(new, self.folder / point)
+        new = self.folder / f".{name}"
+        new.write_text(text, encoding="ascii")
+        os.rename(new, self.folder / name)
 
     def disarm(self, point: str) -> None:
         """Nobody came."""
@@ -140,14 +147,6 @@ class Lines:
             if line.startswith(f"{DEADLY} "):
                 os.kill(os.getpid(), signal.SIGSEGV)
             yield line
-
-
-def set_clock(folder: Path, container: int, offset_s: float) -> None:
-    """From now on the processes of a container see a wall clock that is so much ahead."""
-    make_folders(folder)
-    new = folder / f".clock-{container}"
-    new.write_text(repr(offset_s), encoding="ascii")
-    os.rename(new, folder / f"clock-{container}")
 
 
 def see_clock(folder: Path, container: int) -> None:
