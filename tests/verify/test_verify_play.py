@@ -86,3 +86,22 @@ def test_what_was_wrong_first_is_said_though_the_end_does_not_come() -> None:
         world = Looks(repeat(SimpleNamespace(lifecycle=control_pb2.LIFE_RUNNING)))
         assert play_faults(world, Run(), act).startswith(said)
         assert not world.complete
+
+
+def test_work_units_are_settled_before_they_are_judged() -> None:
+    """Each kind of world knows by itself when all of its input has arrived."""
+
+    class Settling(Looks):
+        fails = False
+
+        def settled(self) -> None:
+            self.did.append("settled")
+            if self.fails:
+                raise LabError("it did not settle")
+
+    world = Settling(repeat(None))
+    assert play_faults(world, Run(), goes_wrong) == "no disk could be made full"
+    assert world.did[-2:] == ["end of the input", "settled"] and world.complete
+    world.fails, world.complete = True, False
+    assert play_faults(world, Run(), lambda world, runs: None) == "it did not settle"
+    assert not world.complete
