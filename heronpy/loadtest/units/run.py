@@ -323,8 +323,9 @@ def _bad_once(where: Cluster, lines: int, name: str, kind: str) -> tuple[int, fl
         began = time.monotonic()
         made.until_rows(lines - 1, PATIENCE_S, topology)
         seconds = time.monotonic() - began
-        with closing(command_of(made.ledger, NAME)) as store:
-            spans = [one for one in store.snapshot() if isinstance(one, Span) and one.state is SpanState.BAD]
+        # The line by itself may be tried after all others are visible.
+        made.until(lambda: bool(_bad_spans(made.ledger)), PATIENCE_S, "a bad range", topology)
+        spans = _bad_spans(made.ledger)
     wanted = f"{len(before)}-{len(before) + len(text)}"
     shown = ", ".join(f"{one.begin}-{one.end}" for one in spans[:5]) or "none"
     checks = [
@@ -332,6 +333,11 @@ def _bad_once(where: Cluster, lines: int, name: str, kind: str) -> tuple[int, fl
         Check(f"{kind} range", shown == wanted, f"bad ranges {shown}, the line is at {wanted}"),
     ]
     return len(made.attempts()) - len(made.seen), seconds, checks
+
+
+def _bad_spans(url: str) -> list[Span]:
+    with closing(command_of(url, NAME)) as store:
+        return [one for one in store.snapshot() if isinstance(one, Span) and one.state is SpanState.BAD]
 
 
 def rebuilding(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
