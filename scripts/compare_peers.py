@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +44,12 @@ except ModuleNotFoundError as missing:
 
 from heronpy.common.errors import HeronError  # noqa: E402
 from heronpy.common.folders import make_folders, make_output  # noqa: E402
-from heronpy.loadtest import calibration, plots, profiles, steps  # noqa: E402
+from heronpy.loadtest import profiles, rates  # noqa: E402
 from heronpy.loadtest.cluster import cluster  # noqa: E402
+from heronpy.loadtest.inputs import expected_counts, word_list  # noqa: E402
+from heronpy.loadtest.page import TOP, WIDTH, short  # noqa: E402
 from heronpy.loadtest.processes import Tree  # noqa: E402
-from heronpy.loadtest.run import facts, run_once  # noqa: E402
-from heronpy.loadtest.vocabulary import expected_counts, word_list  # noqa: E402
+from heronpy.loadtest.run import Calibration, calibrate, facts, noise_of, run_once  # noqa: E402
 
 DISTINCT, LENGTH = 5000, 10_000
 POLL_S = 0.05
@@ -185,9 +188,9 @@ def contenders(peers: Peers) -> list[Contender]:
 # ---- rounds --------------------------------------------------------------------------------------
 
 
-def compete(found: list[Contender], rounds: int, scale: float) -> list[calibration.Calibration]:
+def compete(found: list[Contender], rounds: int, scale: float) -> list[Calibration]:
     """Fill in the figures; every second round runs backwards. Returns calibrations around the rounds."""
-    calibrations = [calibration.calibrate()]
+    calibrations = [calibrate()]
     for number in range(rounds):
         for contender in found if number % 2 == 0 else reversed(found):
             if contender.reason:
@@ -208,7 +211,7 @@ def compete(found: list[Contender], rounds: int, scale: float) -> list[calibrati
             contender.cpu.append((cpu - cpu_small) / millions)
             contender.rate.append((large - small) / (wall - wall_small))
             print(f"{contender.cpu[-1]:.3f} CPU-s per million, {contender.rate[-1]:,.0f} words/s", file=sys.stderr)
-        calibrations.append(calibration.calibrate())
+        calibrations.append(calibrate())
     return calibrations
 
 
@@ -239,14 +242,67 @@ def markdown(found: list[Contender], verdict: dict[str, Any], rounds: int) -> st
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar, with its range if it was measured several times."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    colour: int = 0
+
+
+def bars(title: str, unit: str, items: Sequence[Bar]) -> str:
+    """Horizontal bars on a logarithmic scale, as a file of its own."""
+    row, left = 24, 250
+    height = TOP + 26 + row * len(items) + 24
+    smallest = min((item.low for item in items if item.low > 0), default=1.0)
+    low, high = math.floor(math.log10(smallest)), math.log10(max((item.high for item in items), default=1.0)) + 0.25
+
+    def x(value: float) -> float:
+        return left + (math.log10(max(value, 10.0**low)) - low) / (high - low) * (WIDTH - left - 60)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot bars"'
+        f' viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">',
+        _STANDALONE,
+    ]
+    parts.append(f'<text class="title" x="4" y="{TOP + 6}">{escape(title)}</text>')
+    for power in range(int(low), int(high) + 1):
+        at = x(10.0**power)
+        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP + 16}" y2="{height - 22}"/>')
+        parts.append(f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{short(10.0**power)}</text>')
+    for number, item in enumerate(items):
+        y = TOP + 22 + row * number
+        parts.append(f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{escape(item.label)}</text>')
+        parts.append(
+            f'<rect class="f{item.colour}" x="{left}" y="{y}" width="{max(x(item.value) - left, 1):.1f}"'
+            f' height="{row - 7}"/>'
+        )
+        parts.append(
+            f'<line class="axis" x1="{x(item.low):.1f}" x2="{x(item.high):.1f}" y1="{y + 8.5}" y2="{y + 8.5}"/>'
+        )
+        parts.append(f'<text x="{x(item.high) + 6:.1f}" y="{y + 13}">{item.value:.3g}</text>')
+    parts.append(f'<text x="4" y="{height - 8}">{escape(unit)}</text></svg>')
+    return "".join(parts)
+
+
+#: Colours for a plot in a document.
+_STANDALONE = (
+    "<style>svg{background:#fff;font:11px system-ui,sans-serif}text{fill:#444}.title{font-weight:600;fill:#111}"
+    ".grid{stroke:#ddd}.axis{stroke:#222}.f0{fill:#3366aa}.f1{fill:#bbbbbb}.f2{fill:#cc6633}</style>"
+)
+
+
 def plot(found: list[Contender]) -> str:
     """The same as bars."""
     items = [
-        plots.Bar(c.label, statistics.median(c.cpu), min(c.cpu), max(c.cpu), 2 if c.name == "pipe" else c.colour)
+        Bar(c.label, statistics.median(c.cpu), min(c.cpu), max(c.cpu), 2 if c.name == "pipe" else c.colour)
         for c in found
         if c.cpu
     ]
-    return plots.bars("CPU seconds per million words (less is better)", "logarithmic", items, standalone=True)
+    return bars("CPU seconds per million words (less is better)", "logarithmic", items)
 
 
 def main() -> int:
@@ -274,7 +330,7 @@ def main() -> int:
         return compare_rates(parser, options, cache)
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
         found = _chosen(parser, options.only, contenders(Peers(cache, word_list(DISTINCT, LENGTH), Path(scratch))))
-        verdict = calibration.verdict(compete(found, options.rounds, options.scale), [])
+        verdict = noise_of(compete(found, options.rounds, options.scale), [])
     rows = [
         {
             "name": c.name,
@@ -297,7 +353,7 @@ def main() -> int:
 def compare_rates(parser: argparse.ArgumentParser, options: argparse.Namespace, cache: Path) -> int:
     """`--rates`."""
     try:
-        asked = steps.rates_of(options.rates)
+        asked = rates.rates_of(options.rates)
     except HeronError as error:
         parser.error(str(error))
     if not all(asked):

@@ -21,7 +21,7 @@ import numpy as np
 from peer_programs import PEERS, Unavailable, python_of, watched
 
 from heronpy.common.errors import HeronError
-from heronpy.loadtest import calibration, measure, rates, steps
+from heronpy.loadtest import measure, rates, run
 from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.processes import Tree
 from heronpy.loadtest.run import facts, run_once
@@ -70,7 +70,7 @@ def heronpy(name: str, label: str, mode: str, *parameters: str) -> RateContender
             raise Unavailable(str(error).splitlines()[0]) from None
         if not result["checks"][0]["ok"]:
             raise Unavailable(result["checks"][0]["text"])
-        step = steps.step_of(mode, rate, result, "")
+        step = rates.step_of(mode, rate, result, "")
         return Sample(
             step["rate"],
             step["cpu_cores"],
@@ -140,7 +140,7 @@ def contenders(cache: Path) -> list[RateContender]:
 
 def compete(found: list[RateContender], asked: Sequence[float], seconds: float, rounds: int) -> dict[str, Any]:
     """Fill in the figures; every second round runs backwards. Returns the verdict about the machine."""
-    calibrations = [calibration.calibrate()]
+    calibrations = [run.calibrate()]
     for number in range(rounds):
         for rate in asked:
             for contender in found if number % 2 == 0 else reversed(found):
@@ -156,8 +156,8 @@ def compete(found: list[RateContender], asked: Sequence[float], seconds: float, 
                     continue
                 contender.samples.setdefault(rate, []).append(sample)
                 print(f"{sample.cores:.2f} cores, median {sample.p50_ms:.2f} ms", file=sys.stderr)
-        calibrations.append(calibration.calibrate())
-    return calibration.verdict(calibrations, [])
+        calibrations.append(run.calibrate())
+    return run.noise_of(calibrations, [])
 
 
 def median_of(contender: RateContender, rate: float, name: str) -> float | None:

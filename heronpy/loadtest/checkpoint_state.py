@@ -11,7 +11,6 @@ import contextlib
 import gc
 import os
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -23,9 +22,8 @@ from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.units import format_bytes
-from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.run import Say, result_of
+from heronpy.loadtest.run import Say, repeated, run_of
 from heronpy.proto.checkpoint_pb2 import CHECKPOINT, SAVEPOINT, Kind, Metadata, TaskSnapshot
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.locations import location_of
@@ -38,8 +36,6 @@ _COMPONENT: Final = "state"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One checkpoint."""
-
     pause_s: float
     pause_cpu_s: float
     """The task's own CPU time in it; the rest is due to other processes on a busy machine."""
@@ -51,29 +47,25 @@ class Measured:
 
 def run_checkpoint_state(keys: int, value_bytes: int, folder: Path | None, repeat: int, say: Say) -> dict[str, Any]:
     """The result document."""
-    calibrations = [calibration.calibrate()]
-    runs: list[dict[str, Any]] = []
-    for number in range(1, repeat + 1):
-        where = Path(tempfile.mkdtemp(prefix="heron-checkpoint-", dir=folder))
-        try:
-            values, checks = _once(keys, value_bytes, where)
-        finally:
-            shutil.rmtree(where, ignore_errors=True)
-        runs.append({"values": values, "checks": [check.as_json() for check in checks]})
+
+    def once(number: int, begin: str) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="heron-checkpoint-", dir=folder, ignore_cleanup_errors=True) as where:
+            values, checks = _once(keys, value_bytes, Path(where))
         say(
-            f"run {number} of {repeat}: {keys:,} keys, {format_bytes(int(values['state_bytes']))};"
+            f"{begin}{keys:,} keys, {format_bytes(int(values['state_bytes']))};"
             f" task held up {values['full_pause_s'] * 1000:.1f} ms (all),"
             f" {values['delta_pause_s'] * 1000:.1f} ms (1 %);"
             f" uploaded {format_bytes(int(values['full_bytes']))} and {format_bytes(int(values['delta_bytes']))}"
         )
-        calibrations.append(calibration.calibrate())
-    return result_of(
+        return run_of(values, checks)
+
+    return repeated(
+        once,
+        repeat,
         profile="checkpoint",
         about=f"checkpoints of a task with {keys:,} keys of {value_bytes:,} bytes",
         unit="keys",
         options={"keys": keys, "value_bytes": value_bytes},
-        runs=runs,
-        verdict=calibration.verdict(calibrations, []),
     )
 
 
@@ -118,20 +110,13 @@ def _checks(keys: int, values: dict[str, float], deltas: list[Measured], whole: 
     after = deltas[2].uploaded / deltas[0].uploaded
     pause, cpu = max(values["full_pause_s"], values["delta_pause_s"]), values["pause_cpu_s"]
     limit = PAUSE_MAX_S * max(1.0, keys / 1e6)
+    took = f"a checkpoint took {cpu * 1000:.1f} ms of the task's CPU time, limit {limit * 1000:g} ms"
+    savepoint, others = format_bytes(deltas[1].uploaded), format_bytes(int(around))
+    text = f"a savepoint uploaded {savepoint}, checkpoints around it {others}"
     return [
-        Check(
-            "pause",
-            cpu < limit,
-            f"a checkpoint took {cpu * 1000:.1f} ms of the task's CPU time, limit {limit * 1000:g} ms;"
-            f" it was held up {pause * 1000:.1f} ms at most",
-        ),
+        Check("pause", cpu < limit, f"{took}; it was held up {pause * 1000:.1f} ms at most"),
         Check("upload", part <= UPLOAD_MAX, f"1 % of change uploaded {part:.2%} of the state, limit {UPLOAD_MAX:.0%}"),
-        Check(
-            "savepoint",
-            0.9 <= after <= 1.1,
-            f"a savepoint uploaded {format_bytes(deltas[1].uploaded)},"
-            f" checkpoints around it {format_bytes(int(around))}",
-        ),
+        Check("savepoint", 0.9 <= after <= 1.1, text),
         Check("exact", whole, "what was restored is what was saved" if whole else "restored state differs"),
     ]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from heronpy.loadtest.flight_lines import KINDS, expected_totals, flight_lines
+from heronpy.loadtest.inputs import KINDS, expected_counts, expected_totals, flight_lines, sentences, word_list
 from heronpy.loadtest.measure import Growth, Reports, episodes
 from heronpy.loadtest.profiles import Load
-from heronpy.loadtest.vocabulary import expected_counts, sentences, word_list
 from heronpy.loadtest.watch import Watch
 
 RATE_HELD = 0.99
@@ -36,7 +36,7 @@ class Check:
     text: str
 
     def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "ok": self.ok, "text": self.text}
+        return asdict(self)
 
 
 def checks(load: Load, reports: Reports, seen: Watch, growth: Growth | None, out: Path) -> list[Check]:
@@ -77,9 +77,8 @@ def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: 
     if ok and got == expected:
         return Check("counts", True, f"exact: {got:,} of {expected:,} {unit}{detail}")
     if ok:
-        return Check(
-            "counts", True, f"at least once: {got:,} for {expected:,} {unit}, {replayed:,} emitted again{detail}"
-        )
+        text = f"at least once: {got:,} for {expected:,} {unit}, {replayed:,} emitted again{detail}"
+        return Check("counts", True, text)
     return Check("counts", False, f"WRONG: {got:,} instead of {expected:,} {unit}{detail}")
 
 
@@ -102,9 +101,9 @@ def exact_words(load: Load, reports: Reports, out: Path) -> Check:
     split = [word for word, tasks in homes.items() if tasks > 1]
     short = [word for word in wrong if got[word] < expected[word]]
     ok = not split and (not wrong or (bool(reports.replayed) and not short))
-    detail = f", {len(expected):,} different ones" + (
-        "" if ok else f"; {len(wrong):,} words wrong, {len(split)} in two tasks"
-    )
+    detail = f", {len(expected):,} different ones"
+    if not ok:
+        detail += f"; {len(wrong):,} words wrong, {len(split)} in two tasks"
     return _exact(ok, got.total(), expected.total(), "words", reports.replayed, detail)
 
 
@@ -194,18 +193,14 @@ def burst(load: Load, reports: Reports) -> Check:
     if not before or not within:
         return Check("burst", True, "the run was too short to compare before and after the burst")
     limit = max(before[len(before) // 2] * 2, 1_000_000)
-    late = [row[0] for row in rows if row[0] >= end and row[3] > limit]
     # Recovered at the first of five calm ticks in a row.
-    calm, recovered = 0, None
-    for row in rows:
-        if row[0] >= end:
-            calm = calm + 1 if row[3] <= limit else 0
-            if calm == 5:
-                recovered = row[0] - end
-                break
+    after = [row for row in rows if row[0] >= end]
+    calm = (place for place in range(4, len(after)) if all(row[3] <= limit for row in after[place - 4 : place + 1]))
+    recovered = next((after[place][0] - end for place in calm), None)
     text = f"99 % within {max(within) / 1e6:.1f} ms in the burst, {before[len(before) // 2] / 1e6:.2f} ms before it; "
     if recovered is None:
-        return Check("burst", False, text + f"not calm again ({len(late)} late ticks) before the end")
+        late = sum(row[3] > limit for row in after)
+        return Check("burst", False, text + f"not calm again ({late} late ticks) before the end")
     return Check("burst", True, text + f"calm again {max(0.0, recovered - 0.4):.1f} s after it")
 
 
@@ -215,14 +210,9 @@ def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
     slow_s = sink["fast_at"] - sink["first_at"]
     capacity = load.parameters["capacity"]
     rate = (sink["slow_count"] - 1) / slow_s if slow_s else 0.0
-    found = [
-        Check(
-            "rate is capacity",
-            rate >= CAPACITY_HELD * capacity,
-            f"{rate:,.1f}/s of the {capacity:,}/s that the slow bolt can do; it was without input for"
-            f" {sink['starved_s'] * 1000:.0f} ms",
-        )
-    ]
+    text = f"{rate:,.1f}/s of the {capacity:,}/s that the slow bolt can do"
+    starved = f"it was without input for {sink['starved_s'] * 1000:.0f} ms"
+    found = [Check("rate is capacity", rate >= CAPACITY_HELD * capacity, f"{text}; {starved}")]
     named = {name for look in seen.statuses for name in look.culprits}
     right = bool(named) and all("_slow_" in name for name in named)
     found.append(Check("culprit", right, f"named: {', '.join(sorted(named)) or 'no task'}"))
@@ -233,39 +223,30 @@ def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
     text = f"{len(announced)} announcements in {seconds:.0f} s"
     found.append(Check("no toggling", len(announced) <= TOGGLES_MAX_PER_S * seconds, text))
     longest = max((episode["to"] - episode["from"] for episode in announced), default=0.0)
-    found.append(
-        Check("backpressure", longest > 0, f"longest episode {longest:.1f} s; spouts held {seen.clamped_s:.1f} s")
-    )
-    return found
+    text = f"longest episode {longest:.1f} s; spouts held {seen.clamped_s:.1f} s"
+    return [*found, Check("backpressure", longest > 0, text)]
 
 
 def _resumed(sink: dict[str, Any], spout: dict[str, Any], capacity: float) -> Check:
     """How soon after the bolt became fast the spout emitted fast."""
-    resumed = next(
-        (
-            after[0] - sink["fast_at"]
-            for before, after in zip(spout["timeline"], spout["timeline"][1:], strict=False)
-            if after[0] > sink["fast_at"]
-            and (after[1] - before[1]) / max(after[0] - before[0], 1e-9) > 5 * capacity
-            and after[1] > before[1]
-        ),
-        None,
-    )
-    held = resumed is not None and resumed < RESUME_MAX_S
-    text = (
-        "the spout never emitted fast again" if resumed is None else f"{resumed * 1000:.0f} ms after the bolt was fast"
-    )
-    return Check("resume", held, text)
+    later = [(at - sink["fast_at"], rate) for at, rate in _rates(spout["timeline"]) if at > sink["fast_at"]]
+    resumed = next((after for after, rate in later if rate > 5 * capacity), None)
+    if resumed is None:
+        return Check("resume", False, "the spout never emitted fast again")
+    return Check("resume", resumed < RESUME_MAX_S, f"{resumed * 1000:.0f} ms after the bolt was fast")
+
+
+def _rates(timeline: list[list[float]]) -> list[tuple[float, float]]:
+    """Times, and the rates until then since the mark before."""
+    marks = itertools.pairwise(timeline)
+    return [(after[0], (after[1] - before[1]) / max(after[0] - before[0], 1e-9)) for before, after in marks]
 
 
 def stall(reports: Reports) -> Check:
     """How long after the stall the sink was back at 90 % of its earlier throughput."""
     sink = reports.sinks[0]
     stalled_at, resumed_at = sink["stalled_at"], sink["resumed_at"]
-    windows = [
-        (after[0], (after[1] - before[1]) / max(after[0] - before[0], 1e-9))
-        for before, after in zip(sink["timeline"], sink["timeline"][1:], strict=False)
-    ]
+    windows = _rates(sink["timeline"])
     before_rates = sorted(rate for at, rate in windows if stalled_at - 3 <= at <= stalled_at)
     if not before_rates or not resumed_at:
         return Check("recovery", False, "the bolt never stalled: the run was too short")

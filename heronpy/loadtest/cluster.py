@@ -13,16 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
-from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.folders import make_folders
-from heronpy.net.curve import Keys
+from heronpy.loadtest.errors import LabError
 from heronpy.net.rpc import RpcClient
 from heronpy.net.transport import keys_of
 from heronpy.plan.launch import LaunchSpec
@@ -32,11 +32,9 @@ from heronpy.statemgr import open_state, paths
 #: A command that takes longer than its own deadlines is broken.
 COMMAND_S = 180.0
 KILL_S = 60.0
-POLL_S = 0.02
+POLL_S, FAILED_EVERY_S = 0.02, 1.0
 
-
-class LoadTestError(HeronError):
-    """A load test cannot run, or its topology failed; the message says which and why."""
+T = TypeVar("T")
 
 
 class Cluster:
@@ -61,23 +59,28 @@ class Cluster:
             self._state = open_state("local", str(self.home / "state" / self.name))
         return self._state
 
-    def heron(self, *words: str, timeout_s: float = COMMAND_S) -> str:
-        """Run a `heron` command; returns its output, or raises a LoadTestError with it."""
-        environment = {**os.environ, "HERON_HOME": str(self.home)}
-        command = [sys.executable, "-m", "heronpy.cli", *words]
-        try:
-            done = subprocess.run(
-                command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s
-            )
-        except subprocess.TimeoutExpired:
-            raise LoadTestError(f"'heron {words[0]}' was not done after {timeout_s:g} s") from None
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip().removeprefix("error: ") or f"exit code {done.returncode}"
-            raise LoadTestError(f"'heron {words[0]}' failed: {said}")
-        return done.stdout
+    def start(self, *words: object, **options: Any) -> subprocess.Popen[str]:
+        """A `heron` command that is left running; `options` are those of a Popen."""
+        options["env"] = {**os.environ, "HERON_HOME": str(self.home), **options.get("env", {})}
+        command = [sys.executable, "-m", "heronpy.cli", *map(str, words)]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, text=True, **(pipes | options))
+
+    def heron(self, *words: object, timeout_s: float = COMMAND_S) -> str:
+        """Run a `heron` command; returns its output, or raises a LabError with it."""
+        with self.start(*words) as command:
+            try:
+                said, errors = command.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                raise LabError(f"'heron {words[0]}' was not done after {timeout_s:g} s") from None
+            finally:
+                command.kill()
+        if command.returncode:
+            reason = (errors or said).strip().removeprefix("error: ") or f"exit code {command.returncode}"
+            raise LabError(f"'heron {words[0]}' failed: {reason}")
+        return said
 
     def close(self) -> None:
-        """Remove the temporary folders."""
         if self._state is not None:
             self._state.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -100,8 +103,6 @@ def cluster(target: str | None = None) -> Iterator[Cluster]:
 
 
 class Topology:
-    """One submitted load topology."""
-
     def __init__(self, where: Cluster, name: str, out: Path) -> None:
         self.cluster = where
         self.name = name
@@ -109,47 +110,60 @@ class Topology:
         self._client: RpcClient | None = None
         self._endpoint = ""
 
-    def _located(self) -> RpcClient | None:
-        found = self.cluster.state.get(paths.tmaster(self.name))
-        if found is None:
-            return None
-        endpoint = plan_pb2.TmasterLocation.FromString(found[0]).endpoint
-        if self._client is None or endpoint != self._endpoint:
-            self.disconnect()
-            peer = f"the topology master of '{self.name}'"
-            self._client, self._endpoint = RpcClient(endpoint, peer=peer, keys=self._keys()), endpoint
-        return self._client
-
-    def _keys(self) -> Keys | None:
-        found = self.cluster.state.get(paths.execution_state(self.name))
-        record = plan_pb2.ExecutionState.FromString(found[0]) if found else None
-        return keys_of(LaunchSpec.load(record.launch_file)) if record is not None else None
-
     def disconnect(self) -> None:
         if self._client is not None:
             self._client.close()
             self._client = None
 
     def ask(self, body: Any, timeout_s: float = 5.0) -> Any:
-        """Ask the topology master; LoadTestError if it cannot answer."""
-        client = self._located()
-        if client is None:
-            raise LoadTestError(f"the topology master of '{self.name}' is not running")
+        """Ask the topology master; LabError if it cannot answer."""
+        found = self.cluster.state.get(paths.tmaster(self.name))
+        if found is None:
+            raise LabError(f"the topology master of '{self.name}' is not running")
+        endpoint = plan_pb2.TmasterLocation.FromString(found[0]).endpoint
+        if self._client is None or endpoint != self._endpoint:
+            self.disconnect()
+            record = self.cluster.state.get(paths.execution_state(self.name))
+            launch = plan_pb2.ExecutionState.FromString(record[0]).launch_file if record else ""
+            keys = keys_of(LaunchSpec.load(launch)) if record else None
+            self._client = RpcClient(endpoint, peer=f"the topology master of '{self.name}'", keys=keys)
+            self._endpoint = endpoint
         try:
-            return client.call(body, timeout_s)
+            return self._client.call(body, timeout_s)
         except (RpcError, DeadlineError) as error:
-            raise LoadTestError(str(error)) from None
+            raise LabError(str(error)) from None
 
     def status(self) -> control_pb2.StatusReply | None:
         """The current status; None while there is no answer."""
-        try:
+        with suppress(LabError):
             reply: control_pb2.StatusReply = self.ask(control_pb2.GetStatus(), 2.0)
             return reply
-        except LoadTestError:
-            return None
+        return None
+
+    def until(
+        self,
+        condition: Callable[[], T | None],
+        timeout_s: float,
+        what: str,
+        every_s: float = POLL_S,
+        may_fail: Callable[[], bool] = bool,
+    ) -> T:
+        """The first true value; LabError if there is none in time, or the topology fails meanwhile, unless it may."""
+        deadline = time.monotonic() + timeout_s
+        next_look = time.monotonic() + FAILED_EVERY_S
+        while not (value := condition()):
+            now = time.monotonic()
+            if now > deadline:
+                raise LabError(f"{what} did not come within {timeout_s:g} s")
+            if now > next_look and not may_fail():
+                next_look = now + FAILED_EVERY_S
+                status = self.status()
+                if status is not None and status.lifecycle == control_pb2.LIFE_FAILED:
+                    raise LabError(f"'{self.name}' failed before {what} came: {status.cause}")
+            time.sleep(every_s)
+        return value
 
     def activate(self) -> None:
-        """Let the spouts emit."""
         self.ask(control_pb2.SetState(active=True), 30.0)
 
     def metrics(self, names: Sequence[str]) -> control_pb2.MetricsReply:
@@ -160,16 +174,22 @@ class Topology:
         """The root of the topology's process tree."""
         found = self.cluster.state.get(paths.scheduler(self.name))
         if found is None:
-            raise LoadTestError(f"the scheduler of '{self.name}' is not running")
+            raise LabError(f"the scheduler of '{self.name}' is not running")
         return psutil.Process(plan_pb2.SchedulerLocation.FromString(found[0]).pid)
 
+    def guardian(self) -> psutil.Process:
+        """The process that watches the scheduler."""
+        found = self.scheduler().parent()
+        if found is None:
+            raise LabError(f"the scheduler of '{self.name}' has no guardian")
+        return found
+
     def reports(self) -> list[dict[str, Any]]:
-        """The reports of the tasks."""
         return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.out.glob("*.json"))]
 
     def exceptions(self) -> str:
         """The last exceptions of user code, for the error message."""
-        with suppress(LoadTestError):
+        with suppress(LabError):
             reply = self.ask(control_pb2.GetExceptions())
             return "\n".join(item.traceback or item.message for item in reply.exceptions[-3:])
         return ""
@@ -195,7 +215,7 @@ def submitted(where: Cluster, program: Path, spec: dict[str, Any], *flags: str) 
     try:
         yield made
     except BaseException:
-        with suppress(LoadTestError):
+        with suppress(LabError):
             made.kill()
         raise
     made.disconnect()

@@ -14,9 +14,8 @@ import psutil
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_STMGRS
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import PackingSettings, TmasterSettings
-from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.run import Say, result_of
+from heronpy.loadtest.run import Say, repeated, run_of
 from heronpy.packing import pack
 from heronpy.plan.component_config import set_key
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
@@ -30,20 +29,19 @@ PLAN_MAX_S, STORM_MAX_S, MEMORY_MAX_BYTES = 2.0, 5.0, 500 << 20
 
 def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dict[str, Any]:
     """The result document."""
-    calibrations = [calibration.calibrate()]
-    runs: list[dict[str, Any]] = []
-    for number in range(1, repeat + 1):
+
+    def once(number: int, begin: str) -> dict[str, Any]:
         values, checks = _once(containers, tasks)
-        runs.append({"values": values, "checks": [check.as_json() for check in checks]})
-        say(f"run {number} of {repeat}: packed in {values['pack_s']:.2f} s, registered in {values['storm_s']:.2f} s")
-        calibrations.append(calibration.calibrate())
-    return result_of(
+        say(f"{begin}packed in {values['pack_s']:.2f} s, registered in {values['storm_s']:.2f} s")
+        return run_of(values, checks)
+
+    return repeated(
+        once,
+        repeat,
         profile="control-plane",
         about=f"packing and topology master of {tasks:,} tasks in {containers:,} containers, simulated",
         unit="tasks",
         options={"containers": containers, "tasks": tasks},
-        runs=runs,
-        verdict=calibration.verdict(calibrations, []),
     )
 
 

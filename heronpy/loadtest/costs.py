@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from heronpy.loadtest import calibration, profiles
+from heronpy.loadtest import profiles
 from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.profiles import Load
-from heronpy.loadtest.run import Say, result_of, run_once
+from heronpy.loadtest.run import Say, repeated, run_of, run_once
 
 PLAIN = "plain"
 
@@ -52,23 +52,20 @@ VARIANTS = (
 
 def run_costs(where: Cluster, containers: int, duration_s: float, repeat: int, say: Say) -> dict[str, Any]:
     """The result document."""
-    calibrations = [calibration.calibrate()]
-    runs: list[dict[str, Any]] = []
-    others: list[float] = []
-    for number in range(1, repeat + 1):
+
+    def once(number: int, begin: str) -> dict[str, Any]:
         values, checks, busy = _once(where, containers, duration_s, number)
-        others.append(busy)
-        runs.append({"values": values, "checks": [check.as_json() for check in checks]})
         ratios = ", ".join(f"{one.name} {values[one.figure]:.2f}" for one in VARIANTS)
-        say(f"run {number} of {repeat}: plain {values['plain_cpu_s_per_million']:.3f} CPU-s per million; {ratios}")
-        calibrations.append(calibration.calibrate())
-    return result_of(
+        say(f"{begin}plain {values['plain_cpu_s_per_million']:.3f} CPU-s per million; {ratios}")
+        return {**run_of(values, checks), "others_cores": busy}
+
+    return repeated(
+        once,
+        repeat,
         profile="costs",
         about="what metrics, logging, encryption and guarantees cost on the word count, as ratios of CPU",
         unit="words",
         options={"containers": containers, "duration_s": duration_s},
-        runs=runs,
-        verdict=calibration.verdict(calibrations, others),
     )
 
 

@@ -6,10 +6,12 @@ HDR style: a value's bucket is its power of two and its next seven bits, so 64-b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 #: Number of bits kept after the leading one: 1/128 relative resolution.
 SUB_BITS = 7
@@ -17,12 +19,17 @@ _SUB = 1 << SUB_BITS
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
-def bucket_of(value: int) -> int:
-    """Number of the bucket of a value; values below 1 count as 0."""
-    if value < _SUB:
-        return max(value, 0)
-    shift = value.bit_length() - 1 - SUB_BITS
-    return ((shift + 1) << SUB_BITS) + ((value >> shift) - _SUB)
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that `share` of all do not exceed; None of none."""
+    return float(np.quantile(values, share, method="inverted_cdf")) if len(values) else None
+
+
+def buckets_of(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Numbers of the buckets of values that are not negative."""
+    # frexp is exact up to 2**53 ns (104 days); beyond that a value may fall into a neighbouring bucket.
+    exponent = np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1
+    shift = np.maximum(exponent - SUB_BITS, 0)
+    return np.where(values >= _SUB, ((shift + 1) << SUB_BITS) + ((values >> shift) - _SUB), values)
 
 
 def highest_of(bucket: int) -> int:
@@ -39,50 +46,27 @@ class Histogram:
     __slots__ = ("buckets", "count", "max", "min", "sum")
 
     def __init__(self) -> None:
-        self.buckets: dict[int, int] = {}
-        self.count = 0
-        self.sum = 0
-        self.min = 0
-        self.max = 0
+        self.buckets: Counter[int] = Counter()
+        self.count = self.sum = self.min = self.max = 0
 
-    def record(self, value: int, times: int = 1) -> None:
-        """Record one value."""
-        value = max(value, 0)
-        self._bounds(value, value)
-        bucket = bucket_of(value)
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + times
-        self.count += times
-        self.sum += value * times
+    def record(self, values: Sequence[int]) -> None:
+        """Record values; those below 0 count as 0."""
+        if len(values):
+            array = np.maximum(np.asarray(values, dtype=np.int64), 0)
+            numbers, times = np.unique(buckets_of(array), return_counts=True)
+            counts = dict(zip(numbers.tolist(), times.tolist(), strict=True))
+            self._add(counts, len(array), int(array.sum()), int(array.min()), int(array.max()))
 
-    def record_many(self, values: Sequence[int]) -> None:
-        """Record many values."""
-        if not len(values):
-            return
-        array = np.maximum(np.asarray(values, dtype=np.int64), 0)
-        self._bounds(int(array.min()), int(array.max()))
-        # frexp is exact up to 2**53 ns (104 days); beyond that a value may fall into a neighbouring bucket.
-        exponent = np.frexp(array.astype(np.float64))[1] - 1
-        shift = np.maximum(exponent - SUB_BITS, 0)
-        large = array >= _SUB
-        bucket = np.where(large, ((shift + 1) << SUB_BITS) + ((array >> shift) - _SUB), array)
-        for number, times in zip(*np.unique(bucket, return_counts=True), strict=True):
-            self.buckets[int(number)] = self.buckets.get(int(number), 0) + int(times)
-        self.count += len(array)
-        self.sum += int(array.sum())
-
-    def _bounds(self, low: int, high: int) -> None:
-        self.min = low if not self.count else min(self.min, low)
-        self.max = max(self.max, high)
+    def _add(self, buckets: Mapping[int, int], count: int, total: int, low: int, high: int) -> None:
+        if count:
+            self.min = min(self.min, low) if self.count else low
+            self.max = max(self.max, high)
+            self.count += count
+            self.sum += total
+            self.buckets.update(buckets)
 
     def merge(self, other: Histogram) -> None:
-        """Add the content of another histogram."""
-        if not other.count:
-            return
-        self._bounds(other.min, other.max)
-        for bucket, times in other.buckets.items():
-            self.buckets[bucket] = self.buckets.get(bucket, 0) + times
-        self.count += other.count
-        self.sum += other.sum
+        self._add(other.buckets, other.count, other.sum, other.min, other.max)
 
     def percentile(self, percent: float) -> int:
         """The smallest value (rounded up by less than 1 %) that the given percentage does not exceed."""
@@ -110,19 +94,11 @@ class Histogram:
         }
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Histogram:
-        made = cls()
-        made.buckets = {int(bucket): int(times) for bucket, times in content["buckets"]}
-        made.count, made.sum = int(content["count"]), int(content["sum"])
-        made.min, made.max = int(content["min"]), int(content["max"])
-        return made
-
-    @classmethod
     def merged(cls, parts: Iterable[dict[str, Any]]) -> Histogram:
         """One histogram of several in their JSON form."""
         made = cls()
         for part in parts:
-            made.merge(cls.from_json(part))
+            made._add(dict(part["buckets"]), part["count"], part["sum"], part["min"], part["max"])
         return made
 
     def summary(self, divisor: float = 1.0) -> dict[str, float]:

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from heronpy.loadtest.frames import Frames
 from heronpy.loadtest.histogram import Histogram
-from heronpy.loadtest.processes import SPARK, Memory
-from heronpy.loadtest.system_calls import Counted
-from heronpy.loadtest.watch import CpuLook, StatusLook
+from heronpy.loadtest.processes import SPARK, Counted, Memory, is_data_path
+from heronpy.loadtest.watch import CpuLook, Frames, StatusLook
 
 #: Shorter windows are not steady.
 STEADY_MIN_S = 1.0
 MS = 1e6
+
+#: Memory by role, with the time of the look.
+Looks = Sequence[tuple[float, dict[str, Memory]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,6 @@ class Window:
 
 
 class Reports:
-    """The reports of all tasks."""
-
     def __init__(self, reports: Iterable[dict[str, Any]]) -> None:
         self.all = list(reports)
         self.spouts = [report for report in self.all if report["role"] == "spout"]
@@ -97,7 +96,7 @@ def cpu_by_role(window: Window) -> dict[str, float]:
     return {role: max(0.0, last[role] - first.get(role, 0.0)) for role in sorted(last)}
 
 
-def figures(window: Window, reports: Reports, data_path: set[str]) -> dict[str, Any]:
+def figures(window: Window, reports: Reports) -> dict[str, Any]:
     """Rates and CPU of the window."""
     if window.steady:
         tuples = float(reports.counted_at(window.last.at) - reports.counted_at(window.first.at))
@@ -105,7 +104,7 @@ def figures(window: Window, reports: Reports, data_path: set[str]) -> dict[str, 
     else:
         tuples, seconds = float(reports.total), max(reports.last_arrival() - reports.start(), 1e-9)
     roles = cpu_by_role(window)
-    total, path = sum(roles.values()), sum(cpu for role, cpu in roles.items() if role in data_path)
+    total, path = sum(roles.values()), sum(cpu for role, cpu in roles.items() if is_data_path(role))
     millions = max(tuples, 1.0) / 1e6
     busy = window.last.machine_s - window.first.machine_s
     driver = window.last.driver_s - window.first.driver_s
@@ -144,9 +143,7 @@ def calls(counted: Counted | None, rate: float) -> dict[str, Any] | None:
     if counted is None:
         return None
     per_s = counted.per_s
-    if per_s is None:
-        return {"per_tuple": None, "reason": counted.reason}
-    return {"per_tuple": per_s / max(rate, 1e-9), "reason": ""}
+    return {"per_tuple": None if per_s is None else per_s / max(rate, 1e-9), "reason": counted.reason}
 
 
 def latency(reports: Reports) -> dict[str, Any]:
@@ -156,22 +153,16 @@ def latency(reports: Reports) -> dict[str, Any]:
         parts = [report[key]["histogram"] for report in reports.all if key in report]
         histogram = Histogram.merged(parts)
         if histogram.count:
-            found[name] = {
-                **histogram.summary(MS),
-                "count": histogram.count,
-                "histogram_ns": histogram.as_json(),
-            }
+            counts = {"count": histogram.count, "histogram_ns": histogram.as_json()}
+            found[name] = {**histogram.summary(MS), **counts}
     return found
 
 
-def memory_by_role(memory: Sequence[tuple[float, dict[str, Memory]]]) -> dict[str, dict[str, int]]:
+def memory_by_role(memory: Looks) -> dict[str, dict[str, int]]:
     """The last full sample."""
     for _, roles in reversed(memory):
-        if any(role.uss for role in roles.values()):
-            return {
-                name: {"processes": role.processes, "uss": role.uss, "pss": role.pss, "rss": role.rss}
-                for name, role in sorted(roles.items())
-            }
+        if any(role["uss"] for role in roles.values()):
+            return {name: dict(role) for name, role in sorted(roles.items())}
     return {}
 
 
@@ -186,9 +177,7 @@ class Growth:
     """The role that grew most."""
 
 
-def growth_of(
-    memory: Sequence[tuple[float, dict[str, Memory]]], start: float, end: float, warmup_s: float
-) -> Growth | None:
+def growth_of(memory: Looks, start: float, end: float, warmup_s: float) -> Growth | None:
     """Growth from the first third of the samples to the last third; None if there are too few."""
     low = start + min(warmup_s, (end - start) / 3)
     looks = [(at, roles) for at, roles in memory if low <= at <= end]
@@ -196,7 +185,7 @@ def growth_of(
     if not part:
         return None
 
-    def mean(some: Sequence[tuple[float, dict[str, Memory]]], role: str) -> float:
+    def mean(some: Looks, role: str) -> float:
         return sum(_size(roles.get(role)) for _, roles in some) / len(some)
 
     # A JVM uses its whole allowance before it collects.
@@ -224,12 +213,7 @@ def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
     return found
 
 
-def series(
-    reports: Reports,
-    cpu: Sequence[CpuLook],
-    statuses: Sequence[StatusLook],
-    memory: Sequence[tuple[float, dict[str, Memory]]],
-) -> dict[str, Any]:
+def series(reports: Reports, cpu: Sequence[CpuLook], statuses: Sequence[StatusLook], memory: Looks) -> dict[str, Any]:
     """All time series of the page, in seconds since the first emit."""
     zero = reports.start()
     times = np.array([look.at for look in cpu])
@@ -278,7 +262,6 @@ def _cores(looks: Sequence[tuple[float, dict[str, float]]]) -> dict[str, list[fl
 
 
 def _latency_series(reports: Reports, zero: float) -> dict[str, Any]:
-    """Percentiles per tick of the slowest sink."""
     rows = sorted(tuple(row) for report in reports.sinks for row in report.get("latency", {}).get("timeline", ()))
     return {
         "t": _since([row[0] for row in rows], zero),
@@ -289,7 +272,7 @@ def _latency_series(reports: Reports, zero: float) -> dict[str, Any]:
 
 
 def _size(memory: Memory | None) -> int:
-    return (memory.uss or memory.rss) if memory is not None else 0
+    return (memory["uss"] or memory["rss"]) if memory is not None else 0
 
 
 def _since(times: Any, zero: float) -> list[float]:

@@ -1,14 +1,133 @@
-"""One self-contained HTML page about one result document. Pure."""
+"""One self-contained HTML page about one result document. Pure.
+
+Its plots are SVG text, written directly so that it needs neither a library nor a network. Colours are CSS classes (`s0`
+... `s7`, `grid`, `axis`, `shade`). Every series has its values in `data-` attributes of the plot, for the display under
+the pointer.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import math
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from heronpy.loadtest import plots, steps
-from heronpy.loadtest.plots import Lines
-from heronpy.loadtest.results import compare, label_of, shown
+from heronpy.loadtest import rates
+from heronpy.loadtest.results import compare, shown, table_of_figures, table_of_roles
+
+WIDTH, HEIGHT = 640, 260
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 34
+COLOURS = 8
+
+STYLE = """
+svg.plot { width: 100%; height: auto; display: block; font: 11px system-ui, sans-serif; }
+svg.plot text { fill: var(--muted); } svg.plot .title { fill: var(--ink); font-weight: 600; }
+svg.plot .grid { stroke: var(--line); stroke-width: 1; } svg.plot .axis { stroke: var(--muted); stroke-width: 1; }
+svg.plot .shade { fill: var(--warn); opacity: .16; } svg.plot path { fill: none; stroke-width: 1.6; }
+svg.plot .cursor { stroke: var(--muted); stroke-dasharray: 3 3; visibility: hidden; }
+""" + "".join(
+    f".s{number} {{ stroke: var(--c{number}); }}\n"
+    f".f{number} {{ fill: var(--c{number}); background: var(--c{number}); }}\n"
+    for number in range(COLOURS)
+)
+
+
+def nice_step(span: float, parts: int = 5) -> float:
+    """A step of 1, 2 or 5 times a power of ten that divides the span into about `parts` parts."""
+    if span <= 0:
+        return 1.0
+    raw = span / parts
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= raw * 0.999)
+
+
+def short(value: float) -> str:
+    """1.2k, 3M, 0.05."""
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+class _Scale:
+    def __init__(self, values: Sequence[float], log: bool) -> None:
+        positive = [value for value in values if value > 0]
+        self.log = log and bool(positive)
+        if self.log:
+            self.low: float = math.floor(math.log10(min(positive)))
+            self.high: float = math.ceil(math.log10(max(positive)) + 1e-9)
+            self.high = max(self.high, self.low + 1)
+            self.ticks = [10.0**power for power in range(int(self.low), int(self.high) + 1)]
+        else:
+            step = nice_step(max(values, default=0.0))
+            top = max(step, math.ceil(max(values, default=0.0) / step - 1e-9) * step)
+            self.low, self.high = 0.0, top
+            self.ticks = [step * number for number in range(round(top / step) + 1)]
+
+    def y(self, value: float) -> float:
+        place = math.log10(max(value, 10.0**self.low)) if self.log else value
+        return HEIGHT - BOTTOM - (place - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+
+
+def lines(
+    title: str,
+    unit: str,
+    times: Sequence[float],
+    series: Mapping[str, Sequence[float]],
+    span: tuple[float, float],
+    shaded: Sequence[tuple[float, float]] = (),
+    log: bool = False,
+) -> str:
+    """A plot of several series over time, as an SVG element.
+
+    `span` are the first and the last second of the axis, so that plots of one run can share it; `shaded` are marked
+    periods.
+    """
+    low, high = span
+    scale = _Scale([value for values in series.values() for value in values], log)
+
+    def x(at: float) -> float:
+        return LEFT + (at - low) / max(high - low, 1e-9) * (WIDTH - LEFT - RIGHT)
+
+    found = {name: list(values) for name, values in series.items()}
+    data = json.dumps({"t": list(times), "s": found, "low": low, "high": high})
+    parts = [
+        f'<svg class="plot lines" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"'
+        f' data-plot="{escape(data)}">'
+    ]
+    for begin, end in shaded:
+        left, right = x(max(begin, low)), x(min(end, high))
+        parts.append(
+            f'<rect class="shade" x="{left:.1f}" y="{TOP}" width="{max(right - left, 1):.1f}"'
+            f' height="{HEIGHT - TOP - BOTTOM}"/>'
+        )
+    for tick in scale.ticks:
+        y = scale.y(tick)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{short(tick)}</text>')
+    step = nice_step(high - low, 8)
+    at = math.ceil(low / step) * step
+    while at <= high + 1e-9:
+        parts.append(f'<text x="{x(at):.1f}" y="{HEIGHT - 16}" text-anchor="middle">{at:.6g}</text>')
+        at += step
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" text-anchor="end">seconds since the first emit</text>')
+    parts.append(f'<text x="2" y="{HEIGHT - 3}">{escape(unit)}</text>')
+    for number, values in enumerate(series.values()):
+        points = " L".join(f"{x(t):.1f},{scale.y(v):.1f}" for t, v in zip(times, values, strict=True))
+        if points:
+            parts.append(f'<path class="s{number % COLOURS}" d="M{points}"/>')
+    parts.append(f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>')
+    return "".join(parts)
+
+
+def legend(names: Sequence[str]) -> str:
+    items = "".join(
+        f'<li><i class="f{number % COLOURS}"></i>{escape(name)} <b data-name="{escape(name)}"></b></li>'
+        for number, name in enumerate(names)
+    )
+    return f'<ul class="legend">{items}</ul>'
+
 
 _CSS = """
 :root { --ink: #16181d; --muted: #6b7280; --line: #e5e7eb; --paper: #ffffff; --card: #f8f9fb; --warn: #d97706;
@@ -61,9 +180,9 @@ for (const svg of document.querySelectorAll('svg.lines')) {
     for (const b of values) b.textContent = '';
   });
 }
-""".replace("WIDTH", str(plots.WIDTH))
-    .replace("LEFT", str(plots.LEFT))
-    .replace("RIGHT", str(plots.RIGHT))
+""".replace("WIDTH", str(WIDTH))
+    .replace("LEFT", str(LEFT))
+    .replace("RIGHT", str(RIGHT))
 )
 
 
@@ -83,12 +202,12 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
     runs = [run for run in result["runs"] if "series" in run]
     body = _steps(result) + _checks(result) + _figures(result, before)
     if runs:
-        body += f"<div class='plots'>{_plots(runs[-1], result['unit'])}</div>{_roles(runs[-1])}"
-        body += _histograms(runs[-1])
+        body += f"<div class='plots'>{_plots(runs[-1], result['unit'])}</div>"
+        body += f"<section><h2>Processes</h2>{_table(*table_of_roles(runs[-1]))}</section>{_histograms(runs[-1])}"
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>{_CSS}{plots.STYLE}</style></head>"
+        f"<title>{escape(title)}</title><style>{_CSS}{STYLE}</style></head>"
         f"<body>{head}{body}<script>{_SCRIPT}</script></body></html>"
     )
 
@@ -147,46 +266,38 @@ def _options(options: dict[str, Any]) -> str:
 
 
 def _checks(result: dict[str, Any]) -> str:
-    items = "".join(
-        f"<li><b class='{'ok' if check['ok'] else 'failed'}'>{'ok' if check['ok'] else 'FAILED'}</b>"
-        f" {escape(check['name'])}: {escape(check['text'])}</li>"
-        for run in result["runs"]
-        for check in run["checks"]
-    )
-    goals = "".join(
-        f"<li><b class='{'ok' if goal['met'] else 'noisy'}'>{'met' if goal['met'] else 'missed'}</b>"
-        f" {escape(goal['text'])}</li>"
-        for goal in result.get("goals", ())
-    )
-    aimed = f"<h2>Aimed at</h2><ul class='checks'>{goals}</ul>" if goals else ""
-    return f"<section><h2>Checks</h2><ul class='checks'>{items}</ul>{aimed}</section>"
+    def shown_as(good: str, bad: str, colour: str, found: list[tuple[bool, str]]) -> str:
+        items = "".join(
+            f"<li><b class='{'ok' if ok else colour}'>{good if ok else bad}</b> {escape(text)}</li>"
+            for ok, text in found
+        )
+        return f"<ul class='checks'>{items}</ul>"
+
+    checks = [(check["ok"], f"{check['name']}: {check['text']}") for run in result["runs"] for check in run["checks"]]
+    goals = [(goal["met"], goal["text"]) for goal in result.get("goals", ())]
+    aimed = f"<h2>Aimed at</h2>{shown_as('met', 'missed', 'noisy', goals)}" if goals else ""
+    return f"<section><h2>Checks</h2>{shown_as('ok', 'FAILED', 'failed', checks)}{aimed}</section>"
 
 
 def _figures(result: dict[str, Any], before: dict[str, Any] | None) -> str:
-    earlier = {change.figure.name: change for change in compare(result, before)} if before is not None else {}
-    several = len(result["runs"]) > 1
-    columns = ["figure", "median" if several else "value", *(["smallest", "largest"] if several else [])]
-    columns += ["before", "ratio"] if earlier else []
-    rows = []
-    for name, row in result["summary"].items():
-        cells = [label_of(name), shown(name, row["median"])]
-        if several:
-            cells += [shown(name, row["min"]), shown(name, row["max"])]
-        if earlier:
+    head, rows = table_of_figures(result)
+    if before is not None:
+        head += ["before", "ratio"]
+        earlier = {change.figure.name: change for change in compare(result, before)}
+        for name, row in zip(result["summary"], rows, strict=True):
             change = earlier.get(name)
-            ratio = f"{change.ratio:.3f}" if change is not None and change.ratio is not None else "-"
-            cells += [shown(name, change.before) if change is not None else "-", ratio]
-        rows.append(cells)
-    return f"<section style='margin-top:16px'><h2>Figures</h2>{_table(columns, rows)}</section>"
+            row.append(shown(name, change.before) if change is not None else "-")
+            row.append(f"{change.ratio:.3f}" if change is not None and change.ratio is not None else "-")
+    return f"<section style='margin-top:16px'><h2>Figures</h2>{_table(head, rows)}</section>"
 
 
 def _steps(result: dict[str, Any]) -> str:
     """The table of `rates`; nothing for other results."""
     if "steps" not in result["runs"][-1]:
         return ""
-    notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in steps.notes_of(result))
+    notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in rates.notes_of(result))
     return (
-        f"<section style='margin-bottom:16px'><h2>Cost by rate</h2>{_table(*steps.table_of(result))}{notes}</section>"
+        f"<section style='margin-bottom:16px'><h2>Cost by rate</h2>{_table(*rates.table_of(result))}{notes}</section>"
     )
 
 
@@ -199,51 +310,33 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
 def _plots(run: dict[str, Any], unit: str) -> str:
     series = run["series"]
     shaded = [(episode["from"], episode["to"]) for episode in series["backpressure"]]
-    queues = series["queues"]
-    megabytes = {role: [value / 2**20 for value in values] for role, values in series["memory"]["values"].items()}
-    made = [
-        Lines("Rate at the sinks", f"{unit}/s", series["rate"]["t"], {"rate": series["rate"]["values"]}, shaded),
-        _cpu(series["cpu"], shaded),
-        Lines("Queues: tuples that wait", "tuples", queues["t"], queues["values"], shaded),
-        Lines(
-            "Bytes that wait in the stream managers",
-            "bytes",
-            queues["t"],
-            {"queued bytes": queues["queued_bytes"]},
-            shaded,
-        ),
-        Lines("Memory by role, unshared", "MB", series["memory"]["t"], megabytes, shaded),
-    ]
-    if series["latency"]["t"]:
-        made.insert(
-            1,
-            Lines(
-                "End-to-end latency",
-                "ms, logarithmic",
-                series["latency"]["t"],
-                series["latency"]["values"],
-                shaded,
-                log=True,
-            ),
-        )
-    if any(queues["pending"]):
-        made.append(Lines("Tuples not acked yet", "tuples", queues["t"], {"pending": queues["pending"]}, shaded))
     # One time axis for all plots, so that simultaneous events line up.
-    times = [at for plot in made for at in plot.times]
-    made = [replace(plot, span=(min([0.0, *times]), max(times, default=1.0))) for plot in made]
-    cards = "".join(
-        f"<section><h2>{escape(plot.title)}</h2>{plots.lines(plot)}{plots.legend(list(plot.series))}</section>"
-        for plot in made
-    )
-    return cards + _episodes(run)
+    times = [at for found in series.values() if isinstance(found, dict) for at in found["t"]]
+    span = (min([0.0, *times]), max(times, default=1.0))
 
+    def plot(title: str, unit: str, of: str, values: dict[str, Any], log: bool = False) -> str:
+        drawn = lines(title, unit, series[of]["t"], values, span, shaded, log)
+        return f"<section><h2>{escape(title)}</h2>{drawn}{legend(list(values))}</section>"
 
-def _cpu(cpu: dict[str, Any], shaded: list[tuple[float, float]]) -> Lines:
-    """A line per busy process; per role if there are too many to distinguish."""
+    cpu, queues, late = series["cpu"], series["queues"], series["latency"]
+    # A line per busy process; per role if there are too many to distinguish.
     busy = {name: values for name, values in cpu["processes"].items() if max(values, default=0.0) >= 0.05}
-    if len(busy) <= plots.COLOURS:
-        return Lines("CPU per process (without idle ones)", "cores", cpu["t"], busy, shaded)
-    return Lines("CPU by role", "cores", cpu["t"], cpu["values"], shaded)
+    by_process = len(busy) <= COLOURS
+    megabytes = {role: [value / 2**20 for value in values] for role, values in series["memory"]["values"].items()}
+    cards = [
+        plot("Rate at the sinks", f"{unit}/s", "rate", {"rate": series["rate"]["values"]}),
+        plot("End-to-end latency", "ms, logarithmic", "latency", late["values"], log=True) if late["t"] else "",
+        plot("CPU per process (without idle ones)", "cores", "cpu", busy)
+        if by_process
+        else plot("CPU by role", "cores", "cpu", cpu["values"]),
+        plot("Queues: tuples that wait", "tuples", "queues", queues["values"]),
+        plot("Bytes that wait in the stream managers", "bytes", "queues", {"queued bytes": queues["queued_bytes"]}),
+        plot("Memory by role, unshared", "MB", "memory", megabytes),
+        plot("Tuples not acked yet", "tuples", "queues", {"pending": queues["pending"]})
+        if any(queues["pending"])
+        else "",
+    ]
+    return "".join(cards) + _episodes(run)
 
 
 def _episodes(run: dict[str, Any]) -> str:
@@ -254,16 +347,6 @@ def _episodes(run: dict[str, Any]) -> str:
         return f"<section><h2>Backpressure</h2><p class='muted'>{text}</p></section>"
     rows = [[item["culprit"], f"{item['from']:.1f} s", f"{item['to'] - item['from']:.1f} s"] for item in found[:50]]
     return f"<section><h2>Backpressure (shaded in the plots)</h2>{_table(['culprit', 'from', 'for'], rows)}</section>"
-
-
-def _roles(run: dict[str, Any]) -> str:
-    rows = []
-    for role, cpu in run["figures"]["cpu"].items():
-        memory = run["memory"].get(role, {"processes": 0, "uss": 0, "pss": 0})
-        sizes = [f"{memory[key] / 2**20:,.1f} MB" for key in ("uss", "pss")]
-        rows.append([role, str(memory["processes"]), f"{cpu['seconds']:.2f}", f"{cpu['per_million']:.4f}", *sizes])
-    columns = ["role", "processes", "CPU-s", "CPU-s per million", "own memory", "with shared"]
-    return f"<section><h2>Processes</h2>{_table(columns, rows)}</section>"
 
 
 def _histograms(run: dict[str, Any]) -> str:

@@ -1,18 +1,32 @@
-"""CPU and memory of all processes of a topology, by role.
+"""CPU, memory, wake-ups and system calls of all processes of a topology, by role.
 
 The tree below the scheduler holds every process of a local topology: scheduler, fork servers,
 executors, topology master, stream managers, tasks and the Spark gateway with its JVM. An ended process
 keeps its last known CPU, so totals never decrease.
+
+A wake-up costs several times more on one machine than on another, so it is counted besides CPU seconds. Those are read
+to the nanosecond where clock ticks of 10 ms are too coarse: for processes that hardly run.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
-from heronpy.loadtest.wakeups import ran_by_thread, voluntary_by_thread
+T = TypeVar("T")
+
+#: The number of processes, and their memory in bytes: uss, pss, rss.
+Memory = Counter[str]
 
 SCHEDULER, FORK_SERVERS, EXECUTORS = "scheduler", "fork servers", "executors"
 TMASTER, STMGRS, SPARK, OTHER = "topology master", "stream managers", "spark gateway", "other"
@@ -25,21 +39,25 @@ _TITLES = (
     (re.compile(r".*heronpy\.scheduler\b"), SCHEDULER),
 )
 _TASK = re.compile(r"heron: container_\d+_(.+)_\d+$")
+_VOLUNTARY = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)$", re.MULTILINE)
+
+CALLS_EVENT = "raw_syscalls:sys_enter"
+#: How long after its time perf may take to end.
+COUNTER_S = 10.0
 
 
-def role_of(title: str) -> tuple[str, bool]:
-    """Role of a process by its title, and whether it is on the data path.
-
-    A task's role is its component.
-    """
+def role_of(title: str) -> str:
+    """Role of a process by its title; a task's role is its component."""
     title = title.strip("\0 ")
     task = _TASK.match(title)
     if task:
-        return f"task {task[1]}", True
-    for pattern, role in _TITLES:
-        if pattern.match(title):
-            return role, role == STMGRS
-    return OTHER, False
+        return f"task {task[1]}"
+    return next((role for pattern, role in _TITLES if pattern.match(title)), OTHER)
+
+
+def is_data_path(role: str) -> bool:
+    """Whether tuples pass through processes of this role."""
+    return role == STMGRS or role.startswith("task ")
 
 
 def name_of(title: str, role: str) -> str:
@@ -48,33 +66,41 @@ def name_of(title: str, role: str) -> str:
     return text.removeprefix("heron: ") if text.startswith("heron: ") else role
 
 
+def voluntary_of(status: str) -> int | None:
+    """The voluntary context switches that a /proc/PID/task/TID/status file states; None when it states none."""
+    found = _VOLUNTARY.search(status)
+    return int(found[1]) if found else None
+
+
+def voluntary_by_thread(pid: int, proc: Path = Path("/proc")) -> dict[int, int]:
+    """The voluntary context switches of each thread of a process; those that have ended are left out."""
+    found = _by_thread(proc / str(pid) / "task", "status", voluntary_of)
+    return {thread: count for thread, count in found.items() if count is not None}
+
+
+def ran_by_thread(pid: int, proc: Path = Path("/proc")) -> dict[int, float]:
+    """CPU seconds of each thread of a process; without those that have ended, or that the kernel does not tell."""
+    return _by_thread(proc / str(pid) / "task", "schedstat", lambda text: int(text.split()[0]) * 1e-9)
+
+
+def _by_thread(folder: Path, name: str, value_of: Callable[[str], T]) -> dict[int, T]:
+    found: dict[int, T] = {}
+    with suppress(OSError):
+        for thread in os.listdir(folder):
+            with suppress(OSError, ValueError, IndexError):
+                text = (folder / thread / name).read_text(encoding="utf-8", errors="replace")
+                found[int(thread)] = value_of(text)
+    return found
+
+
 @dataclass(slots=True)
 class Seen:
-    """One process."""
-
     process: psutil.Process
     name: str
     role: str
-    data_path: bool
     cpu_s: float = 0.0
     #: Voluntary context switches of each thread; those of ended threads stay.
     switches: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Memory:
-    """Memory of the processes of one role, in bytes."""
-
-    processes: int = 0
-    uss: int = 0
-    pss: int = 0
-    rss: int = 0
-
-    def add(self, uss: int, pss: int, rss: int) -> None:
-        self.processes += 1
-        self.uss += uss
-        self.pss += pss
-        self.rss += rss
 
 
 @dataclass(slots=True)
@@ -90,25 +116,23 @@ class Tree:
 
     def refresh(self) -> None:
         """Find new processes."""
-        try:
+        found: list[psutil.Process] = []
+        with suppress(psutil.Error):
             found = [self.root, *self.root.children(recursive=True)]
-        except psutil.Error:
-            found = []
         for process in found:
             known = self.seen.get(process.pid)
-            if known is not None and known.process == process and known.role not in (OTHER, FORK_SERVERS):
+            is_same = known is not None and known.process == process
+            # A forked child gets its title a moment later.
+            if known is not None and is_same and known.role not in (OTHER, FORK_SERVERS):
                 continue
-            try:
-                # A forked child gets its title a moment later.
+            with suppress(psutil.Error):
                 title = " ".join(process.cmdline())
-                role, data_path = role_of(title)
-            except psutil.Error:
-                continue
-            if known is not None and known.process == process:
-                known.name, known.role, known.data_path = name_of(title, role), role, data_path
-            else:
-                self._bury(process.pid)
-                self.seen[process.pid] = Seen(process, name_of(title, role), role, data_path)
+                role = role_of(title)
+                if known is not None and is_same:
+                    known.name, known.role = name_of(title, role), role
+                else:
+                    self._bury(process.pid)
+                    self.seen[process.pid] = Seen(process, name_of(title, role), role)
 
     def _bury(self, pid: int) -> None:
         old = self.seen.pop(pid, None)
@@ -150,34 +174,92 @@ class Tree:
         """Memory by role; without `full` only resident sizes, which are cheaper to read."""
         total: dict[str, Memory] = {}
         for one in list(self.seen.values()):
-            try:
-                if full:
-                    info = one.process.memory_full_info()
-                    total.setdefault(one.role, Memory()).add(info.uss, info.pss, info.rss)
-                else:
-                    total.setdefault(one.role, Memory()).add(0, 0, one.process.memory_info().rss)
-            except psutil.Error:
-                continue
+            with suppress(psutil.Error):
+                info = one.process.memory_full_info() if full else one.process.memory_info()
+                sizes = {"processes": 1, "uss": 0, "pss": 0, "rss": 0}
+                sizes |= {name: getattr(info, name, 0) for name in ("uss", "pss", "rss")}
+                total.setdefault(one.role, Memory()).update(sizes)
         return total
 
     def descriptors(self) -> dict[str, list[int]]:
         """Open file descriptors of each process, by role."""
         found: dict[str, list[int]] = {}
         for one in list(self.seen.values()):
-            try:
+            with suppress(psutil.Error):
                 found.setdefault(one.role, []).append(one.process.num_fds())
-            except psutil.Error:
-                continue
         return found
-
-    def data_path_roles(self) -> set[str]:
-        """Roles that tuples pass through."""
-        return {one.role for one in self.seen.values() if one.data_path} | {
-            role for role in self.gone if role == STMGRS or role.startswith("task ")
-        }
 
 
 def machine_busy_s() -> float:
     """CPU seconds during which the whole machine was busy, or that its host withheld."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The system calls of some seconds, or why there is no such count."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+
+    @property
+    def per_s(self) -> float | None:
+        return None if self.reason or self.seconds <= 0 else self.calls / self.seconds
+
+
+def parse_calls(report: str) -> int | None:
+    """The count in the output of `perf stat -x ,`; None when it has none.
+
+    The first field is the count, the third the event. perf writes `<not counted>` for processes that never ran.
+    """
+    for line in report.splitlines():
+        fields = line.split(",")
+        if len(fields) > 2 and fields[2] == CALLS_EVENT:
+            if fields[0] == "<not counted>":
+                return 0
+            return int(fields[0]) if fields[0].isdigit() else None
+    return None
+
+
+def no_counter() -> str:
+    """Why system calls cannot be counted here; "" when perf is there."""
+    return "" if shutil.which("perf") else "perf is not installed"
+
+
+class CallCounter:
+    """Counts system calls once, by Linux's perf: from `after_s` to `after_s + seconds`, from now on.
+
+    perf attaches before the first tuple and starts to count after a delay, so that attaching disturbs nothing. While it
+    counts, every system call costs a little more; so no other figure is taken in these seconds.
+    """
+
+    def __init__(self, pids: Sequence[int], after_s: float, seconds: float) -> None:
+        self._seconds = seconds
+        command = ["perf", "stat", "-x", ",", "-e", CALLS_EVENT, "-D", str(max(1, round(after_s * 1000))), "-p",
+                   ",".join(map(str, pids)), "--log-fd", "1", "--", "sleep", f"{after_s + seconds:.3f}"]  # fmt: skip
+        self._perf = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def result(self) -> Counted:
+        """Wait for perf to end; returns a reason if it may not count, or is not done in time."""
+        try:
+            said, _ = self._perf.communicate(timeout=COUNTER_S)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return Counted(reason="perf did not end in time")
+        calls = parse_calls(said)
+        if self._perf.returncode or calls is None:
+            return Counted(reason="perf may not count them here: that needs root, or kernel.perf_event_paranoid=-1")
+        return Counted(calls, self._seconds)
+
+    def close(self) -> None:
+        """End perf, if it still runs."""
+        # So that perf ends its own child; a perf that does not listen is killed.
+        self._perf.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._perf.wait(COUNTER_S)
+        self._perf.kill()
+        self._perf.communicate()

@@ -63,19 +63,18 @@ class Load:
 
 _POSITIVE = ("containers", "duration_s", "max_spout_pending", "message_timeout_s")
 _NOT_NEGATIVE = ("rate", "tuples", "payload_bytes", "warmup_s")
-_TYPES = {item.name: type(getattr(Load("", "", ""), item.name)) for item in fields(Load)}
+_BLANK = Load("", "", "")
+_KEYS = [item.name for item in fields(Load) if item.name != "name"]
 
 
 def folder() -> Path:
-    """The folder of the profiles."""
-    for place in FOLDERS:
-        if place.is_dir():
-            return place
-    raise ConfigError("the load profiles are missing; install heronpy again")
+    found = next(filter(Path.is_dir, FOLDERS), None)
+    if found is None:
+        raise ConfigError("the load profiles are missing; install heronpy again")
+    return found
 
 
 def names() -> list[str]:
-    """All profiles."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 
@@ -87,10 +86,14 @@ def load(name: str) -> Load:
     if name not in names():
         raise ConfigError(f"there is no load profile '{name}'{_nearest(name, names())}")
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    unknown = [key for key in content if key not in _TYPES or key == "name"]
+    unknown = [key for key in content if key not in _KEYS]
     if unknown:
-        raise ConfigError(f"load profile {path.name} has the unknown key '{unknown[0]}'{_nearest(unknown[0], _TYPES)}")
-    return check(Load(name=name, **{key: _typed(name, key, value) for key, value in content.items()}))
+        raise ConfigError(f"load profile {path.name} has the unknown key '{unknown[0]}'{_nearest(unknown[0], _KEYS)}")
+    try:
+        values = {key: _like(key, value, getattr(_BLANK, key)) for key, value in content.items()}
+    except ConfigError as error:
+        raise ConfigError(f"load profile '{name}': {error}") from None
+    return check(Load(name=name, **values))
 
 
 def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Load:
@@ -134,13 +137,6 @@ def check(profile: Load) -> Load:
 def program_of(profile: Load) -> Path:
     """The submitted program."""
     return Path(__file__).with_name("topologies") / f"{profile.topology}.py"
-
-
-def _typed(name: str, key: str, value: Any) -> Any:
-    try:
-        return _like(key, value, getattr(Load("", "", ""), key))
-    except ConfigError as error:
-        raise ConfigError(f"load profile '{name}': {error}") from None
 
 
 def _like(key: str, value: Any, sample: Any) -> Any:

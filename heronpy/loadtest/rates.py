@@ -6,14 +6,133 @@ as it can.
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from heronpy.loadtest import calibration, profiles, system_calls
+from heronpy.common.errors import ConfigError
+from heronpy.loadtest import processes, profiles
 from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.profiles import Load
-from heronpy.loadtest.run import TAIL_S, Say, result_of, run_once
-from heronpy.loadtest.steps import checks_of, rate_text, step_of, values_of_steps
+from heronpy.loadtest.results import STEP_FIGURES, step_name
+from heronpy.loadtest.run import TAIL_S, Say, repeated, run_once
+
+RATE_MAX = 10_000_000.0
+#: At most this rate is a promise; higher ones depend on the machine.
+RATE_JUDGED = 20_000.0
+#: Column heads of the table, and the figure in each.
+COLUMNS = (
+    ("reached/s", "rate"),
+    ("cores", "cpu_cores"),
+    ("tuples/\nframe", "tuples_per_frame"),
+    ("frames/\ntuple", "frames_per_tuple"),
+    ("switches/\ntuple", "switches_per_tuple"),
+    ("calls/\ntuple", "calls_per_tuple"),
+    ("50 %\nms", "latency_p50_ms"),
+    ("99 %\nms", "latency_p99_ms"),
+    ("99.9 %\nms", "latency_p99.9_ms"),
+)
+NOT_MEASURED = "not measured"
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """The rates of a comma-separated list, in its order; `max` and 0 are as fast as possible.
+
+    ConfigError for what is not a rate, or twice in the list.
+    """
+    found: list[float] = []
+    for word in text.split(","):
+        word = word.strip()
+        try:
+            rate = 0.0 if word == "max" else float(word.replace("_", ""))
+        except ValueError:
+            raise ConfigError(f"'{word}' is not a rate; give tuples per second, such as 100,5000,max") from None
+        if not 0 <= rate <= RATE_MAX:
+            raise ConfigError(f"a rate must be between 0 and {RATE_MAX:,.0f} tuples per second, not {word}")
+        if rate in found:
+            raise ConfigError(f"the rate {word} is in the list twice; give each rate once")
+        found.append(rate)
+    return tuple(found)
+
+
+def step_of(mode: str, rate: float, run: dict[str, Any], reason: str) -> dict[str, Any]:
+    """One row of the table, from the document of its run; None where something was not measured."""
+    figures, frames = run["figures"], run["frames"] or {}
+    latency = run["latency"].get("end_to_end", {})
+    calls = run["system_calls"] or {"per_tuple": None, "reason": reason}
+    return {
+        "mode": mode,
+        "asked": rate,
+        "rate": figures["rate"],
+        "cpu_cores": figures["cpu_cores"],
+        "tuples_per_frame": frames.get("tuples_per_frame"),
+        "frames_per_tuple": frames.get("frames_per_tuple"),
+        "switches_per_tuple": figures["switches_per_tuple"],
+        "calls_per_tuple": calls["per_tuple"],
+        "calls_reason": calls["reason"],
+        "latency_p50_ms": latency.get("p50"),
+        "latency_p99_ms": latency.get("p99"),
+        "latency_p99.9_ms": latency.get("p99.9"),
+        "seconds": figures["seconds"],
+        "tuples": run["tuples"],
+    }
+
+
+def checks_of(mode: str, rate: float, run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The checks of a step, each with the name of the step; the rate only as far as it is promised."""
+    return [
+        {**check, "name": f"{mode} {rate_text(rate)}, {check['name']}"}
+        for check in run["checks"]
+        if check["name"] != "rate" or rate <= RATE_JUDGED
+    ]
+
+
+def values_of_steps(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The figures of all steps, under distinct names."""
+    return {
+        step_name(step["mode"], step["asked"], name): step[name]
+        for step in steps
+        for name in STEP_FIGURES
+        if step[name] is not None
+    }
+
+
+def rate_text(rate: float) -> str:
+    """`5,000/s`, or `max`."""
+    return f"{rate:,.0f}/s" if rate else "max"
+
+
+def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the one table, medians over the runs."""
+    rows = []
+    for place, step in enumerate(result["runs"][0]["steps"]):
+        cells = [step["mode"], f"{step['asked']:,.0f}" if step["asked"] else "max"]
+        for _, name in COLUMNS:
+            values = [run["steps"][place][name] for run in result["runs"]]
+            known = [value for value in values if value is not None]
+            cells.append(_shown(name, statistics.median(known)) if known else "-")
+        rows.append(cells)
+    return ["mode", "asked/s", *(head for head, _ in COLUMNS)], rows
+
+
+def notes_of(result: dict[str, Any]) -> list[str]:
+    """Notes below the table: what was not measured, and why."""
+    reasons = {step["calls_reason"] for run in result["runs"] for step in run["steps"] if step["calls_reason"]}
+    return [f"calls/tuple: {NOT_MEASURED}: {reason}" for reason in sorted(reasons)]
+
+
+def _shown(name: str, value: float) -> str:
+    if name == "rate":
+        return f"{value:,.0f}"
+    return (
+        f"{value:,.3f}"
+        if abs(value) < 1 and name != "cpu_cores"
+        else f"{value:,.2f}"
+        if value < 100
+        else f"{value:,.0f}"
+    )
+
 
 PROFILE = "passthrough"
 WARMUP_S = 1.0
@@ -36,24 +155,24 @@ def run_rates(
     say: Say,
 ) -> dict[str, Any]:
     """The result document."""
-    calibrations = [calibration.calibrate()]
-    reason = system_calls.missing()
-    runs: list[dict[str, Any]] = []
-    others: list[float] = []
-    for number in range(1, repeat + 1):
+    reason = processes.no_counter()
+
+    def once(number: int, begin: str) -> dict[str, Any]:
         steps: list[dict[str, Any]] = []
         checks: list[dict[str, Any]] = []
-        for place, (mode, rate) in enumerate([(mode, rate) for mode in modes for rate in rates]):
+        others: list[float] = []
+        for place, (mode, rate) in enumerate(itertools.product(modes, rates)):
             load = load_of(mode, rate, step_s, parameters, counting=not reason)
             run = run_once(where, load, number * 1000 + place, count_calls=not reason)
             steps.append(step_of(mode, rate, run, reason))
             checks += checks_of(mode, rate, run)
             others.append(run["figures"]["others_cores"])
-            again = f"run {number} of {repeat}: " if repeat > 1 else ""
-            say(f"{again}{mode} {rate_text(rate)}: {steps[-1]['rate']:,.0f}/s, {steps[-1]['cpu_cores']:.2f} cores")
-        runs.append({"values": values_of_steps(steps), "checks": checks, "steps": steps})
-        calibrations.append(calibration.calibrate())
-    return result_of(
+            say(f"{begin}{mode} {rate_text(rate)}: {steps[-1]['rate']:,.0f}/s, {steps[-1]['cpu_cores']:.2f} cores")
+        return {"values": values_of_steps(steps), "checks": checks, "steps": steps, "others_cores": max(others)}
+
+    return repeated(
+        once,
+        repeat,
         profile="rates",
         about="1 spout at each rate, 1 sink, 100 bytes: what a tuple costs, and how late it is",
         unit="tuples",
@@ -63,6 +182,4 @@ def run_rates(
             "step_s": step_s,
             "set": ",".join(parameters),
         },
-        runs=runs,
-        verdict=calibration.verdict(calibrations, others),
     )

@@ -19,8 +19,6 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of the summary."""
-
     name: str
     label: str
     unit: str
@@ -168,7 +166,6 @@ def _known(name: str) -> Figure:
 
 
 def label_of(name: str) -> str:
-    """The label of a figure of a summary."""
     return _known(name).label
 
 
@@ -267,6 +264,26 @@ def different_options(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
         for key in sorted(mine.keys() | theirs.keys())
         if mine.get(key) != theirs.get(key)
     ]
+
+
+def table_of_figures(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of figures: one per figure of the summary."""
+    several = len(result["runs"]) > 1
+    head = ["figure", "median", "smallest", "largest"] if several else ["figure", "value"]
+    parts = ("median", "min", "max") if several else ("median",)
+    rows = result["summary"].items()
+    return head, [[label_of(name), *(shown(name, row[part]) for part in parts)] for name, row in rows]
+
+
+def table_of_roles(run: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of CPU and memory: one per role of the processes of a run."""
+    rows = []
+    for role, cpu in run["figures"]["cpu"].items():
+        memory = run["memory"].get(role, {"processes": 0, "uss": 0, "pss": 0})
+        sizes = [f"{memory[key] / 2**20:,.1f} MB" for key in ("uss", "pss")]
+        processes = str(memory["processes"] or "-")
+        rows.append([role, processes, f"{cpu['seconds']:.2f}", f"{cpu['per_million']:.4f}", *sizes])
+    return ["role", "processes", "CPU-s", "CPU-s per million", "own memory", "with shared"], rows
 
 
 def shown(name: str, value: float) -> str:

@@ -2,25 +2,41 @@
 
 A topology is submitted with paused spouts, so that CPU and time are counted from the first emit on;
 its tasks are bounded, so that it finishes by itself and every count is final.
+
+CPU figures of a shared machine vary with its other users (caches, hyperthreads, clock). So a fixed loop of pure Python
+runs before and after each run: the counting that the word counts do per record. CPU per million tuples divided by the
+loop's CPU is comparable between machines.
 """
 
 from __future__ import annotations
 
+import os
 import platform
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from heronpy.loadtest import calibration, measure, system_calls
-from heronpy.loadtest.checks import checks
+import psutil
+
+from heronpy.loadtest import measure, processes
+from heronpy.loadtest.checks import Check, checks
 from heronpy.loadtest.cluster import Cluster, submitted
+from heronpy.loadtest.inputs import word_list
 from heronpy.loadtest.profiles import Load, program_of
 from heronpy.loadtest.results import SCHEMA, summary_of
-from heronpy.loadtest.watch import Watch, host_facts, watch
+from heronpy.loadtest.watch import Watch, watch
 
+RECORDS = 1_000_000
+ROUNDS = 5
+#: Noisy: slower than the best calibration by more than this share, or other processes use this much of a core.
+SPREAD_MAX = 0.10
+OTHERS_MAX = 0.25
 #: Extra time of a run beyond its emitting: start, drain, final reports.
 PATIENCE_S = 60.0
 #: The slowest assumed rate of a run bounded by a number of tuples.
@@ -32,33 +48,103 @@ TAIL_S, COUNT_S, ACTIVATE_S = 2.0, 1.0, 0.4
 Say = Callable[[str], None]
 
 
+def count_words(words: list[str], records: int) -> dict[str, int]:
+    """The fixed loop."""
+    counts: dict[str, int] = {}
+    get = counts.get
+    for _ in range(records // len(words)):
+        for word in words:
+            counts[word] = get(word, 0) + 1
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """CPU seconds of a million rounds of the loop."""
+
+    best_s: float
+    median_s: float
+
+
+def calibrate(rounds: int = ROUNDS) -> Calibration:
+    words = word_list(5000, 10_000)
+    times = []
+    for _ in range(rounds):
+        began = time.process_time()
+        count_words(words, RECORDS)
+        times.append(time.process_time() - began)
+    return Calibration(min(times), statistics.median(times))
+
+
+def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict[str, Any]:
+    """The noise of the machine, for the result document."""
+    best = min(item.best_s for item in calibrations)
+    spread = max(item.median_s for item in calibrations) / best - 1
+    others = max(others_cores, default=0.0)
+    reasons = []
+    if spread > SPREAD_MAX:
+        reasons.append(f"the calibration loop took up to {spread:.0%} longer than at best")
+    if others > OTHERS_MAX:
+        reasons.append(f"other processes used up to {others:.2f} cores")
+    return {
+        "loop_s_per_million": best,
+        "before_s": calibrations[0].median_s,
+        "after_s": calibrations[-1].median_s,
+        "spread": spread,
+        "others_cores": others,
+        "noisy": bool(reasons),
+        "text": "noisy machine: " + " and ".join(reasons) if reasons else "quiet machine",
+    }
+
+
+def run_of(values: dict[str, float], checks: Iterable[Check]) -> dict[str, Any]:
+    """The part of the result document about a run that has values only."""
+    return {"values": values, "checks": [check.as_json() for check in checks]}
+
+
+def repeated(once: Callable[[int, str], dict[str, Any]], repeat: int, **about: Any) -> dict[str, Any]:
+    """The result document of `repeat` runs; `about` are the other parameters of `result_of`.
+
+    `once` makes the part of a run, from its number and the beginning of its lines of progress. The part may have the
+    key `others_cores`: the most cores that other processes used meanwhile.
+    """
+    calibrations = [calibrate()]
+    runs: list[dict[str, Any]] = []
+    others: list[float] = []
+    for number in range(1, repeat + 1):
+        run = once(number, f"run {number} of {repeat}: " if repeat > 1 else "")
+        others.append(run.pop("others_cores", 0.0))
+        runs.append(run)
+        calibrations.append(calibrate())
+    return result_of(runs=runs, verdict=noise_of(calibrations, others), **about)
+
+
 def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, Any]:
     """The result document of a profile, run `repeat` times."""
-    calibrations = [calibration.calibrate()]
-    runs: list[dict[str, Any]] = []
-    for number in range(1, repeat + 1):
+
+    def once(number: int, begin: str) -> dict[str, Any]:
         run = run_once(where, load, number)
-        calibrations.append(calibration.calibrate())
-        runs.append(run)
-        again = f"run {number} of {repeat}: " if repeat > 1 else ""
-        say(f"{again}{run['figures']['rate']:,.0f} {load.unit}/s, {run['checks'][0]['text']}")
-    return result_of(
-        profile=load.name,
-        about=load.about,
-        unit=load.unit,
-        options=load.options(),
-        runs=runs,
-        verdict=calibration.verdict(calibrations, [run["figures"]["others_cores"] for run in runs]),
-    )
+        say(f"{begin}{run['figures']['rate']:,.0f} {load.unit}/s, {run['checks'][0]['text']}")
+        return {**run, "others_cores": run["figures"]["others_cores"]}
+
+    return repeated(once, repeat, profile=load.name, about=load.about, unit=load.unit, options=load.options())
 
 
 def facts() -> dict[str, Any]:
-    """The origin of a result, in every result document."""
+    """The origin of a result, in every result document: the machine without its name."""
+    model = ""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "heronpy": metadata.version("heronpy"),
         "python": platform.python_version(),
-        "host": host_facts(),
+        "host": {
+            "cores": os.cpu_count(),
+            "cpu": model,
+            "memory_bytes": psutil.virtual_memory().total,
+            "kernel": os.uname().release,
+        },
     }
 
 
@@ -93,7 +179,7 @@ def run_once(where: Cluster, load: Load, number: int, count_calls: bool = False)
         submit_s = time.monotonic() - began
         seen = watch(topology)
         seen.look_memory()
-        counter = system_calls.Counter(list(seen.tree.seen), count_after(load), COUNT_S) if count_calls else None
+        counter = processes.CallCounter(list(seen.tree.seen), count_after(load), COUNT_S) if count_calls else None
         try:
             seen.look_cpu()
             topology.activate()
@@ -112,7 +198,6 @@ def count_after(load: Load) -> float:
 
 
 def deadline_of(load: Load) -> float:
-    """Time limit of a run."""
     emitting = load.tuples / (load.rate or SLOWEST_RATE) if load.tuples else load.duration_s
     return emitting + float(load.parameters.get("fast_s", 0.0)) + max(PATIENCE_S, 2.0 * load.message_timeout_s)
 
@@ -123,7 +208,7 @@ def document(
     seen: Watch,
     submit_s: float,
     out: Path,
-    counted: system_calls.Counted | None = None,
+    counted: processes.Counted | None = None,
 ) -> dict[str, Any]:
     """The part of the result document about one run."""
     start, end = reports.start(), reports.end()
@@ -135,7 +220,7 @@ def document(
     window = measure.window_of(seen.cpu, start, end, load.warmup_s)
     growth = measure.growth_of(seen.memory, start, end, load.warmup_s)
     memory = measure.memory_by_role(seen.memory)
-    figures = measure.figures(window, reports, seen.tree.data_path_roles())
+    figures = measure.figures(window, reports)
     return {
         "checks": [check.as_json() for check in checks(load, reports, seen, growth, out)],
         "submit_s": submit_s,

@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 
-from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.cluster import POLL_S, Cluster, LoadTestError, Topology, submitted
+from heronpy.loadtest.cluster import Cluster, Topology, submitted
 from heronpy.loadtest.processes import STMGRS, Tree
-from heronpy.loadtest.run import Say, result_of
+from heronpy.loadtest.profiles import Load
+from heronpy.loadtest.run import Say, repeated, run_of
 from heronpy.proto import control_pb2
 
 PROGRAM = Path(__file__).with_name("topologies") / "startup.py"
@@ -32,39 +32,30 @@ PER_CONTAINER = 50
 def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int, say: Say) -> dict[str, Any]:
     """The result document."""
     containers = containers or max(1, -(-tasks // PER_CONTAINER))
-    calibrations = [calibration.calibrate()]
-    runs: list[dict[str, Any]] = []
-    for number in range(1, repeat + 1):
+
+    def once(number: int, begin: str) -> dict[str, Any]:
         values, checks = _quick(where, number)
         idle, idle_checks = _idle(where, tasks, containers, number)
-        runs.append({"values": {**values, **idle}, "checks": [check.as_json() for check in [*checks, *idle_checks]]})
         say(
-            f"run {number} of {repeat}: first tuple after {values['first_tuple_s']:.2f} s,"
+            f"{begin}first tuple after {values['first_tuple_s']:.2f} s,"
             f" {tasks} idle tasks use {idle['idle_cpu_percent']:.2f} % of a core"
             f" and wake up {idle['idle_wakeups_per_s']:.0f} times a second"
         )
-        calibrations.append(calibration.calibrate())
-    return result_of(
+        return run_of({**values, **idle}, [*checks, *idle_checks])
+
+    return repeated(
+        once,
+        repeat,
         profile="startup",
         about=f"submit, restart and kill of 2 tasks; {tasks} idle tasks in {containers} containers",
         unit="tuples",
         options={"tasks": tasks, "containers": containers},
-        runs=runs,
-        verdict=calibration.verdict(calibrations, []),
     )
 
 
 def _spec(name: str, out: Path, tasks: int, containers: int, beat: bool) -> dict[str, Any]:
-    return {
-        "name": name,
-        "out": str(out),
-        "containers": containers,
-        "mode": "ATMOST_ONCE",
-        "max_spout_pending": 100,
-        "message_timeout_s": 30,
-        "parameters": {"tasks": tasks, "beat": beat},
-        "settings": {},
-    }
+    load = Load(name, "", "startup", containers=containers, max_spout_pending=100, message_timeout_s=30)
+    return {**load.spec(name, str(out)), "parameters": {"tasks": tasks, "beat": beat}}
 
 
 def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
@@ -73,8 +64,8 @@ def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
     began = time.monotonic()
     with submitted(where, PROGRAM, _spec(f"load-startup-{number}", out, 2, 1, beat=True)) as topology:
         submit_s = time.monotonic() - began
-        first_at = _first(out, lambda name: True)
-        restarts = {what: _restart(topology, out, what) for what in ("sink", "beat")}
+        first_at = _first(topology, lambda name: True)
+        restarts = {what: _restart(topology, what) for what in ("sink", "beat")}
         kill_s = topology.kill()
     values = {
         "submit_s": submit_s,
@@ -86,33 +77,27 @@ def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
     return values, [Check("restarts", True, "tuples flow again after the kill -9 of the bolt, and of the spout")]
 
 
-def _first(out: Path, wanted: Callable[[str], bool]) -> float:
-    """When the first tuple of a pair of incarnations arrived; LoadTestError if none does."""
-    deadline = time.monotonic() + FIRST_S
-    while time.monotonic() < deadline:
-        times = [
-            float(path.read_text(encoding="ascii"))
-            for path in out.glob("first-*")
-            if not path.suffix and wanted(path.name)
-        ]
-        if times:
-            return min(times)
-        time.sleep(POLL_S)
-    raise LoadTestError(f"no tuple arrived at the sink within {FIRST_S:g} s")
+def _first(topology: Topology, wanted: Callable[[str], bool]) -> float:
+    """When the first tuple of a pair of incarnations arrived; LabError if none does."""
+
+    def arrived() -> float:
+        paths = [path for path in topology.out.glob("first-*") if not path.suffix and wanted(path.name)]
+        return min((float(path.read_text(encoding="ascii")) for path in paths), default=0.0)
+
+    return topology.until(arrived, FIRST_S, "a tuple at the sink")
 
 
-def _restart(topology: Topology, out: Path, component: str) -> float:
+def _restart(topology: Topology, component: str) -> float:
     """Kill one task; returns the seconds until its next incarnation handles a tuple."""
     status = topology.ask(control_pb2.GetStatus())
     pid = next(task.pid for task in status.tasks if task.component == component)
-    known = {path.name for path in out.glob("first-*")}
+    known = {path.name for path in topology.out.glob("first-*")}
     began = time.monotonic()
     psutil.Process(pid).kill()
-    return _first(out, lambda name: name not in known and str(pid) not in name.split("-")) - began
+    return _first(topology, lambda name: name not in known and str(pid) not in name.split("-")) - began
 
 
 def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dict[str, float], list[Check]]:
-    """The cost of idle tasks."""
     out = where.scratch / f"idle-{number}"
     began = time.monotonic()
     with submitted(where, PROGRAM, _spec(f"load-idle-{number}", out, tasks, containers, beat=False)) as topology:
@@ -128,17 +113,17 @@ def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dic
         status = topology.ask(control_pb2.GetStatus())
         kill_s = topology.kill()
     own = [memory[role] for role in memory if role.startswith("task ")]
-    count = sum(role.processes for role in own)
+    count = sum(role["processes"] for role in own)
     used = sum(after.values()) - sum(before.values())
     up = sum(task.state == control_pb2.TASK_RUNNING for task in status.tasks)
     values = {
         "idle_submit_s": submit_s,
         "idle_cpu_percent": used / seconds * 100,
         "idle_wakeups_per_s": woken / seconds,
-        "uss_per_task_bytes": sum(role.uss for role in own) / max(count, 1),
-        "pss_per_task_bytes": sum(role.pss for role in own) / max(count, 1),
-        "total_uss_bytes": float(sum(role.uss for role in memory.values())),
-        "stmgr_uss_bytes": memory[STMGRS].uss / memory[STMGRS].processes,
+        "uss_per_task_bytes": sum(role["uss"] for role in own) / max(count, 1),
+        "pss_per_task_bytes": sum(role["pss"] for role in own) / max(count, 1),
+        "total_uss_bytes": float(sum(role["uss"] for role in memory.values())),
+        "stmgr_uss_bytes": memory[STMGRS]["uss"] / memory[STMGRS]["processes"],
         "stmgr_descriptors": float(max(descriptors[STMGRS])),
         "total_descriptors": float(sum(map(sum, descriptors.values()))),
         "idle_kill_s": kill_s,

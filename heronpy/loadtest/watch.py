@@ -6,17 +6,52 @@ Three intervals: CPU of all processes, status of the topology master (queues, ba
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
 
 from heronpy.common.states import culprit_name
-from heronpy.loadtest.cluster import LoadTestError, Topology
-from heronpy.loadtest.frames import NAMES, Frames, frames_of
+from heronpy.loadtest.cluster import Topology
+from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.processes import Memory, Tree, machine_busy_s
 from heronpy.proto import control_pb2
+
+FRAME_METRICS = (
+    "__gateway-sent-packets-count",
+    "__gateway-sent-tuples-count",
+    "__gateway-sent-messages-count",
+    "__gateway-received-messages-count",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The frames of all tasks of a run."""
+
+    sent: int
+    """Frames with tuples that tasks have sent, and the tuples in them."""
+    sent_tuples: int
+    every_kind: int
+    """Frames that tasks have sent or received: tuples, acks, credit."""
+
+    def tuples_per_frame(self) -> float:
+        """0 when no frame was sent."""
+        return self.sent_tuples / self.sent if self.sent else 0.0
+
+
+def frames_of(reply: control_pb2.MetricsReply) -> Frames:
+    """The frames that the tasks have reported since their start."""
+    sums = dict.fromkeys(FRAME_METRICS, 0.0)
+    for report in reply.reports:
+        if report.task_id:
+            for sample in report.samples:
+                if sample.name in sums:
+                    sums[sample.name] += sample.value
+    sent, tuples, out, back = (round(sums[name]) for name in FRAME_METRICS)
+    return Frames(sent, tuples, out + back)
+
 
 CPU_EVERY_S = 0.25
 STATUS_EVERY_S = 0.5
@@ -54,8 +89,6 @@ class StatusLook:
 
 @dataclass(slots=True)
 class Watch:
-    """All observations."""
-
     topology: Topology
     tree: Tree
     cpu: list[CpuLook] = field(default_factory=list)
@@ -101,18 +134,14 @@ class Watch:
         """Processes that did not survive the whole test."""
         if self.last_status is None:
             return []
-        return [
-            f"{process.name} ({process.exit_reason or 'unknown'})"
-            for executor in self.last_status.executors
-            for process in executor.processes
-            if process.restarts
-        ]
+        processes = [process for executor in self.last_status.executors for process in executor.processes]
+        return [f"{one.name} ({one.exit_reason or 'unknown'})" for one in processes if one.restarts]
 
     def discarded(self) -> int:
         return self.last_status.discarded_tuples if self.last_status is not None else 0
 
     def until_finished(self, deadline_s: float) -> None:
-        """Watch until the topology has finished; LoadTestError if it fails or is late."""
+        """Watch until the topology has finished; LabError if it fails or is late."""
         deadline = time.monotonic() + deadline_s
         next_cpu = next_status = next_memory = next_tree = 0.0
         while True:
@@ -132,7 +161,7 @@ class Watch:
                 if status is not None and self._over(status):
                     break
                 if now > deadline:
-                    raise LoadTestError(self._late(status, deadline_s))
+                    raise LabError(self._late(status, deadline_s))
             time.sleep(max(0.0, min(next_cpu, next_status) - time.monotonic()))
         self.look_cpu()
         self._read_metrics()
@@ -140,51 +169,28 @@ class Watch:
     def _over(self, status: control_pb2.StatusReply) -> bool:
         name = self.topology.name
         if status.lifecycle == control_pb2.LIFE_FAILED or status.startup_exceptions:
-            raise LoadTestError(f"'{name}' failed: {status.cause}\n{self.topology.exceptions()}".rstrip())
+            raise LabError(f"'{name}' failed: {status.cause}\n{self.topology.exceptions()}".rstrip())
         return status.lifecycle == control_pb2.LIFE_FINISHED
 
     def _late(self, status: control_pb2.StatusReply | None, deadline_s: float) -> str:
-        states = (
-            ", ".join(
-                f"{task.instance_id} {control_pb2.TaskState.Name(task.state).removeprefix('TASK_')}"
-                f" ({task.in_queue_tuples} waiting, {task.pending} pending)"
-                for task in list(status.tasks)[:8]
-            )
-            if status is not None
-            else "the topology master does not answer"
-        )
-        text = f"'{self.topology.name}' has not finished after {deadline_s:.0f} s: {states}"
+        states = [
+            f"{task.instance_id} {control_pb2.TaskState.Name(task.state).removeprefix('TASK_')}"
+            f" ({task.in_queue_tuples} waiting, {task.pending} pending)"
+            for task in (status.tasks[:8] if status is not None else ())
+        ] or ["the topology master does not answer"]
+        text = f"'{self.topology.name}' has not finished after {deadline_s:.0f} s: {', '.join(states)}"
         return f"{text}\n{self.topology.exceptions()}".rstrip()
 
     def _read_metrics(self) -> None:
         """Total time that spouts were held back, from the stream managers' own clocks; all frames of the tasks."""
-        try:
-            reply = self.topology.metrics([CLAMPED, *NAMES])
-        except LoadTestError:
-            return
-        values = [sample.value for report in reply.reports for sample in report.samples if sample.name == CLAMPED]
-        self.clamped_s = max(values, default=0.0) / 1000
-        self.frames = frames_of(reply)
+        with suppress(LabError):
+            reply = self.topology.metrics([CLAMPED, *FRAME_METRICS])
+            values = [sample.value for report in reply.reports for sample in report.samples if sample.name == CLAMPED]
+            self.clamped_s = max(values, default=0.0) / 1000
+            self.frames = frames_of(reply)
 
 
 def watch(topology: Topology) -> Watch:
-    """Start to watch a topology."""
     tree = Tree(topology.scheduler())
     tree.refresh()
     return Watch(topology, tree)
-
-
-def host_facts() -> dict[str, object]:
-    """Description of the machine in results, without its name."""
-    model = ""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    except OSError:
-        pass
-    return {
-        "cores": os.cpu_count(),
-        "cpu": model,
-        "memory_bytes": psutil.virtual_memory().total,
-        "kernel": os.uname().release,
-    }

@@ -6,8 +6,7 @@ For your own topologies: `SeededSource` and `VerifiedSink`, both configured by `
 
 from __future__ import annotations
 
-from heronpy.verify.sink import VerifiedSink
-from heronpy.verify.source import SeededSource
+from heronpy.verify.components import SeededSource, VerifiedSink
 from heronpy.verify.stream import InputSpec
 
 __all__ = ["InputSpec", "SeededSource", "VerifiedSink"]

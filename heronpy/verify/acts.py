@@ -2,20 +2,22 @@
 
 An act begins when tuples flow, does its fault `runs` times with some traffic in between, and returns when
 the last victim is back; the oracle decides whether all is well, except for what only the
-fault itself can detect (orphans, say), which it raises as a VerifyError.
+fault itself can detect (orphans, say), which it raises as a LabError.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import psutil
 
 from heronpy.common.ids import stmgr_id
-from heronpy.verify.errors import VerifyError
-from heronpy.verify.world import BACK_S, EXACT, POLL_S, World
+from heronpy.loadtest.errors import LabError
+from heronpy.verify.world import BACK_S, EXACT, POLL_S, Target, World
 
 #: Number of records that must arrive between two faults.
 BETWEEN = 200
@@ -31,127 +33,117 @@ FORK_SERVERS, EVERY_PROCESS = "the executors' fork servers", "every process of t
 #: Checkpoints complete again within this after a topology master is back (F03).
 CHECKPOINTS_AGAIN_S = 10.0
 
-Act = Callable[[World, int], None]
+#: What is done to a world, and how often.
+Act = Callable[[Any, int], None]
 
 
 def nothing(world: World, runs: int) -> None:
     """No fault: to tell a broken oracle from a broken product."""
 
 
-def repeat(world: World, runs: int, once: Callable[[int], None]) -> None:
-    """Repeat an act, with some traffic after each time."""
-    for number in range(runs):
-        once(number)
-        world.until_arrived(BETWEEN)
-        world.wait(world.random.uniform(0.1, 0.5))
+def repeated(once: Act) -> Act:
+    """The act that does this as often as it is asked, each time with its number, and with some traffic after it."""
+
+    @functools.wraps(once)
+    def act(world: World, runs: int) -> None:
+        for number in range(runs):
+            once(world, number)
+            world.until_arrived(BETWEEN)
+            world.wait(world.random.uniform(0.1, 0.5))
+
+    return act
 
 
 def kill_task(component: str) -> Act:
     """kill -9 tasks of a component, one after the other."""
 
-    def act(world: World, runs: int) -> None:
-        def once(number: int) -> None:
-            siblings = {one.name: one.pid for one in world.targets() if one.component}
-            victim = world.random.choice(world.tasks(component))
-            world.kill(victim)
-            if world.mode != EXACT:
-                now = {one.name: one.pid for one in world.targets() if one.component}
-                touched = [name for name, pid in siblings.items() if name != victim.name and now.get(name) != pid]
-                if touched:
-                    raise VerifyError(f"killing {victim.name} also ended {', '.join(touched)}")
-
-        repeat(world, runs, once)
+    @repeated
+    def act(world: World, number: int) -> None:
+        before = [one for one in world.targets() if one.component]
+        victim = world.random.choice(world.tasks(component))
+        world.kill(victim)
+        check_untouched(world, [one for one in before if one.name != victim.name], victim)
 
     return act
 
 
-def kill_busy(world: World, runs: int) -> None:
+def check_untouched(world: World, others: list[Target], victim: Target) -> None:
+    """Unless the whole region restarts, the death of one process ends no other one."""
+    now = {one.name: one.pid for one in world.targets()}
+    touched = [one.name for one in others if now.get(one.name) != one.pid]
+    if touched and world.mode != EXACT:
+        raise LabError(f"the death of {victim.name} also ended {', '.join(touched)}")
+
+
+@repeated
+def kill_busy(world: World, number: int) -> None:
     """kill -9 every task of the bolt several times, while it works on many equal tuples."""
-
-    def once(number: int) -> None:
-        for _ in range(KILLS_IN_A_ROW):
-            for victim in world.tasks("work"):
-                world.kill(victim)
-            world.until_arrived(BETWEEN // 4)
-
-    repeat(world, runs, once)
+    for _ in range(KILLS_IN_A_ROW):
+        for victim in world.tasks("work"):
+            world.kill(victim)
+        world.until_arrived(BETWEEN // 4)
+    world.until_arrived(BETWEEN)
     letters = world.letters()
     if letters:
         shown = letters[0]["payload"]
-        raise VerifyError(f"{len(letters)} innocent tuples were given up as dead letters, such as {shown}")
+        raise LabError(f"{len(letters)} innocent tuples were given up as dead letters, such as {shown}")
 
 
-def kill_stmgr(world: World, runs: int) -> None:
-    repeat(world, runs, lambda n: _kill(world, stmgr_id(world.random.choice(world.containers()))))
+@repeated
+def kill_stmgr(world: World, number: int) -> None:
+    world.kill(world.named(stmgr_id(world.random.choice(world.containers()))))
 
 
-def kill_tmaster(world: World, runs: int) -> None:
+@repeated
+def kill_tmaster(world: World, number: int) -> None:
     """kill -9 the active one, even if others stand by."""
-
-    def once(number: int) -> None:
-        world.kill(world.master()).disruptive = False
-
-    repeat(world, runs, once)
+    world.kill(world.master()).disruptive = False
 
 
-def tmaster_down(world: World, runs: int) -> None:
+@repeated
+def tmaster_down(world: World, number: int) -> None:
     """No topology master lives: data keeps flowing, and checkpoints resume soon after one is back."""
-
-    def once(number: int) -> None:
-        world.until_checkpoint()
-        fault = world.note("no topology master", disruptive=False)
-        end = time.monotonic() + (4.0 if world.short else 600.0)
-        while time.monotonic() < end:
-            for _, process in world.processes("tmaster"):
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-            world.wait(POLL_S)
-        if world.mode == EXACT:
-            world.until_checkpoint(CHECKPOINTS_AGAIN_S)
-        world.until(world.topology.status, BACK_S, "an answer of the topology master")
-        fault.back_s = time.monotonic() - end
-
-    repeat(world, runs, once)
+    world.until_checkpoint()
+    fault = world.note("no topology master", disruptive=False)
+    end = time.monotonic() + (4.0 if world.short else 600.0)
+    while time.monotonic() < end:
+        for _, process in world.processes("tmaster"):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        world.wait(POLL_S)
+    if world.mode == EXACT:
+        world.until_checkpoint(CHECKPOINTS_AGAIN_S)
+    world.status()
+    fault.back_s = time.monotonic() - end
 
 
-def _kill(world: World, name: str) -> None:
-    world.kill(world.named(name))
-
-
-def kill_executor(world: World, runs: int) -> None:
+@repeated
+def kill_executor(world: World, number: int) -> None:
     """The children of an executor end with it, and its container comes back."""
+    container = world.random.choice(world.containers())
+    victim = world.named(f"executor-{container}")
+    children = [world.process(one) for one in world.targets() if one.container == container and one != victim]
+    fault = world.kill(victim, wait=False)
+    _, left = psutil.wait_procs(children, timeout=ORPHANS_S)
+    if left:
+        names = ", ".join(str(process.pid) for process in left)
+        raise LabError(f"processes {names} outlived their executor by {ORPHANS_S:g} s")
+    world.back(victim, fault)
 
-    def once(number: int) -> None:
-        container = world.random.choice(world.containers())
-        victim = world.named(f"executor-{container}")
-        children = [world.process(one) for one in world.targets() if one.container == container and one != victim]
-        fault = world.kill(victim, wait=False)
-        _, left = psutil.wait_procs(children, timeout=ORPHANS_S)
-        if left:
-            names = ", ".join(str(process.pid) for process in left)
-            raise VerifyError(f"processes {names} outlived their executor by {ORPHANS_S:g} s")
+
+@repeated
+def kill_container(world: World, number: int) -> None:
+    container = world.random.choice(world.containers())
+    victim = world.named(f"executor-{container}")
+    world.back(victim, world.kill_container(container))
+
+
+@repeated
+def kill_all_containers(world: World, number: int) -> None:
+    victims = [world.named(f"executor-{container}") for container in world.containers()]
+    faults = [world.kill_container(victim.container) for victim in victims]
+    for victim, fault in zip(victims, faults, strict=True):
         world.back(victim, fault)
-
-    repeat(world, runs, once)
-
-
-def kill_container(world: World, runs: int) -> None:
-    def once(number: int) -> None:
-        container = world.random.choice(world.containers())
-        victim = world.named(f"executor-{container}")
-        world.back(victim, world.kill_container(container))
-
-    repeat(world, runs, once)
-
-
-def kill_all_containers(world: World, runs: int) -> None:
-    def once(number: int) -> None:
-        victims = [world.named(f"executor-{container}") for container in world.containers()]
-        faults = [world.kill_container(victim.container) for victim in victims]
-        for victim, fault in zip(victims, faults, strict=True):
-            world.back(victim, fault)
-
-    repeat(world, runs, once)
 
 
 def monkey(world: World, runs: int) -> None:
@@ -161,38 +153,32 @@ def monkey(world: World, runs: int) -> None:
         world.wait(min(world.random.expovariate(1 / mean), 3 * mean))
         victim = world.random.choice(world.until(world.targets, BACK_S, "a process"))
         # It may have ended by itself, after another kill.
-        with suppress(VerifyError):
+        with suppress(LabError):
             if world.random.random() < 0.2:
-                world.pause(
-                    victim.name, [world.process(victim)], world.random.uniform(0.2, 1.0 if world.short else 5.0)
-                )
+                seconds = world.random.uniform(0.2, 1.0 if world.short else 5.0)
+                world.pause(victim.name, [world.process(victim)], seconds)
             else:
                 world.kill(victim, wait=False)
 
 
-def kill_in_restore(world: World, runs: int) -> None:
+@repeated
+def kill_in_restore(world: World, number: int) -> None:
     """Kill again while the region restores, and at any moment of a checkpoint."""
-
-    def once(number: int) -> None:
-        world.kill(world.random.choice(world.tasks("work")), wait=False)
-        for component in ("sink", "source"):
-            world.wait(world.random.uniform(0.0, 0.3))
-            with suppress(VerifyError):
-                world.kill(world.random.choice(world.tasks(component)), wait=False)
-
-    repeat(world, runs, once)
+    world.kill(world.random.choice(world.tasks("work")), wait=False)
+    for component in ("sink", "source"):
+        world.wait(world.random.uniform(0.0, 0.3))
+        with suppress(LabError):
+            world.kill(world.random.choice(world.tasks(component)), wait=False)
 
 
 def stop(which: str) -> Act:
     """SIGSTOP for a while, then SIGCONT."""
 
-    def act(world: World, runs: int) -> None:
-        def once(number: int) -> None:
-            # Three seconds are longer than any process waits for a signal or a message at a time.
-            seconds = 3.0 if world.short else (3.0, 30.0, 120.0)[number % 3]
-            world.pause(*_victims(world, which), seconds)
-
-        repeat(world, runs, once)
+    @repeated
+    def act(world: World, number: int) -> None:
+        # Three seconds are longer than any process waits for a signal or a message at a time.
+        seconds = 3.0 if world.short else (3.0, 30.0, 120.0)[number % 3]
+        world.pause(*_victims(world, which), seconds)
 
     return act
 
@@ -201,10 +187,7 @@ def _victims(world: World, which: str) -> tuple[str, list[psutil.Process]]:
     """A name for them, and the processes."""
     if which in (GUARDIAN, SCHEDULER, FORK_SERVER, FORK_SERVERS, EVERY_PROCESS):
         # The topology master does not know these.
-        scheduler = world.topology.scheduler()
-        guardian = scheduler.parent()
-        if guardian is None:
-            raise VerifyError("the scheduler has no guardian")
+        scheduler, guardian = world.topology.scheduler(), world.topology.guardian()
         below = scheduler.children(recursive=True)
         servers = [process for process in below if " ".join(process.cmdline()).startswith("heron: fork-server")]
         found = {

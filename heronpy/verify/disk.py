@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from heronpy.common.folders import make_folders
-from heronpy.verify.errors import VerifyError
+from heronpy.loadtest.errors import LabError
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_REC, _MS_PRIVATE, _MNT_DETACH = 1 << 14, 1 << 18, 2
@@ -24,10 +24,10 @@ _private = False
 
 
 def _call(what: str, *arguments: object) -> None:
-    """Make a system call; VerifyError if it does not return 0."""
+    """Make a system call; LabError if it does not return 0."""
     if getattr(_libc, what)(*arguments):
         reason = os.strerror(ctypes.get_errno())
-        raise VerifyError(
+        raise LabError(
             f"{what} failed ({reason}): a small disk needs root, or a kernel that lets users make namespaces"
         )
 
@@ -75,7 +75,6 @@ class SmallDisk:
             os.close(filler)
 
     def empty(self) -> None:
-        """Free the space again."""
         (self.folder / _FILLER).unlink(missing_ok=True)
 
 

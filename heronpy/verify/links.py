@@ -7,8 +7,8 @@ the heartbeats of the stream managers have to detect them.
 from __future__ import annotations
 
 from heronpy.common.ids import stmgr_id
-from heronpy.verify.acts import BETWEEN, Act, repeat
-from heronpy.verify.errors import VerifyError
+from heronpy.loadtest.errors import LabError
+from heronpy.verify.acts import BETWEEN, Act, repeated
 from heronpy.verify.proxy import FaultProxy, Rule
 from heronpy.verify.world import World
 
@@ -17,21 +17,19 @@ FOUND_S = 10.0
 
 
 def _proxy(world: World) -> FaultProxy:
-    if world.proxy is None:
-        raise VerifyError("this fault needs the fault proxy on the links of the stream managers")
+    assert world.proxy is not None
     return world.proxy
 
 
 def _two(world: World) -> tuple[str, str]:
     containers = world.containers()
     if len(containers) < 2:
-        raise VerifyError("a fault of the links needs two containers; give --containers 2")
+        raise LabError("a fault of the links needs two containers; give --containers 2")
     one, other = world.random.sample(containers, 2)
     return stmgr_id(one), stmgr_id(other)
 
 
 def _while(world: World, what: str, seconds: float, *rules: tuple[str, str, Rule]) -> None:
-    """Apply rules for some seconds."""
     proxy = _proxy(world)
     world.note(f"{what} for {seconds:g} s")
     for source, target, rule in rules:
@@ -42,23 +40,23 @@ def _while(world: World, what: str, seconds: float, *rules: tuple[str, str, Rule
         proxy.clear()
 
 
-def partition(world: World, runs: int) -> None:
-    def once(number: int) -> None:
-        one, other = _two(world)
-        hole = Rule(blackhole=True)
-        seconds = 2.0 if world.short else (10.0, 50.0, 90.0)[number % 3]
-        _while(world, f"partition {one} | {other}", seconds, (one, other, hole), (other, one, hole))
-
-    repeat(world, runs, once)
+def _parted(one: str, other: str) -> tuple[tuple[str, str, Rule], ...]:
+    hole = Rule(blackhole=True)
+    return (one, other, hole), (other, one, hole)
 
 
-def partition_one_way(world: World, runs: int) -> None:
-    def once(number: int) -> None:
-        one, other = _two(world)
-        seconds = 2.0 if world.short else 10.0
-        _while(world, f"partition {one} -> {other}", seconds, (one, other, Rule(blackhole=True)))
+@repeated
+def partition(world: World, number: int) -> None:
+    one, other = _two(world)
+    seconds = 2.0 if world.short else (10.0, 50.0, 90.0)[number % 3]
+    _while(world, f"partition {one} | {other}", seconds, *_parted(one, other))
 
-    repeat(world, runs, once)
+
+@repeated
+def partition_one_way(world: World, number: int) -> None:
+    one, other = _two(world)
+    seconds = 2.0 if world.short else 10.0
+    _while(world, f"partition {one} -> {other}", seconds, (one, other, Rule(blackhole=True)))
 
 
 def partition_flapping(world: World, runs: int) -> None:
@@ -66,25 +64,19 @@ def partition_flapping(world: World, runs: int) -> None:
     each = 0.7 if world.short else 3.0
     for _ in range(max(2, runs)):
         one, other = _two(world)
-        hole = Rule(blackhole=True)
-        _while(world, f"partition {one} | {other}", each, (one, other, hole), (other, one, hole))
+        _while(world, f"partition {one} | {other}", each, *_parted(one, other))
         world.wait(each)
     world.until_arrived(BETWEEN)
 
 
-def partition_tmaster(world: World, runs: int) -> None:
-    def once(number: int) -> None:
-        name = stmgr_id(world.random.choice(world.containers()))
-        hole = Rule(blackhole=True)
-        seconds = 2.0 if world.short else 20.0
-        _while(world, f"partition {name} | tmaster", seconds, (name, "tmaster", hole), ("tmaster", name, hole))
-
-    repeat(world, runs, once)
+@repeated
+def partition_tmaster(world: World, number: int) -> None:
+    name = stmgr_id(world.random.choice(world.containers()))
+    seconds = 2.0 if world.short else 20.0
+    _while(world, f"partition {name} | tmaster", seconds, *_parted(name, "tmaster"))
 
 
 def bad_link(rule: Rule) -> Act:
-    """All links are bad for a while."""
-
     def act(world: World, runs: int) -> None:
         seconds = (3.0 if world.short else 20.0) * runs
         _while(world, f"links with {rule}", seconds, ("*", "*", rule))
@@ -97,30 +89,24 @@ def corrupt(world: World, runs: int) -> None:
     """One byte in a million; in a short run, which has fewer bytes, three in a hundred thousand."""
     bad_link(Rule(corrupt_share=3e-5 if world.short else 1e-6))(world, runs)
     if not _proxy(world).counts["corruptions"]:
-        raise VerifyError("no byte was corrupted; give a higher --rate or a longer --duration")
+        raise LabError("no byte was corrupted; give a higher --rate or a longer --duration")
 
 
-def throttle(world: World, runs: int) -> None:
+@repeated
+def throttle(world: World, number: int) -> None:
     """125,000 bytes a second on one link."""
-
-    def once(number: int) -> None:
-        one, other = _two(world)
-        seconds = 3.0 if world.short else 20.0
-        _while(world, f"1 Mbit/s {one} -> {other}", seconds, (one, other, Rule(bytes_per_s=125_000)))
-
-    repeat(world, runs, once)
+    one, other = _two(world)
+    seconds = 3.0 if world.short else 20.0
+    _while(world, f"1 Mbit/s {one} -> {other}", seconds, (one, other, Rule(bytes_per_s=125_000)))
 
 
-def half_open(world: World, runs: int) -> None:
+@repeated
+def half_open(world: World, number: int) -> None:
     """Connections that pass nothing and do not end; heartbeats must detect them within 10 s."""
-
-    def once(number: int) -> None:
-        one, other = _two(world)
-        world.note(f"half-open {one} | {other}")
-        proxy = _proxy(world)
-        proxy.freeze(one, other)
-        before = proxy.counts["connections"]
-        what = f"the end of a half-open connection between {one} and {other}"
-        world.until(lambda: proxy.counts["connections"] > before, FOUND_S, what)
-
-    repeat(world, runs, once)
+    one, other = _two(world)
+    world.note(f"half-open {one} | {other}")
+    proxy = _proxy(world)
+    proxy.freeze(one, other)
+    before = proxy.counts["connections"]
+    what = f"the end of a half-open connection between {one} and {other}"
+    world.until(lambda: proxy.counts["connections"] > before, FOUND_S, what)

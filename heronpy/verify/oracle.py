@@ -2,13 +2,14 @@
 
 A loss is a missing sequence number, a duplicate is one that occurs twice, exactness means that the
 aggregates per key equal the recomputation, order that the first deliveries of a key come in the order in
-which one process of the source emitted them. `_verdicts` has the promises of each mode.
+which one process of the source emitted them. Recovery is the duration of a fault's effect, from the first arrival times
+of tuples. `_verdicts` has the promises of each mode.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from heronpy.loadtest.checks import Check
+from heronpy.loadtest.errors import LabError
 from heronpy.verify import records
-from heronpy.verify.errors import VerifyError
-from heronpy.verify.records import Progress, Records, progress_path
-from heronpy.verify.recovery import Recovery, longest_gap, recoveries
+from heronpy.verify.records import Records
 from heronpy.verify.stream import (
     CHUNK,
     InputSpec,
     Partition,
     Totals,
-    Vector,
     contents_totals,
     expected_contents,
     expected_totals,
@@ -34,11 +33,77 @@ from heronpy.verify.stream import (
     totals_of,
 )
 
+Times = npt.NDArray[np.float64]
+_NONE: Records = np.zeros(0, dtype=records.DTYPE)
+
+#: Window of the rate, and the share of the earlier rate that it must reach.
+WINDOW_S, STEP_S, HELD = 0.1, 0.02, 0.9
+#: A fault shows its effect within this, or has none.
+ONSET_S = 2.0
+#: Averaging window of the overall rate after a fault.
+CHANGE_S = 3.0
+#: Maximum averaging window of the rate before a fault.
+BEFORE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    fault: str
+    at_s: float
+    """Seconds after the first tuple."""
+    seconds: float | None
+    """Seconds from the fault until the rate was back; 0: never below; None: not before the end of the input."""
+    change: float | None = None
+    """Difference of the rate after the fault to the rate before the first fault; None: the input ended."""
+
+
+def rates(times: Times, starts: Times, window_s: float = WINDOW_S) -> Times:
+    """Tuples a second in the window after each start."""
+    found: Times = (np.searchsorted(times, starts + window_s) - np.searchsorted(times, starts)) / window_s
+    return found
+
+
+def mean_before(times: Times, at: float) -> float:
+    first = max(float(times[0]), at - BEFORE_S) if len(times) else at
+    length = at - first
+    return float((np.searchsorted(times, at) - np.searchsorted(times, first)) / length) if length > 0 else 0.0
+
+
+def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float) -> list[Recovery]:
+    """One per fault, by time; `times` are sorted. All are compared with the rate before the first fault."""
+    found: list[Recovery] = []
+    ordered = sorted(faults)
+    if not ordered or not len(times):
+        return found
+    before = mean_before(times, ordered[0][0])
+    wanted = before * HELD
+    for number, (at, name) in enumerate(ordered):
+        # A later fault ends the observation of this one only if this one is over.
+        onset_end = min(at + ONSET_S, ordered[number + 1][0] if number + 1 < len(ordered) else at + ONSET_S)
+        seconds = _seconds(times, at, onset_end, input_ended, wanted)
+        known = at + CHANGE_S <= input_ended and before > 0
+        change = float(rates(times, np.array([at]), CHANGE_S)[0] / before - 1) if known else None
+        found.append(Recovery(name, at - float(times[0]), seconds, change))
+    return found
+
+
+def _seconds(times: Times, at: float, onset_end: float, input_ended: float, wanted: float) -> float | None:
+    starts = np.arange(at, max(input_ended - WINDOW_S, at) + STEP_S / 2, STEP_S)
+    held = rates(times, starts) >= wanted
+    dips = np.flatnonzero(~held & (starts < max(onset_end, at + STEP_S)))
+    if not len(dips):
+        return 0.0
+    after = np.flatnonzero(held[dips[0] :])
+    return float(starts[dips[0] + after[0]] - at) if len(after) else None
+
+
+def longest_gap(times: Times) -> float:
+    """The longest time without a new arrival."""
+    return float(np.diff(times).max()) if len(times) > 1 else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a correct run."""
-
     loss_max: int = 0
     """ATMOST_ONCE: maximum of tuples in flight when something died."""
     stall_max_s: float = 60.0
@@ -83,15 +148,7 @@ class Verdict:
         return max(self.memory.values(), default=0)
 
     def as_json(self) -> dict[str, Any]:
-        names = ("mode", "expected", "complete", "arrived", "loss", "duplicates", "unexplained", "corrupt", "foreign",
-                 "keys", "wrong_keys", "inversions", "stall_s", "replays", "rewound", "memory")  # fmt: skip
-        return {
-            **{name: getattr(self, name) for name in names},
-            "memory_max_bytes": self.memory_max,
-            "recovery": [one.as_json() for one in self.recovery],
-            "checks": [check.as_json() for check in self.checks],
-            "ok": self.ok,
-        }
+        return {**asdict(self), "memory_max_bytes": self.memory_max, "ok": self.ok}
 
 
 def _noted(out: Path) -> dict[str, Any]:
@@ -99,15 +156,15 @@ def _noted(out: Path) -> dict[str, Any]:
     try:
         values: dict[str, Any] = json.loads((out / "spec.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise VerifyError(f"{out} has no spec.json; give the folder that a SeededSource writes to") from None
+        raise LabError(f"{out} has no spec.json; give the folder that a SeededSource writes to") from None
     return values
 
 
 def read_endless(out: Path) -> InputSpec:
-    """The specification of an input that waits for its end; VerifyError if it has one."""
+    """The specification of an input that waits for its end; LabError if it has one."""
     spec = spec_of(_noted(out))
     if spec.count or records.read_end(out):
-        raise VerifyError(f"the input of {out} has an end already: {spec.count or records.read_end(out):,} tuples")
+        raise LabError(f"the input of {out} has an end already: {spec.count or records.read_end(out):,} tuples")
     return spec
 
 
@@ -118,7 +175,7 @@ def read_spec(out: Path) -> tuple[InputSpec, str]:
     if not spec.count:
         spec = replace(spec, count=records.read_end(out))
     if not spec.count:
-        raise VerifyError(f"the input of {out} has no end yet; end it with 'heron verify end {out}' and let it finish")
+        raise LabError(f"the input of {out} has no end yet; end it with 'heron verify end {out}' and let it finish")
     return spec, values["mode"]
 
 
@@ -138,20 +195,23 @@ def verify(
     to its end.
     """
     traces = records.read_segments(out / records.TRACE, "*.seg")
-    trace: Records = np.concatenate(traces) if traces else np.zeros(0, dtype=records.DTYPE)
-    verdict = Verdict(mode, spec.expected, complete, memory=memory or {})
-    verdict.keys = spec.keys
-    judged = trace
+    trace = judged = np.concatenate([_NONE, *traces])
+    progress = records.read_progress(out, spec.partitions)
+    verdict = Verdict(mode, spec.expected, complete, memory=memory or {}, keys=spec.keys)
+    verdict.replays = sum(one.replays for one in progress)
     if mode == "EFFECTIVELY_ONCE":
-        rows = records.read_segments(out / records.ROWS, "*.committed")
-        judged = np.concatenate(rows) if rows else np.zeros(0, dtype=records.DTYPE)
+        judged = np.concatenate([_NONE, *records.read_segments(out / records.ROWS, "*.committed")])
         verdict.rewound = len(trace) - len(judged)
-    judged = _known(spec, judged, verdict)
+    # Poison that arrived does not belong to the input.
+    own = _of_input(spec, judged) & ~np.isin(judged["seq"], np.array(spec.poisonous(), dtype=np.uint64))
+    verdict.foreign = int(np.count_nonzero(~own))
+    judged = judged[own]
+    verdict.arrived = len(judged)
     keys, crcs = _recomputed(spec, judged)
     verdict.corrupt = int(np.count_nonzero(crcs != judged["crc"]))
-    verdict.replays = _replays(out, spec)
     if spec.distinct:
-        _count_equal(out, spec, judged, verdict)
+        # A new process of the source emits tuples in flight again, and counts nothing.
+        _count_equal(spec, judged, verdict, was_replaced=any(one.last_owner != 1 for one in progress))
     else:
         _count(spec, judged, verdict)
     if mode == "EFFECTIVELY_ONCE":
@@ -173,19 +233,9 @@ def verify(
     return verdict
 
 
-def _of_input(spec: InputSpec, rows: Records) -> npt.NDArray[np.bool_]:
-    """Which records can belong to this input at all."""
+def _of_input(spec: InputSpec, rows: Records) -> Any:
     partitions, count = (1, spec.distinct) if spec.distinct else (spec.partitions, spec.count)
-    found: npt.NDArray[np.bool_] = (rows["partition"] < partitions) & (rows["seq"] < count)
-    return found
-
-
-def _known(spec: InputSpec, rows: Records, verdict: Verdict) -> Records:
-    """Drop records that cannot belong to this input; poison that arrived does not."""
-    own = _of_input(spec, rows)
-    own &= ~np.isin(rows["seq"], np.array(spec.poisonous(), dtype=np.uint64))
-    verdict.foreign = int(np.count_nonzero(~own))
-    return rows[own]
+    return (rows["partition"] < partitions) & (rows["seq"] < count)
 
 
 def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
@@ -200,19 +250,16 @@ def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], 
     return keys, crcs
 
 
-def _places(spec: InputSpec, rows: Records) -> Vector:
+def _places(spec: InputSpec, rows: Records) -> Any:
     """One number per tuple of the input."""
-    found: Vector = rows["partition"].astype(np.uint64) * np.uint64(spec.count) + rows["seq"]
-    return found
+    return rows["partition"].astype(np.uint64) * np.uint64(spec.count) + rows["seq"]
 
 
-def _first_of_each(spec: InputSpec, rows: Records) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = np.unique(_places(spec, rows), return_index=True)[1]
-    return found
+def _first_of_each(spec: InputSpec, rows: Records) -> Any:
+    return np.unique(_places(spec, rows), return_index=True)[1]
 
 
 def _count(spec: InputSpec, rows: Records, verdict: Verdict) -> None:
-    verdict.arrived = len(rows)
     different = len(np.unique(_places(spec, rows)))
     verdict.loss = spec.expected - different
     verdict.duplicates = len(rows) - different
@@ -220,33 +267,19 @@ def _count(spec: InputSpec, rows: Records, verdict: Verdict) -> None:
     verdict.unexplained = len(rows) - len(emissions)
 
 
-def _contents(spec: InputSpec, rows: Records) -> npt.NDArray[np.int64]:
+def _contents(spec: InputSpec, rows: Records) -> Any:
     """Number of arrivals of each content."""
-    found: npt.NDArray[np.int64] = np.bincount(rows["seq"].astype(np.int64), minlength=spec.distinct)
-    return found
+    return np.bincount(rows["seq"].astype(np.int64), minlength=spec.distinct)
 
 
-def _count_equal(out: Path, spec: InputSpec, rows: Records, verdict: Verdict) -> None:
+def _count_equal(spec: InputSpec, rows: Records, verdict: Verdict, was_replaced: bool) -> None:
     """Loss and duplicates by the count of each content, the only way to identify equal tuples."""
     more = _contents(spec, rows) - expected_contents(spec)
-    verdict.arrived = len(rows)
     verdict.loss = int(-more[more < 0].sum())
     verdict.duplicates = int(more[more > 0].sum())
-    if not _source_was_replaced(out, spec):
+    if not was_replaced:
         # A fail, which the source has counted, caused each repetition.
         verdict.unexplained = max(0, verdict.duplicates - verdict.replays)
-
-
-def _source_was_replaced(out: Path, spec: InputSpec) -> bool:
-    """A new process of the source emits tuples in flight again, and counts nothing."""
-    for number in range(spec.partitions):
-        if progress_path(out, number).exists():
-            progress = Progress(progress_path(out, number))
-            owner = progress.last_owner
-            progress.close()
-            if owner != 1:
-                return True
-    return False
 
 
 def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
@@ -291,16 +324,6 @@ def _times(
     verdict.recovery = recoveries(times, faults, float(times[-1]) if ended is None else ended)
 
 
-def _replays(out: Path, spec: InputSpec) -> int:
-    total = 0
-    for number in range(spec.partitions):
-        if progress_path(out, number).exists():
-            progress = Progress(progress_path(out, number))
-            total += progress.replays
-            progress.close()
-    return total
-
-
 def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
     """The pass criteria of each mode."""
     found = [Check("input", not (v.corrupt or v.foreign), f"{v.corrupt:,} corrupt, {v.foreign:,} foreign records")]
@@ -325,7 +348,10 @@ def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
         text = f"{v.inversions:,} tuples came after a later one of their key"
         found.append(Check("order", v.inversions == 0, text))
     found.append(Check("liveness", v.stall_s <= limits.stall_max_s, f"longest stall {v.stall_s:.2f} s"))
-    if limits.memory_max_bytes:
-        text = f"{v.memory_max / 2**20:,.0f} MB in the largest process"
-        found.append(Check("memory", v.memory_max <= limits.memory_max_bytes, text))
-    return found
+    return found + memory_checks(v, limits)
+
+
+def memory_checks(v: Verdict, limits: Limits) -> list[Check]:
+    """Whether the largest process kept its limit, if there is one."""
+    text = f"{v.memory_max / 2**20:,.0f} MB in the largest process"
+    return [Check("memory", v.memory_max <= limits.memory_max_bytes, text)] if limits.memory_max_bytes else []

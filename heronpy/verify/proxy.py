@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 #: Bytes read at a time: the unit to which a rule applies.
 CHUNK = 16 << 10
 ANY = "*"
-_CONNECT, _IPV4, _DOMAIN, _IPV6 = 1, 1, 3, 4
+_CONNECT, _IPV4, _IPV6 = 1, 1, 4
 _SUCCEEDED, _REFUSED, _UNSUPPORTED = 0, 5, 7
 
 
@@ -49,6 +49,7 @@ PASS = Rule()
 
 #: (local port of the connecting side, requested port) -> (from, to)
 Resolver = Callable[[int, int], tuple[str, str]]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class FaultProxy:
@@ -64,62 +65,40 @@ class FaultProxy:
         self.counts: Counter[str] = Counter()
         self.address = ""
         self._ready = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="fault-proxy", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="fault-proxy", daemon=True)
         self._thread.start()
         self._ready.wait()
 
-    # ---- rules, from any thread ----------------------------------------------------------------
-
     def set(self, source: str, target: str, rule: Rule) -> None:
         """A rule for the bytes from `source` to `target`."""
-        self._loop.call_soon_threadsafe(self._rules.__setitem__, (source, target), rule)
+        self._rules[source, target] = rule
 
     def clear(self) -> None:
         """Make all links good again; frozen connections stay frozen."""
-        self._loop.call_soon_threadsafe(self._rules.clear)
+        self._rules.clear()
 
     def freeze(self, source: str, target: str) -> None:
         """Half-open: the current connections of a link pass nothing any more, without telling either side."""
-        self._loop.call_soon_threadsafe(self._freeze, source, target)
-
-    def reset(self) -> None:
-        """End every connection."""
-        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in list(self._connections)])
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    # ---- in the thread of the proxy --------------------------------------------------------------
-
-    def _freeze(self, source: str, target: str) -> None:
-        for task, (one, other) in self._connections.items():
+        for task, (one, other) in list(self._connections.items()):
             if any(_matches(source, a) and _matches(target, b) for a, b in ((one, other), (other, one))):
                 self._frozen.add(task)
 
-    def _rule(self, source: str, target: str) -> Rule:
-        rules = self._rules
-        for pair in ((source, target), (source, ANY), (ANY, target), (ANY, ANY)):
-            if pair in rules:
-                return rules[pair]
-        return PASS
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
 
-    def _serve(self) -> None:
-        loop = self._loop
-        asyncio.set_event_loop(loop)
-        server = loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0))
+    def _rule(self, source: str, target: str) -> Rule:
+        pairs = ((source, target), (source, ANY), (ANY, target), (ANY, ANY))
+        found = (self._rules.get(pair) for pair in pairs)
+        return next((rule for rule in found if rule is not None), PASS)
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._ready.set()
-        try:
-            loop.run_forever()
-        finally:
-            server.close()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.close()
+        await self._stop.wait()
+        server.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -147,17 +126,11 @@ class FaultProxy:
                 if end is not None:
                     end.transport.abort()
 
-    async def _carry(
-        self,
-        task: asyncio.Task[None],
-        ends: tuple[str, str],
-        one: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> None:
+    async def _carry(self, task: asyncio.Task[None], ends: tuple[str, str], one: Streams, other: Streams) -> None:
         """Forward both directions, until one of them ends."""
         flows = [
-            asyncio.ensure_future(self._flow(task, ends, one[0], other[1])),
-            asyncio.ensure_future(self._flow(task, ends[::-1], other[0], one[1])),
+            asyncio.ensure_future(self._flow(task, ends, (one[0], other[1]))),
+            asyncio.ensure_future(self._flow(task, ends[::-1], (other[0], one[1]))),
         ]
         try:
             await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
@@ -166,13 +139,8 @@ class FaultProxy:
                 flow.cancel()
             await asyncio.gather(*flows, return_exceptions=True)
 
-    async def _flow(
-        self,
-        task: asyncio.Task[None],
-        ends: tuple[str, str],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
+    async def _flow(self, task: asyncio.Task[None], ends: tuple[str, str], streams: Streams) -> None:
+        reader, writer = streams
         # Delayed bytes; bounded, so that a slow link pushes back like a real one.
         waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=64)
         sender = asyncio.ensure_future(self._send_when_due(waiting, writer))
@@ -235,12 +203,8 @@ async def _requested_port(reader: asyncio.StreamReader, writer: asyncio.StreamWr
     await reader.readexactly(methods)
     writer.write(b"\x05\x00")
     version, command, _, kind = await reader.readexactly(4)
-    if kind == _IPV4:
-        await reader.readexactly(4)
-    elif kind == _IPV6:
-        await reader.readexactly(16)
-    elif kind == _DOMAIN:
-        await reader.readexactly((await reader.readexactly(1))[0])
+    length = {_IPV4: 4, _IPV6: 16}.get(kind) or (await reader.readexactly(1))[0]
+    await reader.readexactly(length)
     port = int.from_bytes(await reader.readexactly(2), "big")
     if version != 5 or command != _CONNECT:
         await _answer(writer, _UNSUPPORTED)

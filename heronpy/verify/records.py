@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heronpy.common.folders import make_folders
-from heronpy.verify.errors import VerifyError
+from heronpy.loadtest.errors import LabError
 
 #: seq, CLOCK_MONOTONIC of arrival, partition, crc of the payload that arrived, source incarnation, attempt, task, epoch
 RECORD = struct.Struct("<QdIIIIII")
@@ -70,7 +70,6 @@ def incarnation(out: Path, task: int) -> int:
 
 
 def write_atomically(path: Path, content: Any) -> None:
-    """Write a JSON file atomically."""
     make_folders(path.parent)
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     scratch.write_text(json.dumps(content), encoding="utf-8")
@@ -78,8 +77,6 @@ def write_atomically(path: Path, content: Any) -> None:
 
 
 class Segment:
-    """One file of records that this process appends to."""
-
     def __init__(self, path: Path) -> None:
         make_folders(path.parent)
         self.path = path
@@ -160,6 +157,14 @@ def progress_path(out: Path, partition: int) -> Path:
     return out / f"progress-{partition}"
 
 
+def read_progress(out: Path, partitions: int) -> list[Progress]:
+    """The positions of the partitions that have begun."""
+    found = [Progress(path) for path in (progress_path(out, number) for number in range(partitions)) if path.exists()]
+    for one in found:
+        one.close()
+    return found
+
+
 def read_end(out: Path) -> int:
     """Tuples of each partition of an ended input; 0 while it has not ended."""
     try:
@@ -173,23 +178,17 @@ def write_end(out: Path, partitions: int, rate: float) -> int:
 
     A source that is behind its schedule emits fast; it must not pass the end before it learns of it.
     """
-    before = _farthest(out, partitions)
+
+    def reached() -> int:
+        return max((one.next for one in read_progress(out, partitions)), default=0)
+
+    before = reached()
     time.sleep(SPEED_S)
-    farthest = _farthest(out, partitions)
+    farthest = reached()
     # One that makes up for an outage goes on at this speed, not at the rate of its schedule.
     per_s = max(rate, (farthest - before) / SPEED_S)
     end = farthest + max(1, int(per_s * TAIL_S)) + TAIL_TUPLES
     write_atomically(out / END, end)
-    if _farthest(out, partitions) > end:
-        raise VerifyError(f"the input of {out} went on beyond its end, {end:,} tuples; this host is too busy")
+    if reached() > end:
+        raise LabError(f"the input of {out} went on beyond its end, {end:,} tuples; this host is too busy")
     return end
-
-
-def _farthest(out: Path, partitions: int) -> int:
-    found = 0
-    for number in range(partitions):
-        if progress_path(out, number).exists():
-            progress = Progress(progress_path(out, number))
-            found = max(found, progress.next)
-            progress.close()
-    return found

@@ -10,33 +10,28 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.setting_types import SettingValue
-from heronpy.loadtest.cluster import Cluster, Topology, submitted
+from heronpy.common.setting_types import InstanceSettings, SettingValue, StmgrSettings
+from heronpy.loadtest.cluster import Cluster, Topology
+from heronpy.loadtest.errors import LabError
+from heronpy.loadtest.histogram import quantile
 from heronpy.loadtest.run import facts
-from heronpy.proto import control_pb2
 from heronpy.verify.acts import Act
 from heronpy.verify.disk import SmallDisk
-from heronpy.verify.errors import VerifyError
-from heronpy.verify.oracle import Limits, Verdict, verify
+from heronpy.verify.oracle import Limits, Verdict
 from heronpy.verify.proxy import FaultProxy
-from heronpy.verify.recovery import CHANGE_S, percentile
 from heronpy.verify.scenarios import Scenario
 from heronpy.verify.stream import MODES, InputSpec
-from heronpy.verify.units.run import Pipeline, play, verdict_of
 from heronpy.verify.units.world import UnitWorld
 from heronpy.verify.world import World
 
 SCHEMA = 1
-#: Extra time of a run beyond its input, for start, faults and drain.
-PATIENCE_S = 120.0
-#: The input follows its schedule for this long after the last fault.
-SETTLE_S = CHANGE_S + 1.0
+#: A first tuple has arrived this long after the submit.
+FIRST_S = 120.0
 #: Size of the small disk.
 SMALL_DISK_BYTES = 16 << 20
 #: Bytes of a tuple of the built-in topology besides its payload.
@@ -47,8 +42,6 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One verification."""
-
     mode: str = "ATLEAST_ONCE"
     containers: int = 2
     tasks: int = 2
@@ -93,8 +86,6 @@ def with_scenario(run: Run, scenario: Scenario) -> Run:
 
 def loss_bound(run: Run, faults: int) -> int:
     """Tuples that can be in queues and windows when something dies (ATMOST_ONCE), for this number of deaths."""
-    from heronpy.common.setting_types import InstanceSettings, StmgrSettings
-
     stmgr, instance = StmgrSettings(), InstanceSettings()
     tasks = 3 * run.tasks
     per_task = instance.in_queue_bytes_max + instance.out_queue_bytes_max + stmgr.instance_out_window_bytes
@@ -108,129 +99,66 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
     run = with_scenario(wanted, scenario)
     if run.mode not in scenario.modes:
         raise ConfigError(f"fault {scenario.name} is defined for {' and '.join(scenario.modes)}, not for {run.mode}")
-    if scenario.units:
-        return _verify_units(where, run, scenario, number, say)
-    name = f"verify-{number}"
+    if scenario.small_disk and not where.temporary:
+        raise ConfigError(f"fault {scenario.name} needs its own home; leave out --cluster")
+    name, seed = f"verify-{number}", run.input.seed + number
     out = where.scratch / name
+    kind, source = (UnitWorld, replace(run.input, seed=seed)) if scenario.units else (World, run.input)
+    world = kind(Topology(where, name, out), out, random.Random(seed), run.short, run.mode, source)
     began = time.monotonic()
     with ExitStack() as stack:
-        seed = run.input.seed + number
-        chance = random.Random(seed)
-        world = World(Topology(where, name, out), out, chance, run.short, run.mode, run.input)
         if scenario.proxy:
-            world.proxy = FaultProxy(world.link_names(), seed)
+            world.proxy = FaultProxy(world.link_names, seed)
             stack.callback(world.proxy.close)
             # The proxy connects TCP sockets; its traffic is encrypted.
             through = {"heron.stmgr.socks_proxy": world.proxy.address, "heron.security.transport": "tcp"}
             run = replace(run, settings={**run.settings, **through})
-        world.disk = _small_disk(where, scenario, stack)
-        spec = {**asdict(run), "name": name, "out": str(out), "topology": "topology"}
-        program = Path(__file__).with_name("topology.py")
-        world.topology = stack.enter_context(submitted(where, program, spec))
-        run, error = play_faults(world, run, scenario.act)
+        if scenario.small_disk:
+            world.disk = stack.enter_context(SmallDisk(where.home / scenario.small_disk, SMALL_DISK_BYTES))
+        shape = {key: getattr(scenario, key) for key in ("poison", "whole", "sites", "server", "until")}
+        world.begin({**asdict(run), **shape, "name": name, "out": str(out), "topology": "topology"}, stack)
+        error = play_faults(world, run, scenario.act)
         if world.proxy is not None:
             world.notes["proxy"] = dict(world.proxy.counts)
-        verdict = judge(world, run)
+        deaths = sum(fault.disruptive for fault in world.faults)
+        verdict = world.verdict(Limits(loss_bound(run, deaths), run.stall_max_s, run.memory_max_bytes))
         rejected = _rejected(world)
     if error:
         say(f"  {scenario.name}: {error}")
+    run = run if scenario.units else replace(run, input=world.input)
     return document(run, scenario, world, verdict, error, rejected, time.monotonic() - began)
 
 
-def _small_disk(where: Cluster, scenario: Scenario, stack: ExitStack) -> SmallDisk | None:
-    if not scenario.small_disk:
-        return None
-    if not where.temporary:
-        raise ConfigError(f"fault {scenario.name} needs its own home; leave out --cluster")
-    return stack.enter_context(SmallDisk(where.home / scenario.small_disk, SMALL_DISK_BYTES))
-
-
-def _verify_units(where: Cluster, run: Run, scenario: Scenario, number: int, say: Say) -> dict[str, Any]:
-    """One run of work units; the result document."""
-    name = f"verify-{number}"
-    out = where.scratch / name
-    began = time.monotonic()
-    source = replace(run.input, seed=run.input.seed + number)
-    with ExitStack() as stack:
-        chance = random.Random(source.seed)
-        world = UnitWorld(Topology(where, name, out), out, chance, run.short, run.mode, source)
-        world.disk = _small_disk(where, scenario, stack)
-        wanted = Pipeline(
-            logs=run.tasks,
-            lines_per_s=source.rate,
-            poison=scenario.poison,
-            whole=scenario.whole,
-            sites=scenario.sites,
-            server=scenario.server,
-            until=scenario.until,
-            baseline_s=run.baseline_s,
-            duration_s=run.duration_s,
-        )
-        spec = {**asdict(run), "name": name, "out": str(out), "topology": "topology"}
-        error = play(world, spec, wanted, scenario.act, stack)
-        verdict = verdict_of(world, run.memory_max_bytes, run.stall_max_s)
-        rejected = _rejected(world)
-    if error:
-        say(f"  {scenario.name}: {error}")
-    return document(run, scenario, world, verdict, error, rejected, time.monotonic() - began)
-
-
-def play_faults(world: World, run: Run, act: Act) -> tuple[Run, str]:
-    """Do the faults, end the input, let all of it arrive.
-
-    Returns the run with its actual input, and what was wrong with the faults or the end, or ''.
-    """
+def play_faults(world: World, run: Run, act: Act) -> str:
+    """Do the faults, end the input, let all of it arrive; what was wrong with the faults or the end, or ''."""
     error = ""
     try:
-        world.until(lambda: world.arrived() > 0, PATIENCE_S, "the first tuple")
+        world.until(lambda: world.arrived() > 0, FIRST_S, "the first tuple")
         began = time.monotonic()
         world.wait(run.baseline_s)
         act(world, run.faults)
         world.wait(began + run.duration_s - time.monotonic())
         if world.faults:
-            # The effect of the last fault on the rate shows in this time, and only on schedule.
-            world.wait(world.faults[-1].at + SETTLE_S - time.monotonic())
-    except VerifyError as failure:
+            world.wait(world.faults[-1].at + world.settle_s - time.monotonic())
+    except LabError as failure:
         error = str(failure)
     # A fault that went wrong has not said that it expects no failure any more.
     world.may_fail = False
-    run = replace(run, input=replace(run.input, count=world.end_input()))
+    world.end_input()
     try:
         # Also after a fault that went wrong: what is still under way is not lost.
-        until_finished(world, PATIENCE_S)
+        world.settled()
         world.complete = True
-    except VerifyError as failure:
+    except LabError as failure:
         error = error or str(failure)
-    return run, error
-
-
-def until_finished(world: World, timeout_s: float) -> None:
-    """Wait for the end of the input; VerifyError if the topology fails or is late."""
-
-    def finished() -> bool:
-        status = world.topology.status()
-        return status is not None and status.lifecycle == control_pb2.LIFE_FINISHED
-
-    world.until(finished, timeout_s, f"the end of '{world.topology.name}'")
-
-
-def judge(world: World, run: Run) -> Verdict:
-    """The verdict of the oracle about the records of a run."""
-    faults = [(fault.at, fault.what) for fault in world.faults]
-    deaths = sum(fault.disruptive for fault in world.faults)
-    limits = Limits(loss_bound(run, deaths), run.stall_max_s, run.memory_max_bytes)
-    return verify(world.out, run.input, run.mode, limits, faults, world.memory, world.ended, world.complete)
+    return error
 
 
 def _rejected(world: World) -> int:
-    """Refused messages of zombies."""
-    from heronpy.loadtest.cluster import LoadTestError
-
-    try:
+    with suppress(LabError):
         reply = world.topology.metrics(["__stmgr_fenced_tasks", "__stmgr_fenced_links"])
-    except LoadTestError:
-        return 0
-    return int(sum(sample.value for report in reply.reports for sample in report.samples))
+        return int(sum(sample.value for report in reply.reports for sample in report.samples))
+    return 0
 
 
 def document(
@@ -249,11 +177,11 @@ def document(
         "seconds": seconds,
         "verdict": verdict.as_json(),
         "faults": [{"what": fault.what, "back_s": fault.back_s} for fault in world.faults],
-        "recovery_p50_s": percentile(felt, 0.5),
-        "recovery_p99_s": percentile(felt, 0.99),
+        "recovery_p50_s": quantile(felt, 0.5),
+        "recovery_p99_s": quantile(felt, 0.99),
         "not_recovered": len(verdict.recovery) - len(felt),
-        "restart_p50_s": percentile(back, 0.5),
-        "restart_p99_s": percentile(back, 0.99),
+        "restart_p50_s": quantile(back, 0.5),
+        "restart_p99_s": quantile(back, 0.99),
         "rejected": rejected,
         "notes": world.notes,
         "error": error,

@@ -18,8 +18,7 @@ from heronpy.verify.acts import Act
 from heronpy.verify.proxy import Rule
 from heronpy.verify.stream import MODES
 from heronpy.verify.units import acts as units
-from heronpy.verify.units import outages
-from heronpy.verify.units.points import POINTS
+from heronpy.verify.units.topology import POINTS
 from heronpy.verify.world import World
 
 #: Seconds that a run takes besides its faults, and the maximum per fault in a short run.
@@ -31,8 +30,6 @@ EXACT = ("EFFECTIVELY_ONCE",)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One fault."""
-
     name: str
     about: str
     act: Act
@@ -205,10 +202,10 @@ _UNITS = (
     *(Scenario(f"U15-{point}", f"kill -9, SIGSTOP {_AT_POINT[point]}", units.ends_at(point), 20, 20.0)
       for point in POINTS),
     Scenario("U21", "a worker stops with a unit: a backup wins", units.straggler, 3, 15.0),
-    Scenario("U22", "a site of work units is killed whole, and a user says so", outages.site_down, 3, 40.0, sites=True),
-    Scenario("U22-silent", "a site of work units stops whole, and nobody says so", outages.site_silent, 3, 30.0,
+    Scenario("U22", "a site of work units is killed whole, and a user says so", units.site_down, 3, 40.0, sites=True),
+    Scenario("U22-silent", "a site of work units stops whole, and nobody says so", units.site_silent, 3, 30.0,
              sites=True, settings=_SOON_SILENT),
-    Scenario("U23", "a site of work units is partly away: user code hangs", outages.site_partly_away, 1, 80.0,
+    Scenario("U23", "a site of work units is partly away: user code hangs", units.site_partly_away, 1, 80.0,
              sites=True),
     Scenario("U29", "lines that raise or kill in work units", units.poison, 3, 30.0, poison=4000),
     Scenario("U29-whole", "lines that raise or kill a function that reads all lines of a unit at once", units.poison,
@@ -226,7 +223,7 @@ _UNITS = (
     Scenario("F21-ledger", "no space for the ledger of work units", units.no_space, 3, 10.0, small_disk="ledger"),
     Scenario("F27-units", "wall clocks that jump and differ, work units", units.wrong_clocks, 3, 10.0),
     Scenario("F28-units", "the ledger of work units is away for 60 s", units.ledger_away, 3, 70.0),
-    Scenario("F28-postgres", "the ledger of work units in PostgreSQL is away for 60 s", outages.server_away, 3, 70.0,
+    Scenario("F28-postgres", "the ledger of work units in PostgreSQL is away for 60 s", units.server_away, 3, 70.0,
              server=True),
 )  # fmt: skip
 
@@ -237,7 +234,6 @@ _ALL = (
 
 
 def scenarios() -> dict[str, Scenario]:
-    """All scenarios, by name."""
     return {one.name: one for one in _ALL}
 
 
@@ -282,11 +278,16 @@ def _in_one_run(chosen: list[Scenario]) -> Scenario:
     settings: dict[str, SettingValue] = {}
     for one in chosen:
         settings |= one.settings
+
+    def act(world: World, runs: int) -> None:
+        for one in chosen:
+            one.act(world, runs)
+
     return replace(
         chosen[0],
         name="+".join(one.name for one in chosen),
         about="; ".join(one.about for one in chosen),
-        act=_in_turn(tuple(one.act for one in chosen)),
+        act=act,
         each_s=sum(one.times * one.each_s for one in chosen),
         times=1,
         modes=tuple(mode for mode in MODES if all(mode in one.modes for one in chosen)),
@@ -294,11 +295,3 @@ def _in_one_run(chosen: list[Scenario]) -> Scenario:
         proxy=any(one.proxy for one in chosen),
         small_disk=max(one.small_disk for one in chosen),
     )
-
-
-def _in_turn(all_acts: tuple[Act, ...]) -> Act:
-    def act(world: World, runs: int) -> None:
-        for one in all_acts:
-            one(world, runs)
-
-    return act

@@ -134,8 +134,6 @@ def _steps(keys: int, zipf: float) -> tuple[int, ...]:
 
 
 class Partition:
-    """One partition of the input."""
-
     def __init__(self, spec: InputSpec, number: int) -> None:
         self.spec = spec
         self.number = number
@@ -149,7 +147,6 @@ class Partition:
         return _mix(self._base ^ seq)
 
     def key(self, hashed: int) -> int:
-        """The key's number."""
         if self._hot and hashed >> (64 - _SHARE_BITS) < self._hot:
             return 0
         low = hashed & 0xFFFFFFFF
@@ -170,8 +167,6 @@ class Partition:
         hashed = self.hash(seq)
         payload = self.payload(hashed)
         return self.number, seq, key_text(self.key(hashed)), payload, zlib.crc32(payload)
-
-    # ---- the same for many sequence numbers ----------------------------------------------------
 
     def hashes(self, seqs: Vector) -> Vector:
         with np.errstate(over="ignore"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from heronpy.verify.recovery import percentile
+from heronpy.loadtest.histogram import quantile
 
 Document = dict[str, Any]
 
@@ -21,7 +21,6 @@ def megabytes(value: float) -> str:
 
 
 def row(document: Document) -> tuple[object, ...]:
-    """One run as a line of the table."""
     verdict = document["verdict"]
     order = verdict["inversions"]
     return (
@@ -54,8 +53,6 @@ def failures(document: Document) -> list[str]:
     found = [f"{check['name']}: {check['text']}" for check in document["verdict"]["checks"] if not check["ok"]]
     return [*([document["error"]] if document.get("error") else []), *found]
 
-
-# ---- the report ----------------------------------------------------------------------------------
 
 _REPORT = ("fault", "what", "mode", "runs", "faults", "right", "tuples", "loss", "duplicates", "keys wrong", "order",
            "recovery p50", "recovery p99", "restart p99", "max memory")  # fmt: skip
@@ -129,7 +126,7 @@ def _summary(group: Sequence[Document]) -> list[object]:
     return [
         group[0]["fault"], group[0]["about"], verdicts[0]["mode"], len(group), sum(len(one["faults"]) for one in group),
         sum(one["ok"] for one in group), total("expected"), judged("loss"), total("duplicates"), judged("wrong_keys"),
-        order, seconds(percentile(felt, 0.5)), seconds(percentile(felt, 0.99)), seconds(percentile(back, 0.99)),
+        order, seconds(quantile(felt, 0.5)), seconds(quantile(felt, 0.99)), seconds(quantile(back, 0.99)),
         megabytes(max(v["memory_max_bytes"] for v in verdicts)),
     ]  # fmt: skip
 
@@ -149,7 +146,7 @@ def _figures(documents: Sequence[Document]) -> list[str]:
     for what, faults, words, bound in _TARGETS:
         chosen = [one for one in documents if one["fault"] in faults]
         for group in _groups(chosen, lambda one: one["verdict"]["mode"]):
-            felt = percentile(_felt(group), 0.99)
+            felt = quantile(_felt(group), 0.99)
             if felt is not None:
                 kept = "yes" if felt <= bound else "**no**"
                 rows.append([what, group[0]["verdict"]["mode"], words, seconds(felt), kept])
@@ -158,7 +155,7 @@ def _figures(documents: Sequence[Document]) -> list[str]:
         changes = [r["change"] for one in group for r in one["verdict"]["recovery"] if r["change"] is not None]
         if changes:
             # Only a drop counts: a source that was behind its schedule, on a busy machine, catches up later.
-            fall = percentile([max(0.0, -one) for one in changes], 0.5) or 0.0
+            fall = quantile([max(0.0, -one) for one in changes], 0.5) or 0.0
             kept = "yes" if fall < _FALL_MAX else "**no**"
             rows.append(["kill -9 of the topology master, fall of the rate within 3 s", group[0]["verdict"]["mode"],
                          "p50 below 5 %", f"{fall:.1%}", kept])  # fmt: skip

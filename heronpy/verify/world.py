@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import psutil
 
-from heronpy.loadtest.cluster import LoadTestError, Topology
+from heronpy.loadtest.cluster import Topology, submitted
+from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.processes import Tree, name_of, role_of
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.verify.disk import SmallDisk
-from heronpy.verify.errors import VerifyError
+from heronpy.verify.oracle import CHANGE_S, Limits, Verdict, verify
 from heronpy.verify.proxy import FaultProxy
 from heronpy.verify.records import RECORD, TRACE, write_end
 from heronpy.verify.stream import InputSpec
@@ -33,14 +33,11 @@ T = TypeVar("T")
 EXACT = "EFFECTIVELY_ONCE"
 
 POLL_S = 0.02
-MEMORY_EVERY_S, FAILED_EVERY_S = 0.5, 1.0
+MEMORY_EVERY_S = 0.5
 #: A killed process is back within this, or its run has failed.
 BACK_S = 60.0
-
-
-def newest(reply: control_pb2.CheckpointsReply) -> int:
-    """The newest complete checkpoint; 0 for none."""
-    return max((record.checkpoint for record in reply.complete), default=0)
+#: All of the input has arrived this long after its end.
+END_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +65,6 @@ class Fault:
 
 @dataclass(slots=True)
 class World:
-    """The target of the injected faults."""
-
     topology: Topology
     out: Path
     random: random.Random
@@ -90,7 +85,13 @@ class World:
     _tree: Tree | None = None
     _next_memory: float = 0.0
 
-    # ---- looking ------------------------------------------------------------------------------
+    settle_s: ClassVar[float] = CHANGE_S + 1.0
+    """The input follows its schedule for this long after the last fault: in it the effect on the rate shows."""
+
+    def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
+        """Submit the topology; the stack kills it."""
+        program = Path(__file__).with_name("topology.py")
+        self.topology = stack.enter_context(submitted(self.topology.cluster, program, spec))
 
     def status(self) -> control_pb2.StatusReply:
         """The current status; waits for a topology master that is down."""
@@ -109,16 +110,22 @@ class World:
         return found
 
     def tasks(self, component: str) -> list[Target]:
-        """The processes of a component."""
-        return self.until(
-            lambda: [one for one in self.targets() if one.component == component], BACK_S, f"a task of {component}"
-        )
+        def found() -> list[Target]:
+            return [one for one in self.targets() if one.component == component]
+
+        return self.until(found, BACK_S, f"a task of {component}")
+
+    def first_task(self, component: str) -> Target:
+        """The one that can be told to be slow, greedy or broken."""
+        return min(self.tasks(component), key=lambda one: int(one.name.rpartition("_")[2]))
 
     def named(self, name: str) -> Target:
         """A process by name, once it runs."""
-        return self.until(
-            lambda: next((one for one in self.targets() if one.name == name), None), BACK_S, f"the process {name}"
-        )
+
+        def found() -> Target | None:
+            return next((one for one in self.targets() if one.name == name), None)
+
+        return self.until(found, BACK_S, f"the process {name}")
 
     def master(self) -> Target:
         """The active topology master."""
@@ -140,21 +147,24 @@ class World:
                     yield name_of(title, ""), process
 
     def process(self, target: Target) -> psutil.Process:
-        """The process itself, if its name matches; VerifyError otherwise."""
+        """The process itself, if its name matches; LabError otherwise."""
         try:
             process = psutil.Process(target.pid)
             title, home = " ".join(process.cmdline()), process.environ().get("HERON_HOME", "")
         except psutil.Error:
-            raise VerifyError(f"process {target.pid} ({target.name}) is gone") from None
-        if name_of(title, role_of(title)[0]) != target.name or Path(home) != self.topology.cluster.home:
-            raise VerifyError(f"process {target.pid} is not {target.name} of this run; it was left alone")
+            raise LabError(f"process {target.pid} ({target.name}) is gone") from None
+        if name_of(title, role_of(title)) != target.name or Path(home) != self.topology.cluster.home:
+            raise LabError(f"process {target.pid} is not {target.name} of this run; it was left alone")
         return process
 
     def arrived(self) -> int:
         """Records in the trace so far, duplicates included."""
         return sum(path.stat().st_size for path in (self.out / TRACE).glob("*.seg")) // RECORD.size
 
-    # ---- waiting ------------------------------------------------------------------------------
+    def log_of(self, process: str) -> Path:
+        name = self.topology.name
+        [path] = self.topology.cluster.home.glob(f"topologies/*/*/{name}/log-files/{process}.log")
+        return path
 
     def look(self) -> None:
         """Record the memory of all processes, when it is time."""
@@ -162,7 +172,7 @@ class World:
         if now < self._next_memory:
             return
         self._next_memory = now + MEMORY_EVERY_S
-        with suppress(psutil.Error, LoadTestError):
+        with suppress(psutil.Error, LabError):
             if self._tree is None or not self._tree.root.is_running():
                 self._tree = Tree(self.topology.scheduler())
             self._tree.refresh()
@@ -172,112 +182,105 @@ class World:
                     self.memory[one.role] = max(size, self.memory.get(one.role, 0))
 
     def wait(self, seconds: float) -> None:
-        """Let the topology run."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self.look()
             time.sleep(min(left, POLL_S))
 
     def until(self, condition: Callable[[], T | None], timeout_s: float, what: str) -> T:
-        """The first true value; VerifyError if there is none in time, or the topology fails meanwhile."""
-        deadline = time.monotonic() + timeout_s
-        next_look = time.monotonic() + FAILED_EVERY_S
-        while not (value := condition()):
-            now = time.monotonic()
-            if now > deadline:
-                raise VerifyError(f"{what} did not come within {timeout_s:g} s")
-            if now > next_look and not self.may_fail:
-                next_look = now + FAILED_EVERY_S
-                self._check_lifecycle(what)
-            self.look()
-            time.sleep(POLL_S)
-        return value
+        """The first true value; LabError if there is none in time, or the topology fails meanwhile."""
 
-    def _check_lifecycle(self, what: str) -> None:
+        def looked() -> T | None:
+            value = condition()
+            if not value:
+                self.look()
+            return value
+
+        return self.topology.until(looked, timeout_s, what, POLL_S, lambda: self.may_fail)
+
+    def _is(self, *lifecycles: int) -> bool:
         status = self.topology.status()
-        if status is not None and status.lifecycle == control_pb2.LIFE_FAILED:
-            raise VerifyError(f"'{self.topology.name}' failed before {what} came: {status.cause}")
+        return status is not None and status.lifecycle in lifecycles
 
     def until_failed(self, timeout_s: float) -> control_pb2.StatusReply:
-        """Wait until the topology has failed."""
-
-        def failed() -> control_pb2.StatusReply | None:
-            status = self.topology.status()
-            return status if status is not None and status.lifecycle == control_pb2.LIFE_FAILED else None
-
         self.may_fail = True
-        return self.until(failed, timeout_s, f"the failure of '{self.topology.name}'")
+        self.until(lambda: self._is(control_pb2.LIFE_FAILED), timeout_s, f"the failure of '{self.topology.name}'")
+        return self.status()
 
     def until_arrived(self, more: int, timeout_s: float = BACK_S) -> None:
         """Wait for `more` further records, or the end of the input."""
         wanted = self.arrived() + more
 
         def there() -> bool:
-            status = self.topology.status()
-            done = status is not None and status.lifecycle in (control_pb2.LIFE_FINISHED, control_pb2.LIFE_FINISHING)
-            return done or self.arrived() >= wanted
+            return self.arrived() >= wanted or self._is(control_pb2.LIFE_FINISHED, control_pb2.LIFE_FINISHING)
 
         self.until(there, timeout_s, f"{more:,} further tuples")
 
     def checkpoints(self) -> control_pb2.CheckpointsReply:
-        """The checkpoints that the topology master knows."""
-        reply: control_pb2.CheckpointsReply = self.until(
-            lambda: self._ask(control_pb2.GetCheckpoints()), BACK_S, "the checkpoints that the topology master knows"
-        )
-        return reply
+        def known() -> control_pb2.CheckpointsReply | None:
+            with suppress(LabError):
+                reply: control_pb2.CheckpointsReply = self.topology.ask(control_pb2.GetCheckpoints())
+                return reply
+            return None
 
-    def _ask(self, question: Any) -> Any:
-        with suppress(LoadTestError):
-            return self.topology.ask(question)
-        return None
+        return self.until(known, BACK_S, "the checkpoints that the topology master knows")
 
     def until_checkpoint(self, timeout_s: float = BACK_S) -> int:
         """Wait until a checkpoint newer than all current ones is complete; returns its number."""
         if self.mode != EXACT:
             return 0
-        before = newest(self.checkpoints())
-        return self.until(
-            lambda: found if (found := newest(self.checkpoints())) > before else 0, timeout_s, "a complete checkpoint"
-        )
 
-    # ---- acting -------------------------------------------------------------------------------
+        def newest() -> int:
+            return max((record.checkpoint for record in self.checkpoints().complete), default=0)
+
+        before = newest()
+        return self.until(lambda: found if (found := newest()) > before else 0, timeout_s, "a complete checkpoint")
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """Cluster and topology, as commands take them."""
+        return self.topology.cluster.target, self.topology.name
+
+    def submission(self, folder: Path, *flags: str, program: Path | None = None) -> tuple[object, ...]:
+        """The words that submit the program of this run, or another one, with the specification in a folder."""
+        submitted = program or self.out / "topology.py"
+        return "submit", *flags, self.topology.cluster.target, submitted, "-", "--spec", folder / "spec"
 
     def heron(self, *words: object, timeout_s: float = 120.0) -> str:
-        """Run a `heron` command against this run's cluster; VerifyError with its output if it fails."""
-        try:
-            return self.topology.cluster.heron(*map(str, words), timeout_s=timeout_s)
-        except LoadTestError as error:
-            raise VerifyError(str(error)) from None
+        """Run a `heron` command against this run's cluster; LabError with its output if it fails."""
+        return self.topology.cluster.heron(*words, timeout_s=timeout_s)
 
     def letters(self) -> list[dict[str, Any]]:
-        """The dead letters of this run."""
-        words = ("dead-letters", self.topology.cluster.target, self.topology.name, "--json", "-n", 1000)
-        found: list[dict[str, Any]] = json.loads(self.heron(*words))
+        found: list[dict[str, Any]] = json.loads(self.heron("dead-letters", *self.address, "--json", "-n", 1000))
         return found
 
     def refused(self, *words: object) -> str:
         """The output of a `heron` command that must fail."""
         try:
-            self.topology.cluster.heron(*map(str, words))
-        except LoadTestError as error:
+            self.heron(*words)
+        except LabError as error:
             return str(error)
-        raise VerifyError(f"'heron {' '.join(map(str, words))}' was accepted")
+        raise LabError(f"'heron {' '.join(map(str, words))}' was accepted")
 
-    def end_input(self) -> int:
-        """End the input a moment from now; returns the number of tuples of each partition."""
+    def end_input(self) -> None:
+        """End the input a moment from now, so that its number of tuples is known."""
         self.ended = self.ended or time.monotonic()
-        return write_end(self.out, self.input.partitions, self.input.rate)
+        self.input = replace(self.input, count=write_end(self.out, self.input.partitions, self.input.rate))
+
+    def settled(self) -> None:
+        """Wait for the end of the input; LabError if the topology fails or is late."""
+        self.until(lambda: self._is(control_pb2.LIFE_FINISHED), END_S, f"the end of '{self.topology.name}'")
+
+    def verdict(self, limits: Limits) -> Verdict:
+        """The verdict of the oracle about the records of this run."""
+        faults = [(fault.at, fault.what) for fault in self.faults]
+        return verify(self.out, self.input, self.mode, limits, faults, self.memory, self.ended, self.complete)
 
     def note(self, what: str, disruptive: bool = True) -> Fault:
         """Record a fault that happens now."""
         fault = Fault(what, time.monotonic(), disruptive=disruptive, arrived=self.arrived())
         self.faults.append(fault)
         return fault
-
-    def signal(self, target: Target, number: signal.Signals) -> None:
-        """Send a signal to a process after verifying it."""
-        with suppress(psutil.NoSuchProcess):
-            self.process(target).send_signal(number)
 
     def kill(self, target: Target, wait: bool = True) -> Fault:
         """SIGKILL; with `wait`, wait until another process has its name."""
@@ -301,13 +304,19 @@ class World:
     def pause(self, what: str, processes: list[psutil.Process], seconds: float) -> None:
         """SIGSTOP, SIGCONT."""
         self.note(f"SIGSTOP {what} for {seconds:g} s")
+        with self.stopped(processes):
+            self.wait(seconds)
+
+    @contextmanager
+    def stopped(self, processes: list[psutil.Process]) -> Iterator[None]:
+        """While entered, these processes are stopped."""
         try:
             for process in processes:
                 with suppress(psutil.NoSuchProcess):
                     process.suspend()
-            self.wait(seconds)
+            yield
         finally:
-            for process in processes:
+            for process in reversed(processes):
                 # Its successor may have killed it.
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
@@ -317,7 +326,7 @@ class World:
         mine = [one for one in self.targets() if one.container == container]
         fault = self.note(f"kill -9 container {container}")
         for target in mine:
-            with suppress(psutil.NoSuchProcess, VerifyError):
+            with suppress(psutil.NoSuchProcess, LabError):
                 self.process(target).kill()
         return fault
 
@@ -327,31 +336,19 @@ class World:
         self.topology.ask(control_pb2.RuntimeConfig(settings=settings), 30.0)
 
     def containers(self) -> list[int]:
-        """Containers with tasks."""
-
         def planned() -> list[int]:
             # A topology master that has just started may not know the executors yet.
             return sorted({record.container for record in self.status().plan.instances})
 
         return self.until(planned, BACK_S, "a plan with containers")
 
-    def link_names(self) -> Callable[[int, int], tuple[str, str]]:
-        """For the proxy: the names of both ends of a connection."""
-        return _Links(self).resolve
-
-
-class _Links:
-    """Names of the two ends of a connection, from the sockets of the processes of the topology."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def resolve(self, local_port: int, wanted_port: int) -> tuple[str, str]:
+    def link_names(self, local_port: int, wanted_port: int) -> tuple[str, str]:
+        """For the proxy: the names of both ends of a connection, from the sockets of the processes."""
         return self._owner(local_port, listening=False), self._owner(wanted_port, listening=True)
 
     def _owner(self, port: int, listening: bool) -> str:
         # Not through the status: this runs in a thread of the proxy, even while there is no topology master.
-        for name, process in self._world.processes("stmgr-", "tmaster"):
+        for name, process in self.processes("stmgr-", "tmaster"):
             with suppress(psutil.Error):
                 for connection in process.net_connections(kind="tcp"):
                     if connection.laddr and connection.laddr.port == port:

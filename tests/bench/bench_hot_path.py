@@ -14,7 +14,7 @@ pytest.importorskip("pytest_benchmark", reason="pip install 'heronpy[bench]'")
 from heronpy.common.hashing import stable_hash, stable_hash_many
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.loadtest.histogram import Histogram
-from heronpy.loadtest.vocabulary import word_list
+from heronpy.loadtest.inputs import word_list
 from heronpy.plan.grouping import Fields, Shuffle
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, Frame, pack64
@@ -271,6 +271,6 @@ def test_histogram_of_the_load_test(per_item: Measure) -> None:
     values = [100_000 + 37 * number for number in range(10_000)]
 
     def run() -> None:
-        Histogram().record_many(values)
+        Histogram().record(values)
 
     per_item(run, len(values))

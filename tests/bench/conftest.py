@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from heronpy.loadtest.calibration import count_words
-from heronpy.loadtest.vocabulary import word_list
+from heronpy.loadtest.inputs import word_list
+from heronpy.loadtest.run import count_words
 
 FLOORS = Path(__file__).with_name("floors.json")
 #: A ratio may be this much above its recorded one: smaller differences are the machine's.

@@ -443,7 +443,7 @@ def test_kill_without_a_scheduler_asks_the_engine(
 ) -> None:
     placed.state.delete(paths.scheduler("wordy"))
     engine = FakeEngine([running(1)], stubborn=(1,))
-    monkeypatch.setattr(takedown, "engine_of", lambda submitted: engine)
+    monkeypatch.setattr(engines, "engine_of", lambda submitted: engine)
     stays = heron("kill", "local", "wordy", "--timeout", "0.1")
     assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run; look for it with: " in stays.err
     engine.away = 10_000
@@ -462,7 +462,7 @@ def test_kill_names_what_a_silent_host_may_still_run(
     """Without a scheduler; the engine has given the host up."""
     placed.state.delete(paths.scheduler("wordy"))
     engine = FakeEngine([running(1, Ended.UNCONFIRMED)], stubborn=(1,))
-    monkeypatch.setattr(takedown, "engine_of", lambda submitted: engine)
+    monkeypatch.setattr(engines, "engine_of", lambda submitted: engine)
     stays = heron("kill", "local", "wordy")
     assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run" in stays.err, stays
     assert placed.state.get(paths.execution_state("wordy")) is not None
@@ -474,7 +474,7 @@ def test_kill_names_what_a_silent_host_may_still_run(
 def test_kill_waits_for_the_engine_and_finishes_the_next_time(
     placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takedown, "engine_of", lambda submitted: FakeEngine())
+    monkeypatch.setattr(engines, "engine_of", lambda submitted: FakeEngine())
     placed.answers["kill_topology"] = control_pb2.KillUnderWay(
         left=["container 1, submission 2 (812_1 on n1)"], engine_away="squeue has not answered within 10 s"
     )
@@ -493,7 +493,7 @@ def test_kill_waits_for_the_engine_and_finishes_the_next_time(
 def test_a_kill_by_force_tells_the_scheduler_so_in_the_end(
     placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takedown, "engine_of", lambda submitted: FakeEngine())
+    monkeypatch.setattr(engines, "engine_of", lambda submitted: FakeEngine())
     placed.answers["kill_topology"] = control_pb2.KillUnderWay(left=["container 1, submission 2 (812_1)"])
 
     def change(name: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from heronpy.cli import exits
 from heronpy.cli.submit import on_engine, submission
-from heronpy.clusters import takedown
+from heronpy.clusters import engines, takedown
 from heronpy.engines.contract import Ended
 from tests.cli.conftest import Heron
 from tests.support.fake_engine import FakeEngine, running
@@ -25,7 +25,7 @@ def test_a_failed_submit_keeps_the_record_of_what_may_still_run(
     """A job that does not end, or an engine that does not answer: `heron kill` finishes."""
     engine = FakeEngine([running(1)], stubborn=(1,))
     engine.away = 0 if stubborn else 10_000
-    monkeypatch.setattr(takedown, "engine_of", lambda submitted: engine)
+    monkeypatch.setattr(engines, "engine_of", lambda submitted: engine)
     monkeypatch.setattr(takedown, "ENGINE_END_S", 0.1)
     monkeypatch.setattr(submission, "spawn_scheduler", lambda spec, launch: subprocess.Popen(["false"]))
     monkeypatch.setattr(on_engine, "settle", lambda topology, resolved, state: "slurm")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.loadtest import page, plots
+from heronpy.loadtest import page
 
 
 def result(checks: list[tuple[str, bool, str]], runs: int = 1, noisy: bool = False) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_the_headline_has_verdict_and_key_figures(made: dict[str, Any], verdict:
 
 def test_plots_that_share_an_axis_have_their_ticks_at_the_same_places() -> None:
     def ticks(times: list[float]) -> list[str]:
-        drawn = plots.lines(plots.Lines("a", "b", times, {"c": [1.0] * len(times)}, span=(-0.2, 14.0)))
+        drawn = page.lines("a", "b", times, {"c": [1.0] * len(times)}, (-0.2, 14.0))
         return re.findall(r'<text x="([\d.]+)" y="244"', drawn)
 
     assert len(ticks([0.1, 13.0])) > 3

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError
 from heronpy.loadtest import checks, measure, profiles, results
-from heronpy.loadtest.calibration import Calibration, verdict
+from heronpy.loadtest.inputs import expected_counts, sentences, word_list
 from heronpy.loadtest.processes import Memory, role_of
+from heronpy.loadtest.run import Calibration, noise_of
 from heronpy.loadtest.topologies import passthrough
 from heronpy.loadtest.topologies.parts import KEY, Pace, Report
 from heronpy.loadtest.topologies.passthrough import PacedSpout
-from heronpy.loadtest.vocabulary import expected_counts, sentences, word_list
 from heronpy.loadtest.watch import CpuLook, StatusLook
 
 SECOND = 1_000_000_000
@@ -98,7 +98,7 @@ class FakePaced(PacedSpout):
 
     def __init__(self, rate: float, left: int, tracked: bool = False) -> None:
         self.pace = Pace(rate)
-        self.left, self.limited, self.tracked = left, True, tracked
+        self.limit, self.tracked = left, tracked
         self.payload, self.due, self.first, self.started_ns = b"", {}, 0, 0
         self.duration_s = 60.0
         self.again = []
@@ -178,10 +178,13 @@ def report(role: str, rate: float, start: float, end: float, **more: Any) -> dic
 
 def test_steady_figures_leave_the_warmup_and_the_drain_out() -> None:
     reports = measure.Reports([report("spout", 1000, 10, 20), report("sink", 600, 10, 20), report("sink", 400, 10, 20)])
-    looks = [look(at, stmgrs=at * 0.1, other=at * 0.01) for at in (9.5, 12.9, 13.5, 16.0, 19.5, 21.0, 30.0)]
+    looks = [
+        look(at, **{"stream managers": at * 0.1, "other": at * 0.01})
+        for at in (9.5, 12.9, 13.5, 16.0, 19.5, 21.0, 30.0)
+    ]
     window = measure.window_of(looks, reports.start(), reports.end(), warmup_s=3.0)
     assert (window.first.at, window.last.at, window.steady) == (13.5, 19.5, True)
-    figures = measure.figures(window, reports, {"stmgrs"})
+    figures = measure.figures(window, reports)
     assert figures["tuples"] == pytest.approx(6000, abs=5) and figures["rate"] == pytest.approx(1000, rel=0.01)
     assert figures["cpu_s_per_million"] == pytest.approx(0.66 / 0.006, rel=0.01)
     assert figures["cpu_s_per_million_data_path"] == pytest.approx(0.6 / 0.006, rel=0.01)
@@ -191,12 +194,12 @@ def test_steady_figures_leave_the_warmup_and_the_drain_out() -> None:
 def test_short_runs_are_measured_as_a_whole() -> None:
     reports = measure.Reports([report("spout", 1000, 10, 10.5), report("sink", 1000, 10, 10.5)])
     window = measure.window_of([look(9.9, a=0), look(12.0, a=1)], 10, 10.5, 3.0)
-    figures = measure.figures(window, reports, set())
+    figures = measure.figures(window, reports)
     assert not figures["steady"] and figures["rate"] == pytest.approx(1000, rel=0.05)
 
 
 def test_growth_names_the_role_that_grows() -> None:
-    memory = [(float(at), {"still": Memory(1, 100, 100, 100), "leaky": Memory(1, 10 * at, 0, 0)}) for at in range(10)]
+    memory = [(float(at), {"still": Memory(uss=100), "leaky": Memory(uss=10 * at)}) for at in range(10)]
     growth = measure.growth_of(memory, 0, 9, 0)
     assert growth is not None and growth.role == "leaky"
     assert growth.bytes / growth.seconds == pytest.approx(10)
@@ -215,18 +218,18 @@ def test_episodes_have_a_beginning_and_an_end() -> None:
 
 
 def test_roles_by_title() -> None:
-    assert role_of("heron: container_1_by_word_12") == ("task by_word", True)
-    assert role_of("heron: stmgr-2\0") == ("stream managers", True)
-    assert role_of("heron: fork-server-1") == ("fork servers", False)
-    assert role_of("/usr/bin/python3 -P -m heronpy.scheduler --launch x") == ("scheduler", False)
-    assert role_of("java -cp x") == ("spark gateway", False)
+    assert role_of("heron: container_1_by_word_12") == "task by_word"
+    assert role_of("heron: stmgr-2\0") == "stream managers"
+    assert role_of("heron: fork-server-1") == "fork servers"
+    assert role_of("/usr/bin/python3 -P -m heronpy.scheduler --launch x") == "scheduler"
+    assert role_of("java -cp x") == "spark gateway"
 
 
 def test_noise_is_said() -> None:
     quiet = Calibration(0.040, 0.041)
-    assert not verdict([quiet, quiet], [0.1])["noisy"]
-    assert "15% longer" in verdict([quiet, Calibration(0.045, 0.046)], [])["text"]
-    assert "0.50 cores" in verdict([quiet], [0.5])["text"]
+    assert not noise_of([quiet, quiet], [0.1])["noisy"]
+    assert "15% longer" in noise_of([quiet, Calibration(0.045, 0.046)], [])["text"]
+    assert "0.50 cores" in noise_of([quiet], [0.5])["text"]
 
 
 def document(rate: float, low: float, high: float) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 import pytest
 
 from heronpy.cli.main import main
-from heronpy.loadtest import calibration, control_plane, page, profiles, results, startup
-from heronpy.loadtest.calibration import Calibration
-from heronpy.loadtest.cluster import Cluster, LoadTestError, cluster, submitted
+from heronpy.loadtest import control_plane, page, profiles, results, run, startup
+from heronpy.loadtest.cluster import Cluster, cluster, submitted
+from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.rates import run_rates
-from heronpy.loadtest.run import run_once, run_profile
+from heronpy.loadtest.run import Calibration, run_once, run_profile
 from heronpy.proto import control_pb2
 from tests.support.waiting import wait_for
 
@@ -46,7 +46,7 @@ NOT_JUDGED = ("memory flat", "burst", "rate", "backpressure", "culprit", "resume
 @pytest.fixture
 def where(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster of its own, and a calibration that costs nothing."""
-    monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04))
+    monkeypatch.setattr(run, "calibrate", lambda rounds=1: Calibration(0.04, 0.04))
     with cluster("local") as made:
         yield made
     assert not made.scratch.exists()
@@ -65,11 +65,11 @@ def test_all_profiles_are_tried() -> None:
     "name", [pytest.param(name, marks=pytest.mark.heavy) if name in LONG else name for name in sorted(SMALL)]
 )
 def test_profile_counts_exactly(where: Cluster, name: str) -> None:
-    run = run_once(where, small(name), 1)
-    wrong = [check for check in run["checks"] if not check["ok"] and check["name"] not in NOT_JUDGED]
+    found = run_once(where, small(name), 1)
+    wrong = [check for check in found["checks"] if not check["ok"] and check["name"] not in NOT_JUDGED]
     assert not wrong
-    assert run["checks"][0]["text"].startswith("exact: ")
-    assert run["tuples"] >= run["sent"] > 0 and run["figures"]["rate"] > 0
+    assert found["checks"][0]["text"].startswith("exact: ")
+    assert found["tuples"] >= found["sent"] > 0 and found["figures"]["rate"] > 0
 
 
 @pytest.mark.heavy
@@ -82,9 +82,9 @@ def test_profile_counts_exactly(where: Cluster, name: str) -> None:
 )
 def test_profile_counts_exactly_with_acks_over_two_containers(where: Cluster, name: str) -> None:
     load = small(name, mode="ATLEAST_ONCE", containers=2)
-    run = run_once(where, load, 1)
-    assert run["checks"][0]["ok"] and run["checks"][1]["ok"], run["checks"]
-    assert run["tuples"] >= run["sent"] > 0
+    found = run_once(where, load, 1)
+    assert found["checks"][0]["ok"] and found["checks"][1]["ok"], found["checks"]
+    assert found["tuples"] >= found["sent"] > 0
 
 
 @pytest.mark.spark
@@ -93,9 +93,9 @@ def test_profile_counts_exactly_with_acks_over_two_containers(where: Cluster, na
 def test_spark_gets_every_row(where: Cluster, name: str, measured: int) -> None:
     pytest.importorskip("pyspark")
     load = profiles.changed(profiles.load(name), {"tuples": 2000, "rate": 2000.0}, ["batch_rows=500", *QUICK])
-    run = run_once(where, load, 1)
-    assert run["checks"][0]["ok"], run["checks"]
-    assert run["latency"]["until_acked"]["count"] == measured
+    found = run_once(where, load, 1)
+    assert found["checks"][0]["ok"], found["checks"]
+    assert found["latency"]["until_acked"]["count"] == measured
 
 
 @pytest.mark.heavy
@@ -150,7 +150,7 @@ def test_rates_measure_each_step_on_real_processes(where: Cluster) -> None:
 @pytest.mark.heavy
 def test_command_writes_and_compares(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                      capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
-    monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04))
+    monkeypatch.setattr(run, "calibrate", lambda rounds=1: Calibration(0.04, 0.04))
     sets = [word for setting in QUICK for word in ("--set", setting)]
     command = ["load-test", "word_count", "--tuples", "5000", "--out", str(tmp_path), *sets]
     assert main(command) == 0
@@ -190,7 +190,7 @@ def test_mistakes_are_sentences(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 def test_a_topology_that_fails_is_removed(where: Cluster, tmp_path: Path) -> None:
     program = tmp_path / "broken.py"
     program.write_text("raise SystemExit('no topology today')\n")
-    with pytest.raises(LoadTestError, match="no topology today"):
+    with pytest.raises(LabError, match="no topology today"):
         with submitted(where, program, {"name": "broken", "out": str(where.scratch / "broken")}):
             pass
     assert where.state.children("executionstate") == []

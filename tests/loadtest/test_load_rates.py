@@ -15,20 +15,25 @@ from rich.console import Console
 from heronpy.cli.main import main
 from heronpy.cli.measure import load_test
 from heronpy.common.errors import ConfigError
-from heronpy.loadtest import measure, page, profiles, rates, results, steps, system_calls, tables
-from heronpy.loadtest.frames import Frames, frames_of
-from heronpy.loadtest.processes import Seen, Tree
-from heronpy.loadtest.system_calls import Counted, Counter
-from heronpy.loadtest.wakeups import ran_by_thread, voluntary_by_thread, voluntary_of
-from heronpy.loadtest.watch import CpuLook
+from heronpy.loadtest import measure, page, processes, profiles, rates, results, tables
+from heronpy.loadtest.processes import (
+    CallCounter,
+    Counted,
+    Seen,
+    Tree,
+    ran_by_thread,
+    voluntary_by_thread,
+    voluntary_of,
+)
+from heronpy.loadtest.watch import CpuLook, Frames, frames_of
 from heronpy.proto import control_pb2
 
 STATUS = "Name:\tpython\nThreads:\t3\nvoluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t7\n"
 
 
 def test_rates_are_a_list_in_its_order() -> None:
-    assert steps.rates_of("100, 5_000,max") == (100.0, 5000.0, 0.0)
-    assert steps.rates_of("0.5") == (0.5,)
+    assert rates.rates_of("100, 5_000,max") == (100.0, 5000.0, 0.0)
+    assert rates.rates_of("0.5") == (0.5,)
 
 
 def test_every_mode_is_measured_unless_some_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -57,7 +62,7 @@ def test_every_mode_is_measured_unless_some_are_named(monkeypatch: pytest.Monkey
 )
 def test_what_is_no_rate_is_refused_in_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        steps.rates_of(text)
+        rates.rates_of(text)
 
 
 @given(st.integers(0, 2**63))
@@ -80,10 +85,8 @@ def fake_threads(proc: Path, pid: int, counts: dict[int, int]) -> None:
 def test_all_threads_are_summed_and_those_that_ended_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_threads(tmp_path, 7, {7: 100, 8: 20})
     assert voluntary_by_thread(7, tmp_path) == {7: 100, 8: 20} and voluntary_by_thread(9, tmp_path) == {}
-    from heronpy.loadtest import processes
-
     monkeypatch.setattr(processes, "voluntary_by_thread", lambda pid: voluntary_by_thread(pid, tmp_path))
-    tree = Tree(None, {7: Seen(None, "a", "task a", True)})  # type: ignore[arg-type]
+    tree = Tree(None, {7: Seen(None, "a", "task a")})  # type: ignore[arg-type]
     assert tree.switches() == 120
     (tmp_path / "7/task/8/status").unlink()
     fake_threads(tmp_path, 7, {7: 130})
@@ -139,7 +142,7 @@ def test_switches_per_tuple_are_those_of_the_window() -> None:
     ],
 )
 def test_perfs_output(report: str, calls: int | None) -> None:
-    assert system_calls.parse(report) == calls
+    assert processes.parse_calls(report) == calls
 
 
 @pytest.mark.parametrize(
@@ -159,8 +162,8 @@ def test_perf_is_run_and_its_refusal_is_a_reason(
     )
     perf.chmod(perf.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert system_calls.missing() == ""
-    counter = Counter([5, 6], 1.5, 2.0)
+    assert processes.no_counter() == ""
+    counter = CallCounter([5, 6], 1.5, 2.0)
     found = counter.result()
     counter.close()
     if isinstance(counted, Counted):
@@ -175,7 +178,7 @@ def test_perf_is_run_and_its_refusal_is_a_reason(
 
 def test_without_perf_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert system_calls.missing() == "perf is not installed"
+    assert processes.no_counter() == "perf is not installed"
 
 
 def test_frames_are_summed_over_tasks_only() -> None:
@@ -207,9 +210,9 @@ def run_of(rate: float, held: bool = True, calls: float | None = 12.5) -> dict[s
 
 
 def document(*taken: tuple[str, float, dict[str, Any]], reason: str = "") -> dict[str, Any]:
-    rows = [steps.step_of(mode, rate, run, reason) for mode, rate, run in taken]
-    checks = [check for mode, rate, run in taken for check in steps.checks_of(mode, rate, run)]
-    runs = [{"values": steps.values_of_steps(rows), "checks": checks, "steps": rows}]
+    rows = [rates.step_of(mode, rate, run, reason) for mode, rate, run in taken]
+    checks = [check for mode, rate, run in taken for check in rates.checks_of(mode, rate, run)]
+    runs = [{"values": rates.values_of_steps(rows), "checks": checks, "steps": rows}]
     return {
         "kind": "load-test", "schema": results.SCHEMA, "profile": "rates", "about": "1 spout", "unit": "tuples",
         "options": {"rates": "100,max"}, "date": "today", "heronpy": "1", "python": "3",
@@ -269,8 +272,8 @@ def test_figures_of_steps_are_compared_by_mode_and_rate() -> None:
 
 def test_the_rate_is_judged_as_far_as_it_is_promised() -> None:
     slow = run_of(1.0, held=False)
-    assert [check["ok"] for check in steps.checks_of("ATMOST_ONCE", 20_000.0, slow)] == [True, False]
-    assert [check["name"] for check in steps.checks_of("ATMOST_ONCE", 100_000.0, slow)] == [
+    assert [check["ok"] for check in rates.checks_of("ATMOST_ONCE", 20_000.0, slow)] == [True, False]
+    assert [check["name"] for check in rates.checks_of("ATMOST_ONCE", 100_000.0, slow)] == [
         "ATMOST_ONCE 100,000/s, counts"
     ]
 

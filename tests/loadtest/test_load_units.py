@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,14 @@ from rich.console import Console
 
 from heronpy.common.errors import ConfigError
 from heronpy.ingest.ledger.types import File, FileState, Span, SpanState, Unit, UnitState
-from heronpy.loadtest import page, results, tables, unit_lines
-from heronpy.loadtest.cluster import LoadTestError
+from heronpy.loadtest import inputs, page, results, tables
+from heronpy.loadtest.errors import LabError
+from heronpy.loadtest.histogram import quantile
+from heronpy.loadtest.inputs import Began
 from heronpy.loadtest.run import result_of
-from heronpy.loadtest.unit_lines import Began
-from heronpy.loadtest.units import judge, plan
+from heronpy.loadtest.units import pipeline, plan
+from heronpy.loadtest.units.contenders import measured
 from heronpy.loadtest.units.ledger import UNIT_BYTES, judged
-from heronpy.loadtest.units.measured import keep_last, measured
 from tests.support.command import Heron
 
 
@@ -75,9 +75,9 @@ def test_a_result_says_which_goals_were_missed() -> None:
 def test_rows_in_any_order_are_right(lines: int, chance: random.Random) -> None:
     numbers = list(range(lines))
     chance.shuffle(numbers)
-    assert judge.wrong_numbers(numbers, lines) == ""
-    users = [f"user{number % unit_lines.USERS}" for number in numbers]
-    assert judge.wrong_clicks(users, [unit_lines.BASE_MS + number for number in numbers], lines) == ""
+    assert pipeline.wrong_numbers(numbers, lines) == ""
+    users = [f"user{number % inputs.USERS}" for number in numbers]
+    assert pipeline.wrong_clicks(users, [inputs.BASE_MS + number for number in numbers], lines) == ""
 
 
 @pytest.mark.parametrize(
@@ -91,56 +91,56 @@ def test_rows_in_any_order_are_right(lines: int, chance: random.Random) -> None:
     ],
 )
 def test_wrong_rows_are_counted(numbers: list[int], left_out: list[int], sentence: str) -> None:
-    assert judge.wrong_numbers(numbers, 4, left_out) == sentence
-    assert not judge.rows_check("units", sentence, 4).ok
+    assert pipeline.wrong_numbers(numbers, 4, left_out) == sentence
+    assert not pipeline.rows_check("units", sentence, 4).ok
 
 
 def test_a_line_that_is_left_out_is_not_missed() -> None:
-    assert judge.wrong_numbers([3, 0, 1], 4, [2]) == ""
+    assert pipeline.wrong_numbers([3, 0, 1], 4, [2]) == ""
 
 
 def test_a_user_of_another_line_is_found() -> None:
-    times = [unit_lines.BASE_MS, unit_lines.BASE_MS + 1]
-    assert judge.wrong_clicks(["user0", "user0"], times, 2) == "1 rows have the user of another line"
+    times = [inputs.BASE_MS, inputs.BASE_MS + 1]
+    assert pipeline.wrong_clicks(["user0", "user0"], times, 2) == "1 rows have the user of another line"
 
 
 def test_a_click_is_what_its_line_says() -> None:
-    lines = unit_lines.click_lines(995, 999).splitlines()
-    assert [unit_lines.click(line) for line in lines] == [
-        ("user995", unit_lines.BASE_MS + 995),
-        ("user996", unit_lines.BASE_MS + 996),
-        ("user0", unit_lines.BASE_MS + 997),
-        ("user1", unit_lines.BASE_MS + 998),
+    lines = inputs.click_lines(995, 999).splitlines()
+    assert [inputs.click(line) for line in lines] == [
+        ("user995", inputs.BASE_MS + 995),
+        ("user996", inputs.BASE_MS + 996),
+        ("user0", inputs.BASE_MS + 997),
+        ("user1", inputs.BASE_MS + 998),
     ]
 
 
 def test_stamped_lines_have_their_size_and_their_stamp() -> None:
-    text = unit_lines.stamped_lines(7, 3, 123_456, 100)
+    text = inputs.stamped_lines(7, 3, 123_456, 100)
     assert {len(line) for line in text.splitlines()} == {99} and len(text) == 300
-    assert list(unit_lines.stamps_of(text)) == [(7, 123_456), (8, 123_456), (9, 123_456)]
+    assert list(inputs.stamps_of(text)) == [(7, 123_456), (8, 123_456), (9, 123_456)]
 
 
 # ---- attempts and shares ----------------------------------------------------------------------
 def test_a_unit_takes_from_its_first_attempt_until_it_is_visible() -> None:
     second = 1_000_000_000
     text = "".join(
-        unit_lines.attempt_line(*one) for one in [(1, 1, 10, second), (1, 2, 11, 6 * second), (2, 1, 11, 2 * second)]
+        inputs.attempt_line(*one) for one in [(1, 1, 10, second), (1, 2, 11, 6 * second), (2, 1, 11, 2 * second)]
     )
-    began = unit_lines.attempts_of(text + "3 1 12")
+    began = inputs.attempts_of(text + "3 1 12")
     assert began == [Began(1, 1, 10, second), Began(1, 2, 11, 6 * second), Began(2, 1, 11, 2 * second)]
-    assert judge.unit_seconds(began, {1: 8 * second, 2: 3 * second, 9: second}) == [7.0, 1.0]
+    assert pipeline.unit_seconds(began, {1: 8 * second, 2: 3 * second, 9: second}) == [7.0, 1.0]
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.sampled_from([50.0, 99.0, 100.0]))
 def test_a_share_is_not_exceeded_by_so_many_percent(values: list[float], percent: float) -> None:
-    found = judge.share(values, percent)
+    found = quantile(values, percent / 100)
     assert found in values
     assert sum(value <= found for value in values) >= len(values) * percent / 100
     assert sum(value < found for value in values) < len(values) * percent / 100
 
 
 def test_a_share_of_nothing_is_nothing() -> None:
-    assert judge.share([], 99) == 0.0
+    assert quantile([], 0.99) is None
 
 
 # ---- the ledger's judge -----------------------------------------------------------------------
@@ -179,7 +179,7 @@ def burn(seconds):
     while time.process_time() < until:
         pass
 burn(0.8)
-from heronpy.loadtest.units.measured import serve
+from heronpy.loadtest.units.contenders import serve
 serve(lambda: lambda: burn(0.2))
 """
     found = measured([sys.executable, "-c", program], "burner", 60.0)
@@ -187,24 +187,12 @@ serve(lambda: lambda: burn(0.2))
 
 
 def test_a_contender_that_fails_says_why() -> None:
-    with pytest.raises(LoadTestError, match=r"'broken' has ended(.|\n)*no such luck"):
+    with pytest.raises(LabError, match=r"'broken' has ended(.|\n)*no such luck"):
         measured([sys.executable, "-c", "raise SystemExit('no such luck')"], "broken", 60.0)
 
 
-def test_what_a_contender_says_is_kept_until_its_pipe_is_closed() -> None:
-    """Whatever a contender leaves behind holds the pipe open; who waited long enough closes his end."""
-
-    def lines() -> Iterator[str]:
-        yield from (f"line {n}\n" for n in range(50))
-        raise ValueError("I/O operation on closed file")
-
-    said: list[str] = []
-    keep_last(lines(), said)
-    assert said == [f"line {n}" for n in range(30, 50)]
-
-
 def test_a_contender_that_hangs_is_ended() -> None:
-    with pytest.raises(LoadTestError, match=r"'sleeper' was not done after 0\.2 s"):
+    with pytest.raises(LabError, match=r"'sleeper' was not done after 0\.2 s"):
         measured([sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"], "sleeper", 0.2)
 
 

@@ -90,8 +90,8 @@ def test_what_was_not_measured_gets_a_line_and_no_figure(peer_rates: ModuleType)
         peer_rates.RateContender("other", "Other, 2 processes", broken, "9"),
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peer_rates.calibration, "calibrate", lambda: None)
-        patch.setattr(peer_rates.calibration, "verdict", lambda calibrations, others: VERDICT)
+        patch.setattr(peer_rates.run, "calibrate", lambda: None)
+        patch.setattr(peer_rates.run, "noise_of", lambda calibrations, others: VERDICT)
         verdict = peer_rates.compete(found, (1000.0, 5000.0), 3.0, 2)
     table = peer_rates.markdown(found, (1000.0, 5000.0), verdict, 2, 3.0)
     rows = [line for line in table.splitlines() if line.startswith("| 1,000") or line.startswith("| 5,000")]

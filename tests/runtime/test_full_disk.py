@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.loadtest.errors import LabError
 from heronpy.verify.disk import SmallDisk
-from heronpy.verify.errors import VerifyError
 from tests.support.command import EXAMPLES, Heron
 
 WORD_COUNT = EXAMPLES / "word_count.py"
@@ -22,7 +22,7 @@ def disk(heron: Heron) -> Iterator[SmallDisk]:
     small = SmallDisk(heron.home, 16 << 20)
     try:
         small.__enter__()
-    except VerifyError as error:
+    except LabError as error:
         pytest.skip(f"nothing can be mounted here: {error}")
     try:
         yield small

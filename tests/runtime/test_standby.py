@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +59,9 @@ def replace_masters(world: World, runs: int) -> None:
     assert facts(world) == before
 
     world.note("SIGSTOP tmaster", disruptive=False)
-    world.signal(second, signal.SIGSTOP)
-    try:
+    with world.stopped([world.process(second)]):
         third = wait_for(lambda: (now := world.master()).pid != second.pid and now, PATIENCE_S, "a successor")
         newest = when_checkpoint(world, newest + 1)
-    finally:
-        world.signal(second, signal.SIGCONT)
     wait_for(lambda: not alive(second.pid), PATIENCE_S, "the end of the one that was replaced")
     when_checkpoint(world, newest)
     assert facts(world) == before

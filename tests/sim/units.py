@@ -38,8 +38,7 @@ from heronpy.ingest.outputs.lineage import Lineage, published
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit
 from heronpy.ingest.worker import LogWorker
-from heronpy.verify.units.judge import judge
-from heronpy.verify.units.logs import BAD, DEADLY, RotatedLogs
+from heronpy.verify.units.logs import BAD, DEADLY, RotatedLogs, judge
 from tests.sim.kernel import START_S, Process, Thread, World, current_process
 from tests.sim.modules import SimEvent, SimThread, Time
 from tests.sim.run import Result, simulator

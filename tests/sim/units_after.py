@@ -11,7 +11,7 @@ from heronpy.ingest import LineFiles
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.lineage import published
 from heronpy.ingest.unit import LogUnit
-from heronpy.verify.units.judge import read_rows
+from heronpy.verify.units.logs import read_rows
 from tests.sim.kernel import Process, World
 from tests.sim.run import Result
 from tests.sim.units import KEEPERS, PIPELINE, WORKERS, Cluster, Faults, settle, simulated

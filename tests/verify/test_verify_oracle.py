@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError
+from heronpy.loadtest.errors import LabError
+from heronpy.loadtest.histogram import quantile
 from heronpy.verify import records
-from heronpy.verify.errors import VerifyError
-from heronpy.verify.oracle import Limits, Verdict, read_endless, read_spec, verify
+from heronpy.verify.oracle import Limits, Verdict, longest_gap, read_endless, read_spec, recoveries, verify
 from heronpy.verify.records import RECORD, Progress, Segment, incarnation, progress_path
-from heronpy.verify.recovery import longest_gap, percentile, recoveries
 from heronpy.verify.stream import InputSpec, Partition, expected_totals, key_text
 
 SPEC = InputSpec(seed=7, partitions=2, count=200, keys=20, payload_bytes=16)
@@ -240,7 +240,7 @@ def test_an_input_without_a_count_ends_where_the_verifier_says(tmp_path: Path) -
     endless = replace(SPEC, count=0, rate=10.0)
     (tmp_path / "spec.json").write_text(json.dumps({**asdict(endless), "mode": "ATLEAST_ONCE"}))
     assert read_endless(tmp_path) == endless
-    with pytest.raises(VerifyError, match="heron verify end"):
+    with pytest.raises(LabError, match="heron verify end"):
         read_spec(tmp_path)
     for number, done in enumerate((40, 70)):
         progress = Progress(progress_path(tmp_path, number), owner=1)
@@ -249,7 +249,7 @@ def test_an_input_without_a_count_ends_where_the_verifier_says(tmp_path: Path) -
     end = 70 + int(records.TAIL_S * 10) + records.TAIL_TUPLES
     assert records.write_end(tmp_path, endless.partitions, 10.0) == records.read_end(tmp_path) == end
     assert read_spec(tmp_path)[0] == replace(endless, count=end)
-    with pytest.raises(VerifyError, match=f"has an end already: {end:,} tuples"):
+    with pytest.raises(LabError, match=f"has an end already: {end:,} tuples"):
         read_endless(tmp_path)
 
 
@@ -341,9 +341,9 @@ def test_the_rate_after_a_fault_is_compared_with_the_one_before() -> None:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1))
 def test_percentiles_are_values(values: list[float]) -> None:
-    assert percentile(values, 1.0) == max(values)
-    assert percentile(values, 0.5) in values
-    assert percentile([], 0.5) is None
+    assert quantile(values, 1.0) == max(values)
+    assert quantile(values, 0.5) in values
+    assert quantile([], 0.5) is None
 
 
 EQUAL = replace(SPEC, distinct=3)

@@ -20,14 +20,13 @@ from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
-from heronpy.loadtest.cluster import Topology
-from heronpy.verify.errors import VerifyError
+from heronpy.loadtest.cluster import Cluster, Topology
+from heronpy.loadtest.errors import LabError
+from heronpy.verify.oracle import Limits
 from heronpy.verify.scenarios import find, scenarios, together
 from heronpy.verify.stream import InputSpec
-from heronpy.verify.units.judge import TableVerdict, judge
-from heronpy.verify.units.logs import RotatedLogs, Writer, Written, is_poison, line_of
-from heronpy.verify.units.points import POINTS, PointedStages, Points
-from heronpy.verify.units.run import verdict_of
+from heronpy.verify.units.logs import RotatedLogs, TableVerdict, Writer, Written, is_poison, judge, line_of
+from heronpy.verify.units.topology import POINTS, PointedStages, Points
 from heronpy.verify.units.world import UnitWorld
 from tests.support.waiting import wait_for
 
@@ -229,7 +228,13 @@ class Settling(UnitWorld):
 
     def __init__(self, table: Path, publications: list[Callable[[], None]]) -> None:
         super().__init__(
-            cast(Topology, None), table, random.Random(SEED), True, "ATMOST_ONCE", cast(InputSpec, None), may_fail=True
+            Topology(cast(Cluster, None), "seen", table),
+            table,
+            random.Random(SEED),
+            True,
+            "ATMOST_ONCE",
+            cast(InputSpec, None),
+            may_fail=True,
         )
         self.table = table
         self.written = Written(SEED, 9, {"a.log": COUNT})
@@ -266,7 +271,7 @@ def test_lines_that_do_not_come_are_lost(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_unit_that_fails_while_the_last_lines_are_waited_for_is_told(tmp_path: Path) -> None:
     world = Settling(tmp_path, [lambda: None])
     world.failing = True
-    with pytest.raises(VerifyError, match="a unit has failed: no space"):
+    with pytest.raises(LabError, match="a unit has failed: no space"):
         world.settled()
 
 
@@ -275,7 +280,7 @@ def test_lines_that_are_missing_are_lost_only_when_the_run_came_to_its_end(tmp_p
     publish(tmp_path, 1, range(2))
     world = Settling(tmp_path, [])
     world.complete = complete
-    verdict = verdict_of(world, 0, 60.0)
+    verdict = world.verdict(Limits(stall_max_s=60.0))
     [loss] = [check for check in verdict.checks if check.name == "loss"]
     assert not loss.ok and verdict.complete is complete
     assert ("lines lost" in loss.text, "had not come when the run was given up" in loss.text) == (
@@ -290,7 +295,7 @@ def test_one_process_takes_an_armed_point_and_gets_the_signal(tmp_path: Path) ->
     points.reach("record", 1, 1)
     assert points.taken("record") is None, "nothing is armed"
     program = (
-        f"from heronpy.verify.units.points import Points; Points({str(tmp_path / 'points')!r}).reach('record', 7, 2)"
+        f"from heronpy.verify.units.topology import Points; Points({str(tmp_path / 'points')!r}).reach('record', 7, 2)"
     )
     points.arm("record", signal.SIGKILL)
     children = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]

@@ -21,10 +21,9 @@ from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.control_plane import run_control_plane
 from heronpy.loadtest.costs import run_costs
 from heronpy.loadtest.profiles import Load
-from heronpy.loadtest.rates import run_rates
+from heronpy.loadtest.rates import rates_of, run_rates
 from heronpy.loadtest.run import run_profile
 from heronpy.loadtest.startup import run_startup
-from heronpy.loadtest.steps import rates_of
 from heronpy.loadtest.units.plan import Sizes, chosen
 from heronpy.loadtest.units.run import run_units
 

@@ -1,7 +1,5 @@
 """Counts lines by two keys in bolts that hold thousands of tuples: the shape of the flight demo without Spark.
 
-    heron submit local aggregate.py - --spec spec.json
-
     lines x2 -> parse x2 -> by_carrier x2 (hold 5,000 tuples) -> totals
                          \\-> by_origin x2 (hold 5,000 tuples) -/
 
@@ -14,58 +12,40 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.api import api_constants
-from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.flight_lines import KINDS, flight_lines, parse
-from heronpy.loadtest.topologies.parts import Report, acked, builder, config_of, read_spec
+from heronpy.loadtest.inputs import KINDS, flight, flight_lines
+from heronpy.loadtest.topologies.parts import CountingSink, Report, acked, config_of, submit
 from heronpy.loadtest.topologies.words import AckedWordSpout, WordSpout
 
 #: A counting bolt holds nothing back for longer.
 FLUSH_MS = 500
 
 
-def lines_of(p: dict[str, Any]) -> list[str]:
-    """The lines that every spout task repeats."""
-    return flight_lines(p["lines"], p["carriers"], p["origins"], p["delays"])
-
-
 class LineSpout(WordSpout):
-    """Emits lines."""
-
     outputs = ["line"]
 
     def read_messages(self, p: dict[str, Any]) -> list[str]:
-        return lines_of(p)
+        return flight_lines(p["lines"], p["carriers"], p["origins"], p["delays"])
 
 
-class AckedLineSpout(AckedWordSpout):
+class AckedLineSpout(LineSpout, AckedWordSpout):
     """The same at least once: every line has an id, and is emitted again when it fails."""
-
-    outputs = ["line"]
-
-    def read_messages(self, p: dict[str, Any]) -> list[str]:
-        return lines_of(p)
 
 
 class ParseBolt(Bolt):
-    """Turns lines into their columns."""
-
     outputs = ["carrier", "origin", "delay"]
 
     def process(self, tup: Any) -> None:
-        self.emit(list(parse(tup.values[0])))
+        self.emit(list(flight(tup.values[0])))
 
 
-class AckedParseBolt(Bolt):
-    """The same at least once."""
-
-    outputs = ["carrier", "origin", "delay"]
-
+class AckedParseBolt(ParseBolt):
     def process(self, tup: Any) -> None:
-        self.emit(list(parse(tup.values[0])), anchors=[tup])
+        self.emit(list(flight(tup.values[0])), anchors=[tup])
         self.ack(tup)
 
 
@@ -108,30 +88,20 @@ class HoldBolt(Bolt, StatefulComponent):
         self.count = 0
 
 
-class TotalsBolt(Bolt, StatefulComponent):
-    """Adds the counts up; with checkpoints, the totals are its state."""
-
-    totals: dict[tuple[str, str, int], int]
-
-    def init_state(self, stateful_state: Any) -> None:
-        self.totals = stateful_state
-
-    def pre_save(self, checkpoint_id: str) -> None:
-        pass  # the totals are the state
+class TotalsBolt(CountingSink):
+    """Adds the counts up: totals by kind, key and delay."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "sink")
-        if self.report.spec["mode"] != TopologyReliabilityMode.EFFECTIVELY_ONCE:
-            self.totals = {}
+        super().initialize(config, context)
         self.lines = self.counted()
 
     def counted(self) -> int:
         """Lines counted by the first key; each line is counted by every key."""
-        return sum(count for (kind, _, _), count in self.totals.items() if kind == KINDS[0])
+        return sum(count for (kind, _, _), count in self.counts.items() if kind == KINDS[0])
 
     def process(self, tup: Any) -> None:
         kind, key, delay, count = tup.values
-        self.totals[kind, key, delay] = self.totals.get((kind, key, delay), 0) + count
+        self.counts[kind, key, delay] = self.counts.get((kind, key, delay), 0) + count
         if kind == KINDS[0]:
             self.lines += count
         self.ack(tup)
@@ -140,17 +110,16 @@ class TotalsBolt(Bolt, StatefulComponent):
         self.report.mark(self.lines)
 
     def finish(self) -> None:
-        totals = [[*key, count] for key, count in self.totals.items()]
+        totals = [[*key, count] for key, count in self.counts.items()]
         self.report.write(self.counted(), totals=totals)
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    spec: dict[str, Any] = read_spec(__doc__)
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """lines -> parse -> by_carrier, by_origin -> totals"""
     if spec["payload_bytes"]:
         raise SystemExit("error: lines carry no payload; leave out --payload")
-    p, made, tracked = spec["parameters"], builder(spec), acked(spec)
-    spout, parser = (AckedLineSpout, AckedParseBolt) if tracked else (LineSpout, ParseBolt)
+    p = spec["parameters"]
+    spout, parser = (AckedLineSpout, AckedParseBolt) if acked(spec) else (LineSpout, ParseBolt)
     lines = made.add_spout("lines", spout, par=p["spouts"], config=config_of(spec))
     flights = made.add_bolt("parse", parser, par=p["parsers"], inputs={lines: Grouping.SHUFFLE})
     counts = [
@@ -165,8 +134,7 @@ def main() -> None:
     ]
     inputs = {count: Grouping.SHUFFLE for count in counts}
     made.add_bolt("totals", TotalsBolt, par=1, inputs=inputs, config=config_of(spec, sink=True))
-    made.build_and_submit()
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

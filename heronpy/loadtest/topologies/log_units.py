@@ -1,11 +1,9 @@
 """A pipeline of work units, whose function is one of those below.
 
-    heron submit local log_units.py - --spec spec.json
-
 `click`: a line becomes a row of two columns. `line`: it stays as it is. `slow`: each unit takes `unit_s`, and ten
 times as long in the first process that gets one. `bad`: the line `bad_line` raises, and `deadly` kills its process.
 `halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit. The last three write down each
-attempt.
+attempt. `tuples` is no function of work units: the same work as `click` by TextFileSpout, a bolt that parses, FileSink.
 """
 
 from __future__ import annotations
@@ -18,29 +16,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.connectors.files import FileSink
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest import LineFiles, LogUnit, LogUnits, Output, ParquetTable
-from heronpy.loadtest.topologies.parts import builder, read_spec
-from heronpy.loadtest.unit_lines import COLUMNS, attempt_line, click
+from heronpy.loadtest.inputs import COLUMNS, attempt_line, click
+from heronpy.loadtest.topologies.parts import submit
 
-ATTEMPTS, SLOW, HALT = "attempts", "slow", "halt"
+ATTEMPTS, SLOW, HALT, TUPLES = "attempts", "slow", "halt", "tuples"
 SLOWER = 10
 #: A slow unit rests so often.
 _RESTS = 20
 
 
 def click_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """A row per line."""
     for line in unit.lines():
         yield click(line)
 
 
 def line_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
-    """The lines."""
     yield from unit.lines()
 
 
 def slow_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
-    """The lines, in a given time."""
     _write_attempt(unit, parameters)
     unit_s = parameters["unit_s"] * (SLOWER if _is_slow(Path(parameters["facts"]) / SLOW) else 1)
     lines = list(unit.lines())
@@ -52,7 +52,6 @@ def slow_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
 
 
 def bad_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
-    """The lines, but for one."""
     _write_attempt(unit, parameters)
     bad, deadly = parameters["bad_line"], parameters["deadly"]
     for line in unit.lines():
@@ -64,7 +63,6 @@ def bad_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
 
 
 def halt_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
-    """The lines; one of them takes long at first."""
     _write_attempt(unit, parameters)
     for line in unit.lines():
         if line.endswith(HALT) and unit.attempt == 1:
@@ -91,15 +89,26 @@ def _write_attempt(unit: LogUnit, parameters: dict[str, Any]) -> None:
     os.close(descriptor)
 
 
+class ParseBolt(Bolt):
+    outputs = list(COLUMNS)
+
+    def process(self, tup: Any) -> None:
+        user, ms = click(tup.values[0])
+        self.emit([user, ms])
+
+
 FUNCTIONS = {"click": click_rows, "line": line_rows, "slow": slow_rows, "bad": bad_rows, "halt": halt_rows}
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    spec = read_spec(__doc__)
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """Worker and keeper; or lines -> rows -> store"""
     p = spec["parameters"]
+    if p["function"] == TUPLES:
+        lines = made.add_spout("lines", TextFileSpout, par=1, config={TextFileSpout.PATHS: p["logs"]})
+        rows = made.add_bolt("rows", ParseBolt, par=1, inputs={lines: Grouping.SHUFFLE})
+        made.add_spec(FileSink.spec("store", {rows: Grouping.SHUFFLE}, folder=p["table"], format="text"))
+        return
     output: Output = ParquetTable(p["table"], schema=COLUMNS) if p["parquet"] else LineFiles(p["table"])
-    made = builder(spec)
     made.add_spec(
         *LogUnits.specs(
             "units",
@@ -113,8 +122,7 @@ def main() -> None:
             unit_wait_s=p["unit_wait_s"],
         )
     )
-    made.build_and_submit()
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

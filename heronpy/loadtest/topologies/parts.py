@@ -1,7 +1,7 @@
 """The common parts of the load topologies: specification, reports of tasks, pacing.
 
-A load topology gets one JSON file (`--spec FILE`); the part that a task needs travels in its
-configuration. Every task writes one JSON report to the folder `out` of the specification: a spout
+A load topology gets one JSON file, as in `heron submit local PROGRAM.py - --spec FILE`; the part that a task needs
+travels in its configuration. Every task writes one JSON report to the folder `out` of the specification: a spout
 when it has emitted its last tuple, a bolt when its input has ended. Times are CLOCK_MONOTONIC, which
 all processes of a host share; latencies between hosts cannot be measured this way.
 """
@@ -15,11 +15,12 @@ import operator
 import os
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology import TopologyBuilder
@@ -33,16 +34,11 @@ TICK_MS = 100
 MARK_S = 0.02
 
 
-def read_spec(description: str | None) -> dict[str, Any]:
-    """The specification that the command line names."""
+def submit(describe: Callable[[dict[str, Any], TopologyBuilder], None], description: str | None) -> None:
+    """Submit the topology that is described for the specification that the command line names."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--spec", required=True, help="JSON file with the specification of the load")
     spec: dict[str, Any] = json.loads(Path(parser.parse_args().spec).read_text(encoding="utf-8"))
-    return spec
-
-
-def builder(spec: dict[str, Any]) -> TopologyBuilder:
-    """A builder with the configuration that every load topology has."""
     made = TopologyBuilder(spec["name"])
     made.set_config(
         {
@@ -53,7 +49,8 @@ def builder(spec: dict[str, Any]) -> TopologyBuilder:
             **spec["settings"],
         }
     )
-    return made
+    describe(spec, made)
+    made.build_and_submit()
 
 
 def config_of(spec: dict[str, Any], sink: bool = False) -> dict[str, Any]:
@@ -68,8 +65,6 @@ def acked(spec: dict[str, Any]) -> bool:
 
 
 class Report:
-    """The report of one finished task."""
-
     def __init__(self, config: dict[str, Any], context: TopologyContext, role: str) -> None:
         self.spec: dict[str, Any] = config[KEY]
         component, task = context.get_component_id(), context.get_task_id()
@@ -198,7 +193,7 @@ class Latencies:
         if not self.fresh:
             return
         part = Histogram()
-        part.record_many(self.fresh)
+        part.record(self.fresh)
         self.total.merge(part)
         del self.fresh[:]
         self.timeline.append(
@@ -213,15 +208,24 @@ class Latencies:
 class LoadSpout(Spout, StatefulComponent):
     """A spout that ends after its last tuple; with acks, it replays failed tuples and ends after the last ack.
 
-    Subclasses set `self.report` and `self.sent` and define `message(number)`, the values of tuple `number`.
+    Subclasses count in `self.sent` and define `message(number)`, the values of tuple `number`.
     With checkpoints, `kept` has the number of tuples emitted by the restored one.
     """
 
-    report: Report
     kept: Any = None
     sent = 0
     acked_count = 0
     replayed = 0
+    ended_at = 0.0
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.report = Report(config, context, "spout")
+        spec = self.report.spec
+        self.tracked = acked(spec)
+        self.again: list[int] = []
+        self.limit = share(spec["tuples"], self.report)
+        self.duration_s = spec["duration_s"]
+        self.pace = Pace(spec["rate"]) if spec["rate"] else None
 
     def init_state(self, stateful_state: Any) -> None:
         self.kept = stateful_state
@@ -230,17 +234,11 @@ class LoadSpout(Spout, StatefulComponent):
         self.kept["sent"] = self.position()
 
     def position(self) -> int:
-        """Tuples emitted so far."""
         return self.sent
 
     def kept_position(self) -> int:
         """Number of tuples in the restored checkpoint."""
         return self.kept.get("sent", 0) if self.kept else 0
-
-    def start_acks(self) -> None:
-        """Prepare for acks and fails."""
-        self.tracked = acked(self.report.spec)
-        self.again: list[int] = []
 
     def message(self, number: int) -> list[Any]:
         """The values of tuple `number`, for emitting them again."""
@@ -267,8 +265,6 @@ class LoadSpout(Spout, StatefulComponent):
         else:
             self.note_end()
 
-    ended_at = 0.0
-
     def note_end(self) -> None:
         """The last tuple has been emitted; its ack may be outstanding."""
         if not self.ended_at:
@@ -280,3 +276,57 @@ class LoadSpout(Spout, StatefulComponent):
         self.note_end()
         self.report.write(self.sent, acked=self.acked_count, replayed=self.replayed, ended_at=self.ended_at, **facts)
         self.end_of_input()
+
+
+class TimedSpout(LoadSpout):
+    """Emits `message(number)` with ids, as fast as it may or at the rate of its specification.
+
+    It ends after `limit` tuples, or, with 0, after `duration_s`.
+    """
+
+    started_at = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """The content of the report besides the counts."""
+        return {"started_at": self.started_at}
+
+    def next_tuple(self) -> None:
+        now = time.monotonic()
+        self.started_at = self.started_at or now
+        after = now - self.started_at
+        if self.again:
+            self.replay()
+        elif self.sent >= self.limit if self.limit else after >= self.duration_s:
+            self.finish_when_acked(**self.facts())
+        elif self.pace is None or after * 1e9 >= self.pace.due_ns(self.sent):
+            self.emit(self.message(self.sent), self.sent)
+            self.sent += 1
+            self.report.mark(self.sent, now)
+
+
+class LoadSink(Bolt):
+    """A bolt at the end, which counts what it has received."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.report = Report(config, context, "sink")
+        self.received = 0
+
+    def process_tick(self, tup: Any) -> None:
+        self.report.mark(self.received)
+
+
+class CountingSink(Bolt, StatefulComponent):
+    """A bolt at the end which counts by keys; with checkpoints, the counts are its state."""
+
+    counts: dict[Any, int]
+
+    def init_state(self, stateful_state: Any) -> None:
+        self.counts = stateful_state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        pass  # the counts are the state
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.report = Report(config, context, "sink")
+        if self.report.spec["mode"] != api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
+            self.counts = {}

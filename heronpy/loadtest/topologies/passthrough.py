@@ -1,7 +1,5 @@
 """Tuples at a fixed rate through any number of relays; the sink measures from the intended send time.
 
-    heron submit local passthrough.py - --spec spec.json
-
 Without a rate the spout emits as fast as it can, and the latency is that of a saturated topology.
 """
 
@@ -13,18 +11,9 @@ from typing import Any
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.topologies.parts import (
-    Latencies,
-    LoadSpout,
-    Pace,
-    Report,
-    acked,
-    builder,
-    config_of,
-    read_spec,
-    share,
-)
+from heronpy.loadtest.topologies.parts import Latencies, LoadSink, LoadSpout, Pace, acked, config_of, submit
 
 #: Most tuples of one call of next_tuple: between two calls the task takes acks and barriers.
 DUE_MAX = 500
@@ -36,23 +25,18 @@ class PacedSpout(LoadSpout):
     outputs = ["number", "due_ns", "payload"]
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "spout")
+        super().initialize(config, context)
         spec = self.report.spec
-        p = spec["parameters"]
-        rate = spec["rate"]
-        self.pace = Pace(rate, p["burst_factor"], p["burst_at_s"], p["burst_s"]) if rate else None
+        p, rate = spec["parameters"], spec["rate"]
+        if rate:
+            self.pace = Pace(rate, p["burst_factor"], p["burst_at_s"], p["burst_s"])
+            self.limit = self.limit if spec["tuples"] else self.pace.total(self.duration_s)
         self.payload = bytes(spec["payload_bytes"])
         self.polled = p["polled"]
-        self.duration_s = spec["duration_s"]
-        self.left = share(spec["tuples"], self.report)
-        if self.pace is not None and not spec["tuples"]:
-            self.left = self.pace.total(self.duration_s)
-        self.limited = bool(self.left)
         self.due: dict[int, int] = {}
         self.ack_latencies = Latencies()
         self.started_ns = 0
         self.sent = self.first = self.kept_position()
-        self.start_acks()
 
     def start(self) -> None:
         self.started_ns = self.due_ns = time.monotonic_ns()
@@ -75,7 +59,7 @@ class PacedSpout(LoadSpout):
                 self.replay()
             self.wait_until_due(now)
             return
-        if self.sent >= self.left if self.limited else now >= self.end_ns:
+        if self.sent >= self.limit if self.limit else now >= self.end_ns:
             self.finish_when_acked(**self.facts())
             return
         self.emit_one()
@@ -98,7 +82,7 @@ class PacedSpout(LoadSpout):
 
     def catch_up(self, now: int) -> None:
         """Emit everything that is due by now: how often next_tuple is called must not bound the rate."""
-        last = min(self.left, self.sent + DUE_MAX)
+        last = min(self.limit, self.sent + DUE_MAX)
         while self.due_ns <= now and self.sent < last:
             self.emit_one()
 
@@ -120,8 +104,6 @@ class PacedSpout(LoadSpout):
 
 
 class Relay(Bolt):
-    """Passes tuples on."""
-
     outputs = ["number", "due_ns", "payload"]
 
     def process(self, tup: Any) -> None:
@@ -129,16 +111,12 @@ class Relay(Bolt):
 
 
 class AckedRelay(Relay):
-    """The same at least once."""
-
-    outputs = ["number", "due_ns", "payload"]
-
     def process(self, tup: Any) -> None:
         self.emit(tup.values, anchors=[tup])
         self.ack(tup)
 
 
-class LatencySink(Bolt, StatefulComponent):
+class LatencySink(LoadSink, StatefulComponent):
     """Measures each tuple's latency and adds the numbers up; the sums are its state."""
 
     kept: Any = None
@@ -150,7 +128,7 @@ class LatencySink(Bolt, StatefulComponent):
         self.kept["sums"] = (self.received, self.numbers)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "sink")
+        super().initialize(config, context)
         self.latencies = Latencies()
         sums: tuple[int, int] = self.kept.get("sums", (0, 0)) if self.kept else (0, 0)
         self.received, self.numbers = sums
@@ -163,7 +141,7 @@ class LatencySink(Bolt, StatefulComponent):
         self.numbers += tup.values[0]
 
     def process_tick(self, tup: Any) -> None:
-        self.report.mark(self.received)
+        super().process_tick(tup)
         self.latencies.fold()
 
     def finish(self) -> None:
@@ -174,17 +152,14 @@ class LatencySink(Bolt, StatefulComponent):
 
 
 class AckedLatencySink(LatencySink):
-    """The same at least once."""
-
     def process(self, tup: Any) -> None:
         super().process(tup)
         self.ack(tup)
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    spec = read_spec(__doc__)
-    p, made, tracked = spec["parameters"], builder(spec), acked(spec)
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """source -> relays -> sink"""
+    p, tracked = spec["parameters"], acked(spec)
     stage = made.add_spout("source", PacedSpout, par=p["spouts"], config=config_of(spec))
     for number in range(1, p["relays"] + 1):
         relay = AckedRelay if tracked else Relay
@@ -192,8 +167,7 @@ def main() -> None:
     sink = AckedLatencySink if tracked else LatencySink
     grouping = Grouping.ALL if p["copies"] else Grouping.SHUFFLE
     made.add_bolt("sink", sink, par=p["sinks"], inputs={stage: grouping}, config=config_of(spec, sink=True))
-    made.build_and_submit()
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

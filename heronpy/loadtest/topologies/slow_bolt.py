@@ -1,7 +1,5 @@
 """A bolt that is far slower than its spout, then becomes fast: backpressure and its end.
 
-    heron submit local slow_bolt.py - --spec spec.json
-
 In its slow phase the bolt serves exactly `capacity` tuples a second while it has input: a tuple's
 service starts when the previous one has ended, however late the timer fired. So a rate below the
 capacity means that backpressure starved the bolt.
@@ -12,56 +10,38 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.topologies.parts import LoadSpout, Pace, Report, builder, config_of, read_spec
+from heronpy.loadtest.topologies.parts import LoadSink, TimedSpout, config_of, submit
 
 
-class FirehoseSpout(LoadSpout):
-    """Emits as fast as it is allowed to, or at a rate, through the slow and the fast phase of the bolt."""
+class FirehoseSpout(TimedSpout):
+    """Emits through the slow and the fast phase of the bolt."""
 
     outputs = ["number", "payload"]
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "spout")
+        super().initialize(config, context)
         spec = self.report.spec
         self.payload = "x" * spec["payload_bytes"]
-        self.slow_s, self.fast_s = spec["duration_s"], spec["parameters"]["fast_s"]
-        self.pace = Pace(spec["rate"]) if spec["rate"] else None
-        self.started_at = 0.0
-        self.start_acks()
+        # Through both phases, however many tuples that makes.
+        self.limit, self.duration_s = 0, spec["duration_s"] + spec["parameters"]["fast_s"]
 
     def message(self, number: int) -> list[Any]:
         return [number, self.payload]
 
-    def next_tuple(self) -> None:
-        now = time.monotonic()
-        if not self.started_at:
-            self.started_at = now
-        after = now - self.started_at
-        if self.again:
-            self.replay()
-        elif after >= self.slow_s + self.fast_s:
-            self.finish_when_acked(started_at=self.started_at)
-        elif self.pace is None or (now - self.started_at) * 1e9 >= self.pace.due_ns(self.sent):
-            self.emit([self.sent, self.payload], self.sent)
-            self.sent += 1
-            self.report.mark(self.sent, now)
 
-
-class SlowBolt(Bolt):
+class SlowBolt(LoadSink):
     """Serves `capacity` tuples a second for a time, then as fast as possible."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "sink")
+        super().initialize(config, context)
         p = self.report.spec["parameters"]
         self.service_s = 1.0 / p["capacity"]
         self.slow_s = self.report.spec["duration_s"]
-        self.received = self.numbers = 0
-        self.free_at = self.first_at = self.fast_at = 0.0
-        self.starved_s = 0.0
-        self.slow_count = 0
+        self.numbers = self.slow_count = 0
+        self.free_at = self.first_at = self.fast_at = self.starved_s = 0.0
 
     def process(self, tup: Any) -> None:
         self.received += 1
@@ -86,9 +66,6 @@ class SlowBolt(Bolt):
         if self.free_at > now:
             time.sleep(self.free_at - now)
 
-    def process_tick(self, tup: Any) -> None:
-        self.report.mark(self.received)
-
     def finish(self) -> None:
         self.report.write(
             self.received,
@@ -100,15 +77,12 @@ class SlowBolt(Bolt):
         )
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    spec = read_spec(__doc__)
-    made = builder(spec)
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """source -> slow"""
     source = made.add_spout("source", FirehoseSpout, par=1, config=config_of(spec))
     inputs = {source: Grouping.SHUFFLE}
     made.add_bolt("slow", SlowBolt, par=1, inputs=inputs, config=config_of(spec, sink=True))
-    made.build_and_submit()
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

@@ -1,7 +1,5 @@
 """Rows at a fixed rate into Spark, at least once; the table is counted afterwards.
 
-    heron submit local spark_sink.py - --spec spec.json
-
 With `arrow_rows` the spout emits record batches of so many rows, on a stream with an Arrow schema; a batch is due when
 the last of its rows is.
 """
@@ -16,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from heronpy.api.stream import Grouping, Stream
+from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.spark import SparkSink
-from heronpy.loadtest.topologies.parts import builder, config_of, read_spec
+from heronpy.loadtest.topologies.parts import config_of, submit
 from heronpy.loadtest.topologies.passthrough import PacedSpout
 
 TABLE = "spark-table"
@@ -30,14 +29,8 @@ def write_rows(spark: Any, df: Any, batch: Any) -> None:
     batch.write_parquet(df.select("number", "due_ns"), batch.options["output"])
 
 
-class RowSpout(PacedSpout):
-    """Paced rows; each is acked when Spark has committed its batch."""
-
-    outputs = ["number", "due_ns", "payload"]
-
-
 class ArrowSpout(PacedSpout):
-    """The same as record batches. Of each batch, the latency of the last row counts."""
+    """Paced rows as record batches. Of each batch, the latency of the last row counts."""
 
     outputs: Any = (Stream(schema=SCHEMA),)
 
@@ -49,7 +42,7 @@ class ArrowSpout(PacedSpout):
     def emit_one(self) -> None:
         """Emit the next batch and find out when the one after it is due."""
         first = self.sent
-        after = min(first + self.rows, self.left) if self.limited else first + self.rows
+        after = min(first + self.rows, self.limit) if self.limit else first + self.rows
         numbers = range(first, after)
         due_ns = self.due[after - 1] = self.due_ns
         columns = [
@@ -60,7 +53,7 @@ class ArrowSpout(PacedSpout):
         self.emit_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), ids=numbers)
         self.sent = after
         if self.pace is not None:
-            self.due_ns = self.pace.due_ns(min(after + self.rows, self.left) - 1 - self.first)
+            self.due_ns = self.pace.due_ns(min(after + self.rows, self.limit) - 1 - self.first)
 
     def message(self, number: int) -> list[Any]:
         return [number, self.due.get(number, self.due_ns), self.payload]
@@ -71,11 +64,10 @@ class ArrowSpout(PacedSpout):
             self.ack_latencies.record(time.monotonic_ns() - self.due.pop(tup_id))
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    spec = read_spec(__doc__)
-    p, made = spec["parameters"], builder(spec)
-    spout = ArrowSpout if p["arrow_rows"] else RowSpout
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """rows -> spark; each row is acked when Spark has committed its batch"""
+    p = spec["parameters"]
+    spout = ArrowSpout if p["arrow_rows"] else PacedSpout
     rows = made.add_spout("rows", spout, par=p["spouts"], config=config_of(spec))
     made.add_spec(
         SparkSink.spec(
@@ -89,8 +81,7 @@ def main() -> None:
             output=str(Path(spec["out"]) / TABLE),
         )
     )
-    made.build_and_submit()
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

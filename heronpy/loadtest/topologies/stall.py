@@ -1,31 +1,28 @@
-"""A bolt at full speed that stalls for a time: how soon the throughput recovers.
-
-heron submit local stall.py - --spec spec.json
-"""
+"""A bolt at full speed that stalls for a time: how soon the throughput recovers."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.topologies.parts import Report, builder, config_of, read_spec
+from heronpy.loadtest.topologies.parts import LoadSink, config_of, submit
 from heronpy.loadtest.topologies.slow_bolt import FirehoseSpout
 
 #: Number of tuples between two reads of the clock.
 LOOK_EVERY = 256
 
 
-class StallingBolt(Bolt):
+class StallingBolt(LoadSink):
     """Counts tuples, and stalls once, in the middle of one."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "sink")
+        super().initialize(config, context)
         p = self.report.spec["parameters"]
         self.stall_at_s, self.stall_s = p["stall_at_s"], p["stall_s"]
-        self.received = self.numbers = 0
+        self.numbers = 0
         self.first_at = self.stalled_at = self.resumed_at = 0.0
 
     def process(self, tup: Any) -> None:
@@ -48,14 +45,11 @@ class StallingBolt(Bolt):
         self.report.write(self.received, numbers=self.numbers, stalled_at=self.stalled_at, resumed_at=self.resumed_at)
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    spec = read_spec(__doc__)
-    made = builder(spec)
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """source -> stalls"""
     source = made.add_spout("source", FirehoseSpout, par=1, config=config_of(spec))
     made.add_bolt("stalls", StallingBolt, par=1, inputs={source: Grouping.SHUFFLE}, config=config_of(spec))
-    made.build_and_submit()
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

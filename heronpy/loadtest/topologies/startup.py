@@ -1,7 +1,5 @@
 """Records when its first tuple arrived; or, with more tasks, does nothing at all.
 
-    heron submit local startup.py - --spec spec.json
-
 With `beat` the spout emits one tuple a millisecond and the sink records when each of its incarnations
 got its first one; otherwise the tasks are idle.
 """
@@ -16,8 +14,9 @@ from typing import Any
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.topologies.parts import KEY, builder, config_of, read_spec
+from heronpy.loadtest.topologies.parts import KEY, config_of, submit
 
 
 class BeatSpout(Spout):
@@ -53,15 +52,12 @@ class FirstBolt(Bolt):
             scratch.rename(path)
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    spec = read_spec(__doc__)
-    made = builder(spec)
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """beat -> sink, which has all other tasks"""
     beats = made.add_spout("beat", BeatSpout, par=1, config=config_of(spec))
-    tasks = spec["parameters"]["tasks"] - 1
-    made.add_bolt("sink", FirstBolt, par=max(tasks, 1), inputs={beats: Grouping.SHUFFLE}, config=config_of(spec))
-    made.build_and_submit()
+    tasks = max(spec["parameters"]["tasks"] - 1, 1)
+    made.add_bolt("sink", FirstBolt, par=tasks, inputs={beats: Grouping.SHUFFLE}, config=config_of(spec))
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

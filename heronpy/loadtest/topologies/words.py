@@ -1,7 +1,5 @@
 """Counts words per record: spouts -> (split ->) counters.
 
-    heron submit local words.py - --spec spec.json
-
 The bodies of `next_tuple` and `process` are what a user would write; everything else that the load test needs
 (progress, the clock) is elsewhere.
 """
@@ -12,23 +10,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.bolt.bolt import Bolt
-from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.topologies.parts import (
-    LoadSpout,
-    Pace,
-    Report,
-    acked,
-    builder,
-    config_of,
-    passes,
-    read_spec,
-    share,
-)
-from heronpy.loadtest.vocabulary import sentences, word_list
+from heronpy.loadtest.inputs import sentences, word_list
+from heronpy.loadtest.topologies.parts import CountingSink, LoadSpout, Pace, acked, config_of, passes, submit
 
 
 class WordSpout(LoadSpout):
@@ -37,29 +24,27 @@ class WordSpout(LoadSpout):
     outputs = ["word"]
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "spout")
+        super().initialize(config, context)
         spec = self.report.spec
         self.messages = self.read_messages(spec["parameters"])
         self.payload = bytes(spec["payload_bytes"])
-        self.start_acks()
-        limit = share(spec["tuples"], self.report) if spec["tuples"] else 0
         self.report.emitted = self.kept_position()
-        if spec["rate"]:
-            self.values = self.paced(Pace(spec["rate"]), limit, spec["duration_s"])
+        if self.pace is not None:
+            self.values = self.paced(self.pace)
         else:
-            self.values = passes(self.messages, limit, spec["duration_s"], self.report)
+            self.values = passes(self.messages, self.limit, self.duration_s, self.report)
 
     def read_messages(self, p: dict[str, Any]) -> list[str]:
         """The words that are emitted repeatedly; `p` are the parameters of the profile."""
         words = word_list(p["distinct"], p["words"], p["zipf"])
         return sentences(words) if p["split_bolts"] else words
 
-    def paced(self, pace: Pace, limit: int, duration_s: float) -> Iterator[str]:
+    def paced(self, pace: Pace) -> Iterator[str]:
         """The words, each when it is due; "" while none is due."""
         pace.start_ns = time.monotonic_ns()
         self.report.mark(0)
         first = self.report.emitted
-        for number in range(first, limit or pace.total(duration_s)):
+        for number in range(first, self.limit or pace.total(self.duration_s)):
             due = pace.due_ns(number - first)
             while time.monotonic_ns() < due:
                 yield ""
@@ -85,8 +70,6 @@ class WordSpout(LoadSpout):
 class AckedWordSpout(WordSpout):
     """The same at least once: every word has an id, and is emitted again when it fails."""
 
-    outputs = ["word"]
-
     def next_tuple(self) -> None:
         word = next(self.values, None)
         if word:
@@ -99,8 +82,6 @@ class AckedWordSpout(WordSpout):
 
 
 class PayloadWordSpout(AckedWordSpout):
-    """Words with a payload."""
-
     outputs = ["word", "payload"]
 
     def message(self, number: int) -> list[Any]:
@@ -118,8 +99,6 @@ class PayloadWordSpout(AckedWordSpout):
 
 
 class SplitBolt(Bolt):
-    """Splits sentences into words."""
-
     outputs = ["word"]
 
     def process(self, tup: Any) -> None:
@@ -127,32 +106,15 @@ class SplitBolt(Bolt):
             self.emit([word])
 
 
-class AckedSplitBolt(Bolt):
-    """The same at least once."""
-
-    outputs = ["word"]
-
+class AckedSplitBolt(SplitBolt):
     def process(self, tup: Any) -> None:
         for word in tup.values[0].split():
             self.emit([word], anchors=[tup])
         self.ack(tup)
 
 
-class CountBolt(Bolt, StatefulComponent):
-    """Counts words, one by one; with checkpoints, the counts are its state."""
-
-    counts: dict[str, int]
-
-    def init_state(self, stateful_state: Any) -> None:
-        self.counts = stateful_state
-
-    def pre_save(self, checkpoint_id: str) -> None:
-        pass  # the counts are the state
-
-    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.report = Report(config, context, "sink")
-        if self.report.spec["mode"] != TopologyReliabilityMode.EFFECTIVELY_ONCE:
-            self.counts = {}
+class CountBolt(CountingSink):
+    """Counts words, one by one."""
 
     def process(self, tup: Any) -> None:
         word = tup.values[0]
@@ -166,18 +128,15 @@ class CountBolt(Bolt, StatefulComponent):
 
 
 class AckedCountBolt(CountBolt):
-    """The same at least once."""
-
     def process(self, tup: Any) -> None:
         word = tup.values[0]
         self.counts[word] = self.counts.get(word, 0) + 1
         self.ack(tup)
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    spec: dict[str, Any] = read_spec(__doc__)
-    p, made, tracked = spec["parameters"], builder(spec), acked(spec)
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """words (-> split) -> count"""
+    p, tracked = spec["parameters"], acked(spec)
     if p["split_bolts"] and spec["payload_bytes"]:
         raise SystemExit("error: sentences carry no payload; leave out --payload")
     spout = PayloadWordSpout if spec["payload_bytes"] else AckedWordSpout if tracked else WordSpout
@@ -188,8 +147,7 @@ def main() -> None:
         words = made.add_bolt("split", split, par=p["split_bolts"], inputs={words: Grouping.SHUFFLE})
     grouped = {words: Grouping.fields("word")}
     made.add_bolt("count", count, par=p["counters"], inputs=grouped, config=config_of(spec, sink=True))
-    made.build_and_submit()
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

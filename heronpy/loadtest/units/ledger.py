@@ -1,43 +1,52 @@
 """Eight processes in one SQLite ledger: six lease and commit, two report growth, cut and publish.
 
-They do what workers and keepers ask of it, without reading a byte, so that the ledger is the bottleneck.
+They do what workers and keepers ask of it, without reading a byte, so that the ledger is the bottleneck. Each of them:
+
+python -m heronpy.loadtest.units.ledger URL worker|keeper NUMBER GENERATION SECONDS
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from heronpy.growing.identity import digest
+from heronpy.ingest.ledger import requests
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.opening import open_store
-from heronpy.ingest.ledger.requests import Open, Who
 from heronpy.ingest.ledger.types import Config, File, Kind, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.cluster import Cluster, LoadTestError
+from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.histogram import Histogram
 from heronpy.loadtest.run import Say
+from heronpy.loadtest.units.contenders import DONE, READY, Contender, serve
 from heronpy.loadtest.units.pipeline import NAME, Pipeline
 from heronpy.loadtest.units.plan import Sizes
 
-WORKERS, KEEPERS = 6, 2
+A = TypeVar("A")
+
+KINDS = ("worker",) * 6 + ("keeper",) * 2
 UNIT_BYTES = 1 << 20
 START_S = 60.0
 FSYNCS = 100
+#: How long one rests that finds nothing to do.
+REST_S = 0.005
+_GROWTH = 8 * UNIT_BYTES
+_MARK = f"{digest(b'')}:0:{digest(b'')}"
 
 
 def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[str, float], list[Check]]:
     """The figures of one run."""
     made = Pipeline(where, f"ledger-{number}")
     with closing(open_store(made.ledger)) as store:
-        opened = Ledger(store, NAME, Who("load-test", "1", Kind.COMMAND)).ask(
-            Open(Config(pattern=str(made.logs / "*.log"), unit_bytes=UNIT_BYTES, unit_wait_s=0.0))
+        opened = Ledger(store, NAME, requests.Who("load-test", "1", Kind.COMMAND)).ask(
+            requests.Open(Config(pattern=str(made.logs / "*.log"), unit_bytes=UNIT_BYTES, unit_wait_s=0.0))
         )
         reports = _run(made.ledger, opened.generation, sizes.seconds)
         fsync_ms = _fsync_ms(made.folder / "fsync")
@@ -76,7 +85,7 @@ def judged(rows: tuple[Row, ...], reports: list[dict[str, Any]]) -> tuple[bool, 
 
 
 def _fsync_ms(path: Path) -> float:
-    """What one page that is appended and synced takes on this disk."""
+    """The mean time to append a page and sync it on this disk."""
     page = os.urandom(4096)
     with open(path, "wb", buffering=0) as out:
         began = time.perf_counter()
@@ -87,36 +96,96 @@ def _fsync_ms(path: Path) -> float:
 
 
 def _run(url: str, generation: int, seconds: float) -> list[dict[str, Any]]:
-    kinds = ["worker"] * WORKERS + ["keeper"] * KEEPERS
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "heronpy.loadtest.units.ledger_client", url, kind, str(place), str(generation),
-             str(seconds)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for place, kind in enumerate(kinds)
-    ]  # fmt: skip
-    try:
+    program = [sys.executable, "-m", "heronpy.loadtest.units.ledger", url]
+    commands = [[*program, kind, str(place), str(generation), str(seconds)] for place, kind in enumerate(KINDS)]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(Contender(command, f"ledger {command[4]}")) for command in commands]
         for process in processes:
-            assert process.stdout is not None
-            process.stdout.readline()  # it is ready, or has ended
+            process.wait_for(READY, START_S)
         for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        reports = []
-        for process in processes:
-            said, errors = process.communicate(timeout=seconds + START_S)
-            if process.returncode:
-                raise LoadTestError(f"a process of the profile 'ledger' failed: {errors.strip()[-2000:]}")
-            reports.append(json.loads(said))
-        return reports
-    except (BrokenPipeError, subprocess.TimeoutExpired) as error:
-        raise LoadTestError(f"a process of the profile 'ledger' failed or hangs: {error}") from None
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe is not None:
-                    pipe.close()
+            process.go()
+        return [json.loads(process.wait_for(DONE, seconds + START_S)) for process in processes]
+
+
+class Client:
+    """Asks, and notes how long what wrote something took."""
+
+    def __init__(self, ledger: Ledger, number: str, generation: int) -> None:
+        self.ledger = ledger
+        self.number = number
+        self.generation = generation
+        self.took_ns: list[int] = []
+        self.committed: list[int] = []
+        self.published = 0
+        self._size = 0
+        self._known = ""
+
+    def timed(self, request: requests.Request[A]) -> tuple[A, int]:
+        """The answer, and the nanoseconds until it came."""
+        began = time.perf_counter_ns()
+        answer = self.ledger.ask(request)
+        return answer, time.perf_counter_ns() - began
+
+    def work(self) -> bool:
+        """A unit from lease to commit; whether there was one."""
+        answer, took = self.timed(requests.Lease())
+        if not isinstance(answer, requests.Work):
+            return False
+        self.took_ns.append(took)
+        settled, took = self.timed(requests.Commit(answer.unit, answer.attempt, answer.generation, 1, 0.001))
+        self.took_ns.append(took)
+        if settled.lost is None:
+            self.committed.append(answer.unit)
+        return True
+
+    def keep(self) -> bool:
+        """Growth of a file, a cut, a publication; whether there was something to do."""
+        finished = self.ledger.ask(requests.ListFinished()).units
+        if finished:
+            settled, took = self.timed(requests.Published(tuple(unit.unit for unit in finished), self.generation))
+            if settled.units:
+                self.took_ns.append(took)
+            self.published += settled.units
+        cut, took = self.timed(requests.Cut())
+        if cut.units:
+            self.took_ns.append(took)
+        elif self._size + _GROWTH <= 1 << 40:
+            self._grow()
+        return bool(finished or cut.units)
+
+    def _grow(self) -> None:
+        self._size += _GROWTH
+        key = f"{self.number}.log"
+        seen = requests.SeenFile(key, 1, key, self._size, f"1:{self.number}", _MARK, compared=self._known)
+        self.took_ns.append(self.timed(requests.ReportScan((seen,)))[1])
+        self._known = _MARK
+
+    def until(self, seconds: float, is_worker: bool) -> dict[str, Any]:
+        """Work until the time is over; the report."""
+        began = time.monotonic()
+        step = self.work if is_worker else self.keep
+        while time.monotonic() < began + seconds:
+            if not step():
+                time.sleep(REST_S)
+        took = Histogram()
+        took.record(self.took_ns)
+        return {
+            "seconds": time.monotonic() - began,
+            "took_ns": took.as_json(),
+            "committed": self.committed,
+            "published": self.published,
+        }
+
+
+def main() -> None:
+    url, kind, number, generation, seconds = sys.argv[1:]
+    is_worker = kind == "worker"
+    with closing(open_store(url)) as store:
+        who = requests.Who(f"load-{kind}-{number}", "1", Kind.WORKER if is_worker else Kind.KEEPER)
+        client = Client(Ledger(store, NAME, who), number, int(generation))
+        client.ledger.ask(requests.ShowAlive())
+        serve(lambda: lambda: client.until(float(seconds), is_worker))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,31 +1,30 @@
-"""A pipeline of work units of one profile: its folder, its topology, and what its table has."""
+"""A pipeline of work units of one profile: its folder, its topology, what its table has, and whether that is right."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from heronpy.common.folders import make_folders
-from heronpy.ingest.outputs.lineage import published, record_of
-from heronpy.loadtest.cluster import Cluster, LoadTestError, Topology, submitted
-from heronpy.loadtest.topologies.log_units import ATTEMPTS
-from heronpy.loadtest.unit_lines import Began, attempts_of
-from heronpy.proto import control_pb2
+import numpy as np
 
-_PROGRAMS = Path(__file__).parents[1] / "topologies"
+from heronpy.common.folders import make_folders
+from heronpy.ingest.outputs.lineage import PREFIX, published, record_of
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.cluster import Cluster, Topology, submitted
+from heronpy.loadtest.errors import LabError
+from heronpy.loadtest.inputs import BASE_MS, USERS, Began, attempts_of
+from heronpy.loadtest.profiles import Load, program_of
+from heronpy.loadtest.topologies.log_units import ATTEMPTS
+
 NAME = "units"
 #: How often the table is looked at.
 LOOK_S = 0.01
-_LOST = (control_pb2.LIFE_FAILED,)
 
 
 class Pipeline:
-    """See the module."""
-
     def __init__(self, where: Cluster, name: str) -> None:
         self.cluster = where
         self.name = f"load-units-{name}"
@@ -38,12 +37,18 @@ class Pipeline:
         self._rows: dict[str, int] = {}
 
     def log(self, name: str) -> Path:
-        """The path of a log."""
         return self.logs / f"{name}.log"
 
     @contextmanager
-    def running(self, function: str, *flags: str, program: str = "log_units", **changes: Any) -> Iterator[Topology]:
-        """The topology with this function; killed in the end."""
+    def running(
+        self,
+        function: str,
+        *flags: str,
+        mode: str = "ATMOST_ONCE",
+        settings: dict[str, Any] | None = None,
+        **changes: Any,
+    ) -> Iterator[Topology]:
+        """The topology with this function and these changed parameters; killed in the end."""
         parameters = {
             "function": function,
             "logs": str(self.logs / "*.log"),
@@ -55,52 +60,32 @@ class Pipeline:
             "bounded": False,
             "unit_bytes": 32 << 20,
             "unit_wait_s": 2.0,
-            **{key: value for key, value in changes.items() if key not in ("mode", "settings")},
+            **changes,
         }
-        spec = {
-            "name": self.name,
-            "out": str(self.out),
-            "containers": 1,
-            "mode": changes.get("mode", "ATMOST_ONCE"),
-            "max_spout_pending": 10_000,
-            "message_timeout_s": 60,
-            "settings": changes.get("settings", {}),
-            "parameters": parameters,
-        }
-        with submitted(self.cluster, _PROGRAMS / f"{program}.py", spec, *flags) as topology:
+        load = Load(self.name, "", "log_units", mode=mode, max_spout_pending=10_000, settings=settings or {})
+        spec = {**load.spec(self.name, str(self.out)), "parameters": parameters}
+        with submitted(self.cluster, program_of(load), spec, *flags) as topology:
             yield topology
 
-    # ---- the table ----------------------------------------------------------------------------
     def look(self) -> int:
         """Look at the table once; how many units are published."""
-        try:
-            names = os.listdir(self.table)
-        except FileNotFoundError:
-            return 0
         now = time.monotonic_ns()
-        for name in names:
-            if name.startswith("unit=") and name not in self.seen:
-                self.seen[name] = now
+        with suppress(FileNotFoundError):
+            for path in self.table.iterdir():
+                if path.name.startswith(PREFIX):
+                    self.seen.setdefault(path.name, now)
         return len(self.seen)
 
     def until(self, holds: Callable[[], bool], deadline_s: float, what: str, topology: Topology) -> None:
-        """Look at the table until it holds; LoadTestError when it does not."""
-        deadline = time.monotonic() + deadline_s
-        status_at = time.monotonic() + 5.0
-        while True:
-            self.look()
-            if holds():
-                return
-            now = time.monotonic()
-            if now > deadline:
-                said = topology.exceptions()
-                raise LoadTestError(f"'{self.name}': {what} did not happen within {deadline_s:.0f} s\n{said}".rstrip())
-            if now > status_at:
-                status = topology.status()
-                if status is not None and status.lifecycle in _LOST:
-                    raise LoadTestError(f"'{self.name}' failed: {status.cause}\n{topology.exceptions()}".rstrip())
-                status_at = now + 5.0
-            time.sleep(LOOK_S)
+        """Look at the table until it holds; LabError when it does not."""
+        try:
+            topology.until(lambda: self.look() >= 0 and holds(), deadline_s, what, LOOK_S)
+        except LabError as error:
+            raise LabError(f"'{self.name}': {error}\n{topology.exceptions()}".rstrip()) from None
+
+    def until_rows(self, count: int, deadline_s: float, topology: Topology) -> None:
+        """Look until so many rows are visible."""
+        self.until(lambda: self.rows() >= count, deadline_s, f"{count:,} visible rows", topology)
 
     def rows(self) -> int:
         """How many rows are published, by the records of the units; each is read once."""
@@ -122,3 +107,50 @@ class Pipeline:
         """What the function has written down."""
         path = self.out / ATTEMPTS
         return attempts_of(path.read_text("ascii")) if path.exists() else []
+
+    def check(self, name: str, lines: int, left_out: Sequence[int] = ()) -> Check:
+        """The check of a table whose rows begin with the numbers of their lines."""
+        numbers = [int(line.split(" ", 1)[0]) for _, text in self.texts() for line in text.splitlines()]
+        return rows_check(name, wrong_numbers(numbers, lines, left_out), lines - len(left_out))
+
+
+def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] = ()) -> str:
+    """How numbers differ from 0 to `expected`, each once, without those that were left out; "" when they do not."""
+    numbers = np.asarray(found if isinstance(found, np.ndarray) else list(found), dtype=np.int64)
+    counts: Any = np.bincount(numbers[(numbers >= 0) & (numbers < expected)], minlength=expected)
+    wanted = np.ones(expected, dtype=np.int64)
+    wanted[list(left_out)] = 0
+    foreign = int(((numbers < 0) | (numbers >= expected)).sum())
+    parts = [
+        f"{int(count):,} {word}"
+        for count, word in (
+            ((counts < wanted).sum(), "missing"),
+            (np.maximum(counts - np.maximum(wanted, 1), 0).sum(), "twice or more"),
+            (((wanted == 0) & (counts > 0)).sum(), "which should not be there"),
+            (foreign, "of no line"),
+        )
+        if count
+    ]
+    return f"{len(numbers):,} rows of {int(wanted.sum()):,}: {', '.join(parts)}" if parts else ""
+
+
+def wrong_clicks(users: Sequence[str], times: Iterable[int], expected: int) -> str:
+    """How a table of clicks differs from the first `expected` lines; "" when it does not."""
+    numbers = np.asarray(times if isinstance(times, np.ndarray) else list(times), dtype=np.int64) - BASE_MS
+    wrong = wrong_numbers(numbers, expected)
+    if wrong:
+        return wrong
+    swapped = sum(user != f"user{number % USERS}" for user, number in zip(users, numbers.tolist(), strict=True))
+    return f"{swapped:,} rows have the user of another line" if swapped else ""
+
+
+def rows_check(name: str, wrong: str, expected: int) -> Check:
+    return Check(name, not wrong, wrong or f"{expected:,} rows, each once")
+
+
+def unit_seconds(began: Iterable[Began], visible_ns: Mapping[int, int]) -> list[float]:
+    """From the first attempt at a unit until its rows are visible, by unit."""
+    first: dict[int, int] = {}
+    for one in began:
+        first[one.unit] = min(one.at_ns, first.get(one.unit, one.at_ns))
+    return [(visible_ns[unit] - at) / 1e9 for unit, at in sorted(first.items()) if unit in visible_ns]

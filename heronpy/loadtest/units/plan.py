@@ -49,7 +49,6 @@ class Goal:
     at_least: bool = False
 
     def is_met(self, value: float) -> bool:
-        """Whether the value is as good as it should be."""
         return value >= self.limit if self.at_least else value <= self.limit
 
 

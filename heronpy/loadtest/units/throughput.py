@@ -1,6 +1,6 @@
 """CPU per GB: work units, a loop by hand, tuples, and PySpark, one after the other over the same logs.
 
-Each contender does `unit_lines.click` with every line; all but the tuples write Parquet. What starts up before the
+Each contender does `inputs.click` with every line; all but the tuples write Parquet. What starts up before the
 first byte (processes, JVM, imports) is not counted. The order turns around with each run, so that pairs alternate.
 """
 
@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from heronpy.common.errors import ConfigError
-from heronpy.loadtest import unit_lines
+from heronpy.loadtest import inputs
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.cluster import Cluster, LoadTestError
+from heronpy.loadtest.cluster import Cluster
+from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.run import Say
-from heronpy.loadtest.units import judge
-from heronpy.loadtest.units.measured import measured
-from heronpy.loadtest.units.pipeline import Pipeline
+from heronpy.loadtest.topologies.log_units import TUPLES
+from heronpy.loadtest.units.contenders import measured
+from heronpy.loadtest.units.pipeline import Pipeline, rows_check, wrong_clicks
 from heronpy.loadtest.units.plan import Sizes
 from heronpy.loadtest.watch import watch
 
@@ -43,63 +44,53 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     values: dict[str, float] = {}
     checks: list[Check] = []
 
+    def topology(name: str, function: str, **changes: Any) -> tuple[dict[str, float], Path]:
+        """CPU seconds by role of a topology that has processed all logs, and its table."""
+        made = Pipeline(where, f"throughput-{number}-{name}")
+        flag = "--deploy-deactivated"
+        with made.running(function, flag, logs=str(logs / "*.log"), **changes) as running:
+            by_role = _until_finished(running, deadline_s)
+        values[f"{name}_cpu_s_per_gb"] = sum(by_role.values()) / gb
+        return by_role, made.table
+
     def units() -> None:
-        made = Pipeline(where, f"throughput-{number}-units")
-        with made.running(
-            "click", "--deploy-deactivated", logs=str(logs / "*.log"), parquet=True, bounded=True, unit_wait_s=0.5
-        ) as topology:
-            by_role = _until_finished(topology, deadline_s)
-        values["units_cpu_s_per_gb"] = sum(by_role.values()) / gb
+        by_role, table = topology("units", "click", parquet=True, bounded=True, unit_wait_s=0.5)
         values["units_worker_cpu_s_per_gb"] = by_role.get("task units-worker", 0.0) / gb
-        checks.append(judge.rows_check("units", _wrong_parquet(made.table, "unit=*/*.parquet", lines), lines))
-
-    def by_hand(kind: str) -> Callable[[], None]:
-        def run() -> None:
-            table = Pipeline(where, f"throughput-{number}-{kind}").table
-            values[f"{kind}_cpu_s_per_gb"] = _contender(kind, logs, table, deadline_s) / gb
-            checks.append(judge.rows_check(f"by {kind}", _wrong_parquet(table, "*.parquet", lines), lines))
-
-        return run
+        checks.append(rows_check("units", _wrong_parquet(table, "unit=*/*.parquet", lines), lines))
 
     def tuples() -> None:
-        made = Pipeline(where, f"throughput-{number}-lines")
-        with made.running(
-            "",
-            "--deploy-deactivated",
-            program="log_lines",
-            logs=str(logs / "*.log"),
-            mode="EFFECTIVELY_ONCE",
-            settings={"heron.checkpoint.interval_s": 2.0},
-        ) as topology:
-            by_role = _until_finished(topology, deadline_s)
-        values["lines_cpu_s_per_gb"] = sum(by_role.values()) / gb
-        checks.append(judge.rows_check("TextFileSpout", _wrong_text(made.table, lines), lines))
+        settings = {"heron.checkpoint.interval_s": 2.0}
+        _, table = topology("lines", TUPLES, mode="EFFECTIVELY_ONCE", settings=settings)
+        checks.append(rows_check("TextFileSpout", _wrong_text(table, lines), lines))
 
-    def spark(kind: str, name: str) -> Callable[[], None]:
+    def other(kind: str, label: str) -> Callable[[], None]:
         def run() -> None:
+            name = kind.replace("-", "_")
             table = Pipeline(where, f"throughput-{number}-{kind}").table
+            command = [sys.executable, "-m", "heronpy.loadtest.units.contenders", kind, str(logs), str(table)]
             try:
-                cost = _contender(kind, logs, table, deadline_s)
-            except LoadTestError as error:
+                values[f"{name}_cpu_s_per_gb"] = measured(command, kind, deadline_s) / gb
+            except LabError as error:
+                if not kind.startswith("spark"):
+                    raise
                 say(f"throughput: {kind} is left out: {error}")
                 return
-            values[f"{name}_cpu_s_per_gb"] = cost / gb
-            checks.append(judge.rows_check(name, _wrong_parquet(table, "*.parquet", lines), lines))
+            checks.append(rows_check(label, _wrong_parquet(table, "*.parquet", lines), lines))
 
         return run
 
-    contenders: list[Callable[[], None]] = [units, by_hand("hands"), by_hand("hand"), tuples]
+    contenders = [units, other("hands", "by hands"), other("hand", "by hand"), tuples]
     missing = _no_spark()
     if missing:
         say(f"throughput: PySpark is left out: {missing}")
     else:
-        contenders += [spark("spark", "spark"), spark("spark-plain", "spark_plain")]
+        contenders += [other("spark", "spark"), other("spark-plain", "spark_plain")]
     for run in contenders if number % 2 else reversed(contenders):
         run()
-    for other in ("hand", "hands", "lines", "spark", "spark_plain"):
-        cost = values.get(f"{other}_cpu_s_per_gb")
+    for name in ("hand", "hands", "lines", "spark", "spark_plain"):
+        cost = values.get(f"{name}_cpu_s_per_gb")
         if cost:
-            values[f"units_vs_{other}"] = values["units_cpu_s_per_gb"] / cost
+            values[f"units_vs_{name}"] = values["units_cpu_s_per_gb"] / cost
     say(
         f"throughput: {values['units_cpu_s_per_gb']:.1f} CPU-s per GB,"
         f" {values['units_vs_hands']:.2f}x two loops by hand at once, {values['units_vs_hand']:.2f}x one"
@@ -113,7 +104,7 @@ def _write(logs: Path, size: int) -> tuple[int, int]:
     for place in range(LOGS):
         with open(logs / f"{place}.log", "w", encoding="ascii") as out:
             while written < size * (place + 1) // LOGS:
-                text = unit_lines.click_lines(number, number + _PIECE)
+                text = inputs.click_lines(number, number + _PIECE)
                 number, written = number + _PIECE, written + len(text)
                 out.write(text)
     return number, written
@@ -129,11 +120,6 @@ def _until_finished(topology: Any, deadline_s: float) -> dict[str, float]:
     return {role: after[role] - before.get(role, 0.0) for role in after}
 
 
-def _contender(kind: str, logs: Path, table: Path, deadline_s: float) -> float:
-    command = [sys.executable, "-m", "heronpy.loadtest.units.contenders", kind, str(logs), str(table)]
-    return measured(command, kind, deadline_s)
-
-
 def _no_spark() -> str:
     """Why Spark cannot be measured here; "" when it can."""
     if find_spec("pyspark") is None:
@@ -141,16 +127,15 @@ def _no_spark() -> str:
     return "" if shutil.which("java") else "there is no Java"
 
 
-# ---- judging ------------------------------------------------------------------------------------
 def _wrong_parquet(table: Path, pattern: str, lines: int) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parts = [pq.ParquetFile(path).read(columns=list(unit_lines.COLUMNS)) for path in sorted(table.glob(pattern))]
+    parts = [pq.ParquetFile(path).read(columns=list(inputs.COLUMNS)) for path in sorted(table.glob(pattern))]
     if not parts:
         return "there is no row"
     found = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
-    return judge.wrong_clicks(found["user"].to_pylist(), found["ms"].to_numpy(), lines)
+    return wrong_clicks(found["user"].to_pylist(), found["ms"].to_numpy(), lines)
 
 
 def _wrong_text(table: Path, lines: int) -> str:
@@ -158,7 +143,7 @@ def _wrong_text(table: Path, lines: int) -> str:
     times: list[int] = []
     for path in sorted(table.glob("part-*")):
         for line in path.read_text("ascii").splitlines():
-            user, ms = unit_lines.click(line)
+            user, ms = inputs.click(line)
             users.append(user)
             times.append(ms)
-    return judge.wrong_clicks(users, np.asarray(times, dtype=np.int64), lines)
+    return wrong_clicks(users, np.asarray(times, dtype=np.int64), lines)

@@ -1,4 +1,7 @@
-"""What is done to a pipeline of work units: ends at chosen steps, stragglers, lost ledgers, full disks, clocks."""
+"""What is done to a pipeline of work units: ends at chosen steps, stragglers, full disks, clocks, and outages.
+
+The outages are those of its ledger, of the server of its ledger, and of the second of two sites (U22, U23, F28).
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,27 @@ import shutil
 import signal
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
-from pathlib import Path
 
+import psutil
+
+from heronpy.common.folders import make_folders
 from heronpy.loadtest.cluster import submitted
+from heronpy.loadtest.errors import LabError
 from heronpy.proto import control_pb2
-from heronpy.verify.acts import Act, repeat
-from heronpy.verify.errors import VerifyError
-from heronpy.verify.units.points import set_clock
-from heronpy.verify.units.topology import PIPELINE
-from heronpy.verify.units.world import UnitWorld, units_of
+from heronpy.verify.acts import Act, repeated
+from heronpy.verify.damage import empty, fill
+from heronpy.verify.units.topology import HOLD, PIPELINE, Taken
+from heronpy.verify.units.world import PROGRAM, SECOND, UnitWorld
 from heronpy.verify.verbs import other_name
-from heronpy.verify.world import BACK_S, World
+from heronpy.verify.world import BACK_S, Fault, World
 
 WORKER, KEEPER = f"{PIPELINE}-worker", f"{PIPELINE}-keeper"
 #: Longer than the shortest lease, so that a backup wins.
 STOPPED_S = 8.0
+#: Until a unit of a site that is slow goes to others: ten leases, of 5 s at least.
+PARTIAL_S = 180.0
 #: Longer than a transaction waits for others.
 AWAY_S, AWAY_FULL_S = 12.0, 60.0
 FULL_S = 4.0
@@ -39,15 +46,11 @@ def nothing(world: World, runs: int) -> None:
 def ends_at(point: str) -> Act:
     """kill -9 and then SIGSTOP, SIGCONT of whoever comes to a step next."""
 
-    def act(world: World, runs: int) -> None:
-        units = units_of(world)
-
-        def once(number: int) -> None:
-            for how in (signal.SIGKILL, signal.SIGSTOP):
-                _ends_at(units, point, how)
-                units.until_arrived(ROWS)
-
-        repeat(world, runs, once)
+    @repeated
+    def act(units: UnitWorld, number: int) -> None:
+        for how in (signal.SIGKILL, signal.SIGSTOP):
+            _ends_at(units, point, how)
+            units.until_arrived(ROWS)
 
     return act
 
@@ -70,105 +73,85 @@ def _ends_at(world: UnitWorld, point: str, how: signal.Signals) -> None:
             world.proceed(taken.pid)
 
 
-def straggler(world: World, runs: int) -> None:
+@repeated
+def straggler(units: UnitWorld, number: int) -> None:
     """A worker stops with a unit: when its lease is over another attempt wins, and the late one does not count."""
-    units = units_of(world)
-
-    def once(number: int) -> None:
-        units.points.arm("record", signal.SIGSTOP)
-        taken = units.at_point("record")
-        fault = units.note(f"a worker stops with unit {taken.unit}")
-        try:
-            winner = units.attempt_of(taken.unit)
-            fault.back_s = time.monotonic() - fault.at
-        finally:
-            units.proceed(taken.pid)
-        if winner <= taken.attempt:
-            raise VerifyError(f"unit {taken.unit} was published by attempt {winner}, which was stopped")
-
-    repeat(world, runs, once)
+    units.points.arm("record", signal.SIGSTOP)
+    taken = units.at_point("record")
+    fault = units.note(f"a worker stops with unit {taken.unit}")
+    try:
+        _taken_over(units, taken, fault)
+    finally:
+        units.proceed(taken.pid)
 
 
-def _has_bad_ranges(units: UnitWorld, count: int) -> bool:
-    return int(units.figures()["bad_ranges"]) >= count
+def _taken_over(units: UnitWorld, taken: Taken, fault: Fault, timeout_s: float = 2 * BACK_S) -> None:
+    """Wait until another attempt at a unit wins."""
+    winner = units.attempt_of(taken.unit, timeout_s)
+    fault.back_s = time.monotonic() - fault.at
+    if winner <= taken.attempt:
+        raise LabError(f"unit {taken.unit} was published by attempt {winner}, which was stopped or away")
 
 
-def poison(world: World, runs: int) -> None:
+def poison(units: UnitWorld, runs: int) -> None:
     """Lines that raise, or kill their process: the ledger ends with exactly these ranges bad."""
-    units = units_of(world)
-    units.note("lines that cannot be processed", disruptive=False)
 
+    def has_bad_ranges(count: int) -> bool:
+        return int(units.figures()["bad_ranges"]) >= count
+
+    units.note("lines that cannot be processed", disruptive=False)
     for _ in range(runs):
         wanted = units.figures()["bad_ranges"] + 2
-        units.until(partial(_has_bad_ranges, units, wanted), 2 * BACK_S, "bad ranges")
+        units.until(partial(has_bad_ranges, wanted), 2 * BACK_S, "bad ranges")
     units.notes["bad_ranges"] = units.figures()["bad_ranges"]
 
 
-def lose_the_ledger(world: World, runs: int) -> None:
+@repeated
+def lose_the_ledger(units: UnitWorld, number: int) -> None:
     """Ledger and one published unit are removed; rebuilt from the table, the pipeline goes on."""
-    units = units_of(world)
-
-    def once(number: int) -> None:
-        began = time.monotonic()
-        _kill(units)
-        units.note("the ledger and a published unit are lost")
-        for path in units.ledger_file.parent.glob(f"{units.ledger_file.name}*"):
-            path.unlink()
-        # The newest: the logs still have its lines.
-        shutil.rmtree(units.published()[-1])
-        said = units.heron("units", "rebuild", PIPELINE, "--from", units.table, "--ledger", units.ledger)
-        if "to process again" not in said:
-            raise VerifyError(f"a rebuild does not say what is processed again: {said}")
-        _submit(units)
-        units.down_s = max(units.down_s, time.monotonic() - began)
-
-    repeat(world, runs, once)
-
-
-def _kill(units: UnitWorld) -> None:
     units.topology.disconnect()
-    units.heron("kill", units.topology.cluster.target, units.topology.name)
+    began = time.monotonic()
+    units.heron("kill", *units.address)
+    units.note("the ledger and a published unit are lost")
+    for path in units.ledger_file.parent.glob(f"{units.ledger_file.name}*"):
+        path.unlink()
+    # The newest: the logs still have its lines.
+    shutil.rmtree(units.published()[-1])
+    said = units.heron("units", "rebuild", PIPELINE, "--from", units.table, "--ledger", units.ledger)
+    if "to process again" not in said:
+        raise LabError(f"a rebuild does not say what is processed again: {said}")
+    units.heron(*units.submission(units.out))
+    units.down_s = max(units.down_s, time.monotonic() - began)
 
 
-def _submit(units: UnitWorld) -> None:
-    program = units.out / "topology.py"
-    units.heron("submit", units.topology.cluster.target, program, "-", "--spec", units.out / "spec")
-
-
-def another_ledger(world: World, runs: int) -> None:
+@repeated
+def another_ledger(units: UnitWorld, number: int) -> None:
     """The same program with a ledger of its own, as from another home: refused by its submit, or by its keepers."""
-    units = units_of(world)
-    cluster, program = units.topology.cluster, Path(__file__).with_name("topology.py")
+    cluster = units.topology.cluster
     spec = json.loads((units.out / "spec").read_text(encoding="utf-8"))
+    ledger, out = units.ledger_file.with_name(f"other-{number}.db"), units.out / f"other-{number}"
+    own = spec | {"name": other_name(units), "out": str(out), "ledger": f"sqlite:{ledger}"}
+    units.note("the same program with another ledger", disruptive=False)
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as connection:
+        ledger.chmod(0o600)
+        # What nobody can look at is refused by keepers only.
+        connection.execute("BEGIN EXCLUSIVE")
+        with submitted(cluster, PROGRAM, own) as topology:
+            connection.execute("ROLLBACK")
 
-    def once(number: int) -> None:
-        ledger, out = units.ledger_file.with_name(f"other-{number}.db"), units.out / f"other-{number}"
-        own = spec | {"name": other_name(units), "out": str(out), "ledger": f"sqlite:{ledger}"}
-        units.note("the same program with another ledger", disruptive=False)
-        with closing(sqlite3.connect(ledger, isolation_level=None)) as connection:
-            ledger.chmod(0o600)
-            # What nobody can look at is refused by keepers only.
-            connection.execute("BEGIN EXCLUSIVE")
-            with submitted(cluster, program, own) as topology:
-                connection.execute("ROLLBACK")
+            def cause() -> str:
+                status = topology.status()
+                is_failed = status is not None and status.lifecycle == control_pb2.LIFE_FAILED
+                return status.cause if is_failed and status is not None else ""
 
-                def cause() -> str:
-                    status = topology.status()
-                    is_failed = status is not None and status.lifecycle == control_pb2.LIFE_FAILED
-                    return status.cause if is_failed and status is not None else ""
-
-                said = units.until(cause, 2 * BACK_S, "the failure of the topology with another ledger")
-        words = ("submit", cluster.target, out / "topology.py", "-", "--spec", out / "spec")
-        for one in (said, units.refused(*words)):
-            if "belongs to another ledger" not in one:
-                raise VerifyError(f"a second ledger was refused for another reason: {one}")
-
-    repeat(world, runs, once)
+            said = units.until(cause, 2 * BACK_S, "the failure of the topology with another ledger")
+    for one in (said, units.refused(*units.submission(out))):
+        if "belongs to another ledger" not in one:
+            raise LabError(f"a second ledger was refused for another reason: {one}")
 
 
-def bounded_runs(world: World, runs: int) -> None:
+def bounded_runs(units: UnitWorld, runs: int) -> None:
     """Each run ends beside logs that grow, with all that it has sealed; the last one, after the logs, has the rest."""
-    units = units_of(world)
 
     def finished() -> bool:
         status = units.topology.status()
@@ -180,60 +163,124 @@ def bounded_runs(world: World, runs: int) -> None:
         units.note("a bounded run has ended", disruptive=False)
         found = units.figures()
         if found["waiting_bytes"] or any(count for count, _ in found["units"].values()):
-            raise VerifyError("a bounded run has ended before all that it had sealed was published")
+            raise LabError("a bounded run has ended before all that it had sealed was published")
         if number == runs:
             units.end_input()
-        _kill(units)
-        _submit(units)
+        units.topology.disconnect()
+        units.heron("kill", *units.address)
+        units.heron(*units.submission(units.out))
         units.down_s = max(units.down_s, time.monotonic() - began)
     units.until(finished, 2 * BACK_S, "the end of the last run")
 
 
-def ledger_away(world: World, runs: int) -> None:
-    """Nobody can write the ledger for a while; workers and keepers wait, and go on."""
-    units = units_of(world)
-
-    def once(number: int) -> None:
-        with closing(sqlite3.connect(units.ledger_file, timeout=BACK_S, isolation_level=None)) as connection:
-            connection.execute("BEGIN EXCLUSIVE")
-            fault = units.note("the ledger is away")
-            units.wait(AWAY_S if units.short else AWAY_FULL_S)
-            connection.execute("ROLLBACK")
-        arrived = units.arrived()
-        units.until(lambda: units.arrived() > arrived, BACK_S, "rows after the ledger is back")
-        fault.back_s = time.monotonic() - fault.at
-
-    repeat(world, runs, once)
-
-
-def no_space(world: World, runs: int) -> None:
+@repeated
+def no_space(world: World, number: int) -> None:
     """The disk of the table or of the ledger is full, and has space again."""
-    units = units_of(world)
-    disk = units.disk
-    if disk is None:
-        raise VerifyError("this fault needs a small disk below the home of its run")
-
-    def once(number: int) -> None:
-        disk.fill()
-        units.note("no space", disruptive=False)
-        units.wait(FULL_S)
-        disk.empty()
-        units.note("there is space again", disruptive=False)
-
-    repeat(world, runs, once)
+    fill(world, "no space")
+    world.wait(FULL_S)
+    empty(world)
 
 
-def wrong_clocks(world: World, runs: int) -> None:
+@repeated
+def wrong_clocks(units: UnitWorld, number: int) -> None:
     """The wall clocks of containers jump back and ahead, and differ."""
-    units = units_of(world)
     containers = units.containers()
+    for jump_s in JUMPS_S:
+        for container in containers:
+            units.points.set_clock(container, jump_s * (container % 2 or -0.5))
+        units.note(f"wall clocks jump by {jump_s:+g} s", disruptive=False)
+        units.until_arrived(ROWS)
 
-    def once(number: int) -> None:
-        for jump_s in JUMPS_S:
-            for container in containers:
-                own_s = jump_s * (container % 2 or -0.5)
-                set_clock(units.out / "points", container, own_s)
-            units.note(f"wall clocks jump by {jump_s:+g} s", disruptive=False)
-            units.until_arrived(ROWS)
 
-    repeat(world, runs, once)
+@repeated
+def ledger_away(units: UnitWorld, number: int) -> None:
+    """Nobody can write the ledger for a while; workers and keepers wait, and go on."""
+    with closing(sqlite3.connect(units.ledger_file, timeout=BACK_S, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        fault = units.note("the ledger is away")
+        units.wait(AWAY_S if units.short else AWAY_FULL_S)
+        connection.execute("ROLLBACK")
+    _until_rows(units, fault)
+
+
+@repeated
+def server_away(units: UnitWorld, number: int) -> None:
+    """PostgreSQL ends as in a crash, and is started again: workers and keepers wait, and go on."""
+    if units.server is None:
+        raise LabError("this fault needs a ledger in PostgreSQL")
+    units.server.stop()
+    fault = units.note("PostgreSQL is away")
+    units.wait(AWAY_S if units.short else AWAY_FULL_S)
+    units.server.start()
+    _until_rows(units, fault)
+
+
+def _until_rows(units: UnitWorld, fault: Fault) -> None:
+    arrived = units.arrived()
+    units.until(lambda: units.arrived() > arrived, BACK_S, "rows after the ledger is back")
+    fault.back_s = time.monotonic() - fault.at
+
+
+@repeated
+def site_down(units: UnitWorld, number: int) -> None:
+    """A whole site is killed while it has a unit, and a user says so: the unit goes to the other site at once."""
+    taken, fault = _stopped_with_a_unit(units), units.note(f"kill -9 the whole site {SECOND}")
+    for process in _tree(units):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    units.heron("units", "site", PIPELINE, SECOND, "down", "--ledger", units.ledger)
+    _taken_over(units, taken, fault)
+    # The site is submitted once more, and takes units again.
+    second = units.second
+    assert second is not None
+    second.disconnect()
+    units.heron("kill", second.cluster.target, second.name)
+    units.heron(*units.submission(second.out))
+    units.heron("units", "site", PIPELINE, SECOND, "up", "--ledger", units.ledger)
+
+    def is_up() -> bool:
+        site = next(one for one in units.figures()["sites"] if one["name"] == SECOND)
+        return bool(site["workers"]) and site["state"] == "up"
+
+    units.until(is_up, 2 * BACK_S, f"the site {SECOND}")
+
+
+@repeated
+def site_silent(units: UnitWorld, number: int) -> None:
+    """All processes of a site stop, and nobody says so: the other site finds out, and who wakes up is too late."""
+    taken, fault = _stopped_with_a_unit(units), units.note(f"SIGSTOP the whole site {SECOND}")
+    with units.stopped(_tree(units)):
+        _taken_over(units, taken, fault)
+    units.proceed(taken.pid)
+
+
+@repeated
+def site_partly_away(units: UnitWorld, number: int) -> None:
+    """User code on a site hangs, so that its backups do, too: after ten leases the unit goes to the other site."""
+
+    def leased() -> list[tuple[int, int]]:
+        live = units.figures()["live"]
+        return [(one["unit"], one["attempt"]) for one in live if one["state"] == "leased" and one["site"] == SECOND]
+
+    hold = units.second_points.folder / HOLD
+    make_folders(hold.parent)
+    hold.touch()
+    try:
+        unit, *_ = units.until(leased, 2 * BACK_S, f"a unit of the site {SECOND}")
+        fault = units.note(f"user code on the site {SECOND} hangs with unit {unit[0]}")
+        _taken_over(units, Taken(0, *unit), fault, PARTIAL_S)
+    finally:
+        hold.unlink()
+
+
+def _stopped_with_a_unit(units: UnitWorld) -> Taken:
+    """A worker of the second site stops before the record of its unit."""
+    units.second_points.arm("record", signal.SIGSTOP)
+    return units.at_point("record", units.second_points)
+
+
+def _tree(units: UnitWorld) -> list[psutil.Process]:
+    """All processes of the second site, the guardian of its scheduler first."""
+    assert units.second is not None
+    guardian = units.second.guardian()
+    return [guardian, *guardian.children(recursive=True)]

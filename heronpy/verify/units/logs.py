@@ -1,20 +1,27 @@
-"""Seeded logs that grow, are rotated, truncated and copied, for a judge that knows the seed.
+"""Seeded logs that grow, are rotated, truncated and copied, and the judge of their table, which knows the seed.
 
-Each line is unique and can be told from seed, log and number, so a judge needs no list of what was written: it knows
-how many lines each log got. Every act leaves the files as a real writer or logrotate would between two system calls.
+Each line is unique and can be told from seed, log and number, so the judge needs no list of what was written: it knows
+how many lines each log got, and reads only table, lineage and the records of bad ranges. Every act leaves the files as
+a real writer or logrotate would between two system calls.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import blake2b, sha256
+from itertools import pairwise
 from pathlib import Path
+
+from heronpy.common.errors import LedgerError
+from heronpy.ingest.outputs.lineage import Lineage, published
 
 #: Words with which lines begin that cannot be processed, or that end their process.
 BAD, DEADLY = "bad", "deadly"
@@ -53,7 +60,6 @@ class Written:
     thrown: list[tuple[str, int, int]] = field(default_factory=list)
 
     def all_lines(self) -> Iterator[str]:
-        """Every line that was written."""
         for log, count in self.lines.items():
             for number in range(count):
                 yield line_of(self.seed, log, number, self.poison)
@@ -75,7 +81,6 @@ class RotatedLogs:
         #: The first line of each content by path, and the content that a live log began with.
         self._first: dict[Path, int] = {}
 
-    # ---- writing ----------------------------------------------------------------------------
     def append(self, log: str, lines: int = 1) -> None:
         """Whole lines; an unfinished one is finished first."""
         self.finish(log)
@@ -111,7 +116,6 @@ class RotatedLogs:
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
 
-    # ---- rotation ---------------------------------------------------------------------------
     def rename(self, log: str) -> None:
         """app.log becomes app.log.1, that app.log.2, and so on; the writer makes a new file."""
         self._shift(log)
@@ -162,7 +166,6 @@ class RotatedLogs:
             self._first[new] = self._first.pop(old, 0)
 
     def _rotated(self, log: str) -> int:
-        """How many rotated files there are."""
         number = 0
         while (self.folder / f"{log}.{number + 1}").exists():
             number += 1
@@ -175,7 +178,6 @@ class RotatedLogs:
                 count = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
             self.written.thrown.append((log, first, first + count))
 
-    # ---- chance -----------------------------------------------------------------------------
     def rotate(self, log: str, chance: random.Random, may_throw: bool = True) -> None:
         """One act of rotation, or what people do to logs."""
         acts = [self.rename, self.copytruncate, self.copy, self.begin, self.reuse, self.truncate]
@@ -193,7 +195,6 @@ class Writer(threading.Thread):
         self._error: OSError | None = None
 
     def run(self) -> None:
-        """Write; see the class."""
         try:
             self._run()
         except OSError as error:
@@ -219,3 +220,119 @@ class Writer(threading.Thread):
         if self._error is not None:
             raise self._error
         return self._logs.written
+
+
+ROWS = "part-0.txt"
+
+
+@dataclass(slots=True)
+class TableVerdict:
+    """How a table differs from what was written."""
+
+    expected: int = 0
+    arrived: int = 0
+    #: Lines that are neither rows nor, if they are poison, recorded as bad.
+    missing: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    #: Rows of no line, or of poison.
+    foreign: list[str] = field(default_factory=list)
+    #: Bad ranges that are no line of poison.
+    innocent: list[str] = field(default_factory=list)
+    bad: int = 0
+    units: int = 0
+    #: One sentence for each unit whose lineage is wrong.
+    wrong_units: list[str] = field(default_factory=list)
+    #: Lines that were thrown away, and those of them that are not in the table.
+    thrown: int = 0
+    thrown_missing: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not (self.missing or self.doubled or self.foreign or self.innocent or self.wrong_units)
+
+
+def judge(table: Path, written: Written) -> TableVerdict:
+    """The verdict over a table that is complete."""
+    verdict = TableVerdict()
+    rows: Counter[str] = Counter()
+    lineages: list[Lineage] = []
+    try:
+        for folder, lineage in published(str(table)):
+            lines = read_rows(folder)
+            rows.update(lines)
+            lineages.append(lineage)
+            wrong = wrong_lineage(lineage, lines)
+            if wrong:
+                verdict.wrong_units.append(f"{folder.name}: {wrong}")
+    except LedgerError as error:
+        verdict.wrong_units.append(str(error))
+    verdict.units = len(lineages)
+    verdict.wrong_units += overlaps(lineages)
+    bad = Counter(_bad_texts(table))
+    verdict.bad = sum(bad.values())
+    verdict.innocent = sorted(text for text in bad if not is_poison(text))
+    _count_lines(verdict, rows, bad.keys(), written)
+    return verdict
+
+
+def read_rows(folder: Path) -> list[str]:
+    """The rows of a published unit, in their order; a unit without rows may have no file."""
+    try:
+        return (folder / ROWS).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _count_lines(verdict: TableVerdict, rows: Counter[str], bad: Iterable[str], written: Written) -> None:
+    known_bad, thrown, known = set(bad), written.thrown_lines(), set()
+    for line in written.all_lines():
+        known.add(line)
+        verdict.expected += 1
+        there = line in known_bad if is_poison(line) else line in rows
+        if line in thrown:
+            verdict.thrown += 1
+            verdict.thrown_missing += not there
+        elif not there:
+            verdict.missing.append(line)
+    verdict.arrived = sum(rows.values())
+    verdict.doubled = sorted(row for row, count in rows.items() if count > 1)
+    verdict.foreign = sorted(row for row in rows if row not in known or is_poison(row))
+
+
+def wrong_lineage(lineage: Lineage, rows: list[str]) -> str:
+    """Why the rows of a unit are not those of its bytes: the digests of its ranges say which lines they had."""
+    if lineage.rows != len(rows):
+        return f"it has {len(rows):,} rows, and its lineage says {lineage.rows:,}"
+    at = 0
+    for chunk in lineage.chunks:
+        digest = sha256()
+        while digest.hexdigest() != chunk.sha256:
+            if at == len(rows):
+                return f"its rows are not the lines of {chunk.key} {chunk.begin}-{chunk.end}"
+            digest.update(rows[at].encode() + b"\n")
+            at += 1
+    return "" if at == len(rows) else f"{len(rows) - at:,} rows are of none of its ranges"
+
+
+def overlaps(lineages: Iterable[Lineage]) -> list[str]:
+    """Bytes that two units say to have."""
+    owned: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
+    for one in lineages:
+        for chunk in one.chunks:
+            name = f"unit={one.generation}-{one.unit}"
+            owned.setdefault((chunk.key, chunk.generation), []).append((chunk.begin, chunk.end, name))
+    found = []
+    for (key, _), ranges in sorted(owned.items()):
+        ranges.sort()
+        for before, behind in pairwise(ranges):
+            if behind[0] < before[1]:
+                found.append(f"{key}: byte {behind[0]} is in {before[2]} and {behind[2]}")
+    return found
+
+
+def _bad_texts(table: Path) -> Iterable[str]:
+    """The lines of the records of bad ranges."""
+    for path in sorted((table / "_units" / "bad").glob("*.json")):
+        text = json.loads(path.read_text(encoding="utf-8"))["text"]
+        if text is not None:
+            yield from str(text).splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import pwd
@@ -14,8 +13,8 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from heronpy.loadtest.errors import LabError
 from heronpy.procs.linux import die_with_parent
-from heronpy.verify.errors import VerifyError
 
 START_S, POLL_S = 60.0, 0.05
 #: The superuser.
@@ -32,9 +31,8 @@ def why_not() -> str:
 
 def _programs() -> str:
     found = shutil.which("initdb")
-    folders = sorted(glob.glob("/usr/lib/postgresql/*/bin")) + (
-        [os.path.dirname(os.path.realpath(found))] if found else []
-    )
+    folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
+    folders += [os.path.dirname(os.path.realpath(found))] if found else []
     return next((one for one in reversed(folders) if os.path.exists(f"{one}/postgres")), "")
 
 
@@ -44,11 +42,12 @@ class PostgresServer:
     def __init__(self) -> None:
         reason = why_not()
         if reason:
-            raise VerifyError(f"a ledger in PostgreSQL cannot be tried here: {reason}")
+            raise LabError(f"a ledger in PostgreSQL cannot be tried here: {reason}")
         self.folder = Path(tempfile.mkdtemp(prefix="hp-pg-", dir="/tmp"))
         self._parent = os.getpid()
         #: The server refuses to run as root.
-        self._user = pwd.getpwnam("postgres" if _has("postgres") else "nobody") if os.geteuid() == 0 else None
+        users = {user.pw_name: user for user in pwd.getpwall()}
+        self._user = users.get("postgres", users.get("nobody")) if os.geteuid() == 0 else None
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
             self.folder.chmod(0o755)
@@ -82,7 +81,7 @@ class PostgresServer:
         deadline = time.monotonic() + START_S
         while not self._answers():
             if time.monotonic() > deadline:
-                raise VerifyError(f"PostgreSQL did not answer within {START_S:g} s")
+                raise LabError(f"PostgreSQL did not answer within {START_S:g} s")
             time.sleep(POLL_S)
 
     def stop(self) -> None:
@@ -113,10 +112,4 @@ class PostgresServer:
         command = [f"{_programs()}/{program}", *arguments]
         done = subprocess.run(command, capture_output=True, cwd="/", preexec_fn=self._become, check=False)
         if done.returncode:
-            raise VerifyError(f"{program} failed: {done.stderr.decode(errors='replace').strip()}")
-
-
-def _has(user: str) -> bool:
-    with contextlib.suppress(KeyError):
-        return bool(pwd.getpwnam(user))
-    return False
+            raise LabError(f"{program} failed: {done.stderr.decode(errors='replace').strip()}")

@@ -1,30 +1,178 @@
 """The topology of `heron verify run` for work units: lines of rotating logs into a table.
 
-heron submit local topology.py - --spec spec.json
+Its workers and keepers are the product's own, with stages that know the points: the steps at which a process ends or
+stops when a verification says so. A verification arms a point by a file with the name of a signal; the first process
+that comes to the point takes the file and sends itself the signal there. They also see the clock that it wants.
 """
 
 from __future__ import annotations
 
-from heronpy.api import api_constants
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.common.folders import make_folders
 from heronpy.ingest import LineFiles, LogUnits
-from heronpy.loadtest.topologies.parts import read_spec
-from heronpy.verify.units.points import KEY, Lines, PointedKeeper, PointedWorker
+from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.options import UnitOptions
+from heronpy.ingest.outputs.lineage import Lineage
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.unit import LogUnit
+from heronpy.ingest.worker import LogWorker
+from heronpy.loadtest.topologies.parts import submit
+from heronpy.verify.units.logs import BAD, DEADLY
+
+#: In the order of a unit: while rows are staged; before they are on disk; before the record in the ledger; before the
+#: rename; before the ledger hears of it; before the stages of losers are removed.
+POINTS = ("stage", "prepare", "record", "publish", "settle", "clean")
+#: Component configuration: the folder of the points.
+POINTS_KEY = "verify.points"
+#: Lines of a unit before the point `stage`.
+STAGED_LINES = 10
+CLOCK_LOOK_S = 0.2
+#: While a file of this name is in the folder of the points, user code does not go on.
+HOLD, HOLD_LOOK_S = "hold", 0.05
+
+
+class Taken(NamedTuple):
+    """Who has taken an armed point, and what it was at."""
+
+    pid: int
+    unit: int
+    attempt: int
+
+
+class Points:
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def arm(self, point: str, number: signal.Signals) -> None:
+        """The next process that comes there gets the signal."""
+        self._write(point, number.name)
+
+    def set_clock(self, container: int, offset_s: float) -> None:
+        """From now on the processes of a container see a wall clock that is so much ahead."""
+        self._write(f"clock-{container}", repr(offset_s))
+
+    def _write(self, name: str, text: str) -> None:
+        make_folders(self.folder)
+        new = self.folder / f".{name}"
+        new.write_text(text, encoding="ascii")
+        os.rename(new, self.folder / name)
+
+    def disarm(self, point: str) -> None:
+        """Nobody came."""
+        (self.folder / point).unlink(missing_ok=True)
+
+    def taken(self, point: str) -> Taken | None:
+        """Who has come to the point since it was asked last."""
+        for path in self.folder.glob(f"{point}-*"):
+            pid, unit, attempt = map(int, path.name.split("-")[1:])
+            path.unlink()
+            return Taken(pid, unit, attempt)
+        return None
+
+    def reach(self, point: str, unit: int, attempt: int) -> None:
+        """The calling process is there, with an attempt at a unit."""
+        taken = self.folder / f"{point}-{os.getpid()}-{unit}-{attempt}"
+        with suppress(FileNotFoundError):
+            os.rename(self.folder / point, taken)
+            with open(taken, encoding="ascii") as file:
+                number = signal.Signals[file.read()]
+            os.kill(os.getpid(), number)
+
+
+class PointedStages(Stages):
+    def __init__(self, options: UnitOptions, points: Points) -> None:
+        super().__init__(options.place, options.replicas)
+        self._points = points
+
+    def finish(self, stage: Path, lineage: Lineage) -> None:
+        self._points.reach("prepare", lineage.unit, lineage.attempt)
+        super().finish(stage, lineage)
+        self._points.reach("record", lineage.unit, lineage.attempt)
+
+    def publish(self, generation: int, unit: int, winner: int) -> bool:
+        self._points.reach("publish", unit, winner)
+        restored = super().publish(generation, unit, winner)
+        self._points.reach("settle", unit, winner)
+        return restored
+
+    def discard(self, stage: Path) -> None:
+        unit, _, attempt = stage.name.partition("-")
+        self._points.reach("clean", int(unit), int(attempt))
+        super().discard(stage)
+
+
+class PointedWorker(LogWorker):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self._stages = PointedStages(self._options, Points(config[POINTS_KEY]))
+        see_clock(Path(config[POINTS_KEY]), context.process.container)
+
+
+class PointedKeeper(LogKeeper):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self._stages = PointedStages(self._options, Points(config[POINTS_KEY]))
+        see_clock(Path(config[POINTS_KEY]), context.process.container)
+
+
+class Lines:
+    """The rows of a unit are its lines; poison does what it says. `whole`: all lines are read before there is a row."""
+
+    def __init__(self, folder: str, whole: bool = False) -> None:
+        self._points = Points(folder)
+        self._whole = whole
+
+    def __call__(self, unit: LogUnit) -> Any:
+        while (self._points.folder / HOLD).exists():
+            time.sleep(HOLD_LOOK_S)
+        if self._whole:
+            return list(self._rows(unit, list(unit.lines())))
+        return self._rows(unit, unit.lines())
+
+    def _rows(self, unit: LogUnit, lines: Iterable[str]) -> Iterator[str]:
+        for number, line in enumerate(lines):
+            if number == STAGED_LINES:
+                self._points.reach("stage", unit.id, unit.attempt)
+            if line.startswith(f"{BAD} "):
+                raise ValueError(f"this line cannot be processed: {line}")
+            if line.startswith(f"{DEADLY} "):
+                os.kill(os.getpid(), signal.SIGSEGV)
+            yield line
+
+
+def see_clock(folder: Path, container: int) -> None:
+    """This process sees the wall clock that the verification wants, as a host with a wrong one would."""
+    path, wall, wall_ns = folder / f"clock-{container}", time.time, time.time_ns
+    looked_at, offset = float("-inf"), 0.0
+
+    def ahead() -> float:
+        nonlocal looked_at, offset
+        now = time.monotonic()
+        if now - looked_at >= CLOCK_LOOK_S:
+            looked_at = now
+            with suppress(OSError, ValueError):
+                offset = float(path.read_text(encoding="ascii"))
+        return offset
+
+    seen = {"time": lambda: wall() + ahead(), "time_ns": lambda: wall_ns() + int(ahead() * 1e9)}
+    for name, clock in seen.items():
+        setattr(time, name, clock)
+
 
 PIPELINE = "lines"
 
 
-def main() -> None:
-    """Describe the topology and submit it."""
-    run = read_spec(__doc__)
-    made = TopologyBuilder(run["name"])
-    made.set_config(
-        {
-            api_constants.TOPOLOGY_STMGRS: run["containers"],
-            api_constants.TOPOLOGY_RELIABILITY_MODE: run["mode"],
-            **run["settings"],
-        }
-    )
+def describe(run: dict[str, Any], made: TopologyBuilder) -> None:
+    """Worker and keeper"""
     worker, keeper = LogUnits.specs(
         PIPELINE,
         logs=run["logs"],
@@ -38,11 +186,9 @@ def main() -> None:
         site=run["site"],
     )
     for spec, kind in ((worker, PointedWorker), (keeper, PointedKeeper)):
-        made.add_spec(
-            kind.spec(name=spec.name, par=spec.parallelism, config={**(spec.custom_config or {}), KEY: run["points"]})
-        )
-    made.build_and_submit()
+        config = {**(spec.custom_config or {}), POINTS_KEY: run["points"]}
+        made.add_spec(kind.spec(name=spec.name, par=spec.parallelism, config=config))
 
 
 if __name__ == "__main__":
-    main()
+    submit(describe, __doc__)

@@ -1,40 +1,47 @@
-"""A running verification of work units: what arrives are rows in the table, and the input are logs."""
+"""A verification of work units: what arrives are rows in the table, the input are logs, and a judge has the verdict."""
 
 from __future__ import annotations
 
 import json
-import signal
+import shutil
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import psutil
 
-from heronpy.loadtest.cluster import Topology
-from heronpy.verify.errors import VerifyError
-from heronpy.verify.units.judge import judge
-from heronpy.verify.units.logs import Writer, Written
-from heronpy.verify.units.points import Points, Taken
+from heronpy.common.folders import make_folders
+from heronpy.ingest.outputs.lineage import PREFIX, folder_name, record_of
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.cluster import Topology, submitted
+from heronpy.loadtest.errors import LabError
+from heronpy.verify.oracle import Limits, Verdict, longest_gap, memory_checks
+from heronpy.verify.units.logs import RotatedLogs, TableVerdict, Writer, Written, judge
 from heronpy.verify.units.server import PostgresServer
-from heronpy.verify.units.topology import PIPELINE
+from heronpy.verify.units.topology import PIPELINE, Points, Taken
 from heronpy.verify.world import BACK_S, World
 
+PROGRAM = Path(__file__).with_name("topology.py")
 #: Of a process that a point has stopped or ended.
 POINT_S = 120.0
 #: Until keepers have seen the last lines, and these are in the table; what is missing then is lost.
 LOOK_S = 20.0
 #: The sites of a run with two of them: the faults are the second one's.
 FIRST, SECOND = "east", "west"
+#: Of each log.
+ROTATIONS_PER_S = 0.5
+UNIT_BYTES, UNIT_WAIT_S = 32_768, 0.5
+#: Folders of the home, so that a small disk can be below one.
+LEDGERS, TABLES = "ledger", "tables"
 
 
 @dataclass(slots=True)
 class UnitWorld(World):
-    """The target of the faults."""
-
-    #: Of the topology's files: its logs, the table, the ledger's URL, the points.
-    logs: Path = field(default_factory=Path)
+    settle_s: ClassVar[float] = 0.0
+    #: Of the topology's files: the table, the ledger's URL.
     table: Path = field(default_factory=Path)
     ledger: str = ""
     writer: Writer | None = None
@@ -44,12 +51,44 @@ class UnitWorld(World):
     #: The topology of the second site, and the server of a ledger in PostgreSQL.
     second: Topology | None = None
     server: PostgresServer | None = None
-    #: Rows of each published unit, and when the last one was seen first.
+    #: Rows of each published unit.
     _rows: dict[str, int] = field(default_factory=dict)
+
+    def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
+        """Write logs, and submit the topology that reads them, on two sites if the specification says so."""
+        cluster, name = self.topology.cluster, self.topology.name
+        logs, sites = self.out / "logs", spec["sites"]
+        make_folders(logs)
+        self.table = cluster.home / TABLES / name
+        self.ledger = f"sqlite:{cluster.home / LEDGERS / f'{name}.db'}"
+        if spec["server"]:
+            self.server = PostgresServer()
+            stack.callback(self.server.close)
+            self.ledger = self.server.url
+        stack.callback(shutil.rmtree, self.table, ignore_errors=True)
+        rotated = RotatedLogs(logs, self.input.seed, [f"app-{n}.log" for n in range(spec["tasks"])], spec["poison"])
+        # On several sites files keep their names.
+        self.writer = Writer(rotated, self.input.rate, 0.0 if sites else ROTATIONS_PER_S)
+        stack.callback(self.end_input)
+        spec = {
+            **spec,
+            "logs": f"{logs}/app-*.log*",
+            "table": str(self.table),
+            "ledger": self.ledger,
+            "points": str(self.points.folder),
+            "unit_bytes": UNIT_BYTES,
+            "unit_wait_s": UNIT_WAIT_S,
+            "site": FIRST if sites else "",
+        }
+        self.writer.start()
+        self.topology = stack.enter_context(submitted(cluster, PROGRAM, spec))
+        if sites:
+            own = {"name": f"{name}-{SECOND}", "out": str(self.out / SECOND), "site": SECOND}
+            points = {"points": str(self.second_points.folder)}
+            self.second = stack.enter_context(submitted(cluster, PROGRAM, spec | own | points))
 
     @property
     def points(self) -> Points:
-        """The steps at which processes end."""
         return Points(self.out / "points")
 
     @property
@@ -59,32 +98,28 @@ class UnitWorld(World):
 
     @property
     def ledger_file(self) -> Path:
-        """The database of SQLite."""
         return Path(self.ledger.partition(":")[2])
-
-    def arrived(self) -> int:
-        """Rows in the table so far."""
-        try:
-            folders = [path for path in self.table.iterdir() if path.name.startswith("unit=")]
-        except FileNotFoundError:
-            return 0
-        for folder in folders:
-            if folder.name not in self._rows:
-                self._rows[folder.name] = _rows_of(folder)
-        return sum(self._rows[folder.name] for folder in folders)
 
     def published(self) -> list[Path]:
         """The folders of the published units, oldest first."""
-        found = [path for path in self.table.iterdir() if path.name.startswith("unit=")]
+        found: list[Path] = []
+        with suppress(FileNotFoundError):
+            found = [path for path in self.table.iterdir() if path.name.startswith(PREFIX)]
         return sorted(found, key=lambda path: path.stat().st_mtime)
 
-    def end_input(self) -> int:
-        """No further line is written; returns how many there are."""
+    def arrived(self) -> int:
+        """Rows in the table so far."""
+        folders = self.published()
+        for folder in folders:
+            if folder.name not in self._rows:
+                self._rows[folder.name] = record_of(folder).rows
+        return sum(self._rows[folder.name] for folder in folders)
+
+    def end_input(self) -> None:
+        """No further line is written."""
         if self.writer is not None and self.written is None:
             self.written = self.writer.stop()
-        return sum(self.written.lines.values()) if self.written is not None else 0
 
-    # ---- points -----------------------------------------------------------------------------
     def at_point(self, point: str, points: Points | None = None) -> Taken:
         """Wait for a process at the armed point."""
         armed = points or self.points
@@ -97,25 +132,23 @@ class UnitWorld(World):
         """SIGCONT, unless its executor has ended it meanwhile: then another process may have the pid."""
         with suppress(psutil.Error):
             process = psutil.Process(pid)
-            if process.status() == psutil.STATUS_STOPPED and process.environ().get("HERON_HOME") == str(
-                self.topology.cluster.home
-            ):
-                process.send_signal(signal.SIGCONT)
+            home = process.environ().get("HERON_HOME")
+            if process.status() == psutil.STATUS_STOPPED and home == str(self.topology.cluster.home):
+                process.resume()
 
     def attempt_of(self, unit: int, timeout_s: float = 2 * BACK_S) -> int:
         """Wait until a unit of the first generation is in the table; the number of its attempt."""
-        folder = self.table / f"unit=1-{unit}"
+        folder = self.table / folder_name(1, unit)
         self.until(folder.exists, timeout_s, f"unit {unit} in the table")
-        return int(json.loads((folder / "_unit.json").read_text(encoding="utf-8"))["attempt"])
+        return record_of(folder).attempt
 
-    # ---- the command ------------------------------------------------------------------------
     def figures(self) -> dict[str, Any]:
         """What `heron units show` says."""
         found: dict[str, Any] = json.loads(self.heron("units", "show", PIPELINE, "--ledger", self.ledger, "--json"))
         return found
 
     def settled(self) -> None:
-        """Wait until nothing waits and no unit is under way; VerifyError when one has failed for good.
+        """Wait until nothing waits and no unit is under way; LabError when one has failed for good.
 
         For a moment that is so before keepers have looked at the last lines, too: what is missing gets time to come.
         """
@@ -123,7 +156,7 @@ class UnitWorld(World):
         def is_settled() -> bool:
             found = self.figures()
             if found["units"].get("failed", (0, 0))[0]:
-                raise VerifyError("a unit has failed: " + "; ".join(str(one["error"]) for one in found["live"]))
+                raise LabError("a unit has failed: " + "; ".join(str(one["error"]) for one in found["live"]))
             return not found["waiting_bytes"] and not any(count for count, _ in found["units"].values())
 
         def is_complete() -> bool:
@@ -135,19 +168,40 @@ class UnitWorld(World):
 
     def differences(self) -> list[str]:
         """What `heron units check` finds."""
-        words = ("units", "check", PIPELINE, "--table", self.table, "--ledger", self.ledger)
         try:
-            self.heron(*words)
-        except VerifyError as error:
+            self.heron("units", "check", PIPELINE, "--table", self.table, "--ledger", self.ledger)
+        except LabError as error:
             return str(error).splitlines()
         return []
 
+    def verdict(self, limits: Limits) -> Verdict:
+        """The verdict of the judge, in the terms of the other verifications: a key is a unit."""
+        self.end_input()
+        assert self.written is not None
+        found = judge(self.table, self.written)
+        verdict = Verdict(self.mode, found.expected, self.complete, memory=self.memory)
+        verdict.arrived, verdict.loss, verdict.duplicates = found.arrived, len(found.missing), len(found.doubled)
+        verdict.unexplained, verdict.foreign = len(found.doubled), len(found.foreign) + len(found.innocent)
+        verdict.keys, verdict.wrong_keys = found.units, len(found.wrong_units)
+        verdict.stall_s = longest_gap(np.array([path.stat().st_mtime for path in self.published()]))
+        verdict.checks = _checks(found, self.differences(), self.complete)
+        text = f"longest time without a new unit {verdict.stall_s:.2f} s"
+        verdict.checks.append(Check("liveness", verdict.stall_s <= limits.stall_max_s + self.down_s, text))
+        verdict.checks += memory_checks(verdict, limits)
+        self.notes |= {"bad": found.bad, "thrown_lines": found.thrown, "thrown_and_missed": found.thrown_missing}
+        return verdict
 
-def units_of(world: World) -> UnitWorld:
-    """The world of a fault of work units."""
-    assert isinstance(world, UnitWorld)
-    return world
 
+def _checks(found: TableVerdict, differences: list[str], complete: bool) -> list[Check]:
+    def named(what: str, lines: list[str]) -> str:
+        return f"{len(lines):,} {what}" + (f", such as {lines[0]}" if lines else "")
 
-def _rows_of(folder: Path) -> int:
-    return int(json.loads((folder / "_unit.json").read_text(encoding="utf-8"))["rows"])
+    strange = found.foreign + found.innocent
+    absent = "lines lost" if complete else "lines had not come when the run was given up"
+    return [
+        Check("input", not strange, named("rows of no line, or bad ranges that are no poison", strange)),
+        Check("loss", not found.missing, f"{named(absent, found.missing)}, of {found.expected:,}"),
+        Check("duplicates", not found.doubled, named("lines twice in the table", found.doubled)),
+        Check("lineage", not found.wrong_units, named(f"of {found.units:,} units are wrong", found.wrong_units)),
+        Check("agreement", not differences, named("differences of table, ledger and bytes", differences)),
+    ]

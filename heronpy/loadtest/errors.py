@@ -1,0 +1,9 @@
+"""The error of a load test or a verification."""
+
+from __future__ import annotations
+
+from heronpy.common.errors import HeronError
+
+
+class LabError(HeronError):
+    """A load test or verification cannot run, or something besides its counts is wrong; the message says what."""

@@ -1,0 +1,148 @@
+"""The inputs of the load tests, the same for every run, every process and every peer.
+
+Words of the word counts; lines of the profile `aggregate`, in the shape of flights.csv of the flight demo; lines of the
+logs of work units, and what the functions of these write down.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SEED = 20_140_623
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+#: Words of a sentence.
+SENTENCE = 10
+
+
+def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
+    """`length` words out of `distinct` ones; with `zipf` word k is 1/k**zipf as frequent as the first."""
+    chooser = random.Random(SEED)
+    known: dict[str, None] = {}
+    while len(known) < distinct:
+        known["".join(chooser.choices(_LETTERS, k=chooser.randint(3, 10)))] = None
+    words = list(known)
+    if zipf:
+        weights = list(itertools.accumulate(rank**-zipf for rank in range(1, distinct + 1)))
+        # Interned through the list of known words, as if a program had read them.
+        return chooser.choices(words, cum_weights=weights, k=length)
+    repeated = (words * (length // distinct + 1))[:length]
+    chooser.shuffle(repeated)
+    return repeated
+
+
+def sentences(words: Sequence[str]) -> list[str]:
+    """The words in sentences; a shorter rest at the end is omitted."""
+    whole = len(words) // SENTENCE * SENTENCE
+    return [" ".join(words[at : at + SENTENCE]) for at in range(0, whole, SENTENCE)]
+
+
+def expected_counts(words: Sequence[str], emitted: Iterable[int]) -> Counter[str]:
+    """Counts of the words if each spout goes through the list from its start and emits this many."""
+    once = Counter(words)
+    total: Counter[str] = Counter()
+    for number in emitted:
+        full, rest = divmod(number, len(words))
+        for word, times in once.items():
+            total[word] += times * full
+        total.update(words[:rest])
+    return +total
+
+
+FLIGHT_SEED = 20_130_101
+KINDS = ("carrier", "origin")
+#: The columns of a line that are counted.
+CARRIER, ORIGIN, DELAY = 3, 4, 6
+
+
+class Flight(NamedTuple):
+    """The counted columns of a line."""
+
+    carrier: str
+    origin: str
+    delay: int
+
+
+def flight_lines(count: int, carriers: int, origins: int, delays: int) -> list[str]:
+    """`count` lines with this many different carriers, origins and delays; some are far more frequent than others."""
+    chooser = random.Random(FLIGHT_SEED)
+    lines = []
+    for number in range(count):
+        carrier = min(int(chooser.expovariate(4 / carriers)), carriers - 1)
+        delay = min(int(chooser.expovariate(6 / delays)), delays - 1)
+        start = f"2013,{number % 12 + 1},{number % 28 + 1},C{carrier:02},JFK{chooser.randrange(origins)}"
+        lines.append(
+            f"{start},{chooser.randrange(2400)},{delay},N{chooser.randrange(99999):05},ORD,{number:08},719,EWR,LGA"
+        )
+    return lines
+
+
+def flight(line: str) -> Flight:
+    fields = line.split(",")
+    return Flight(fields[CARRIER], fields[ORIGIN], int(fields[DELAY]))
+
+
+def expected_totals(lines: list[str], emitted: Iterable[int]) -> Counter[tuple[str, str, int]]:
+    """Lines by kind, key and delay if each spout emits this many lines, from the start."""
+    totals: Counter[tuple[str, str, int]] = Counter()
+    for line, times in expected_counts(lines, emitted).items():
+        found = flight(line)
+        totals["carrier", found.carrier, found.delay] += times
+        totals["origin", found.origin, found.delay] += times
+    return totals
+
+
+#: The time of line 0, and how many users there are: a line is `user7<tab>1700000000007`.
+BASE_MS = 1_700_000_000_000
+USERS = 997
+COLUMNS = {"user": "string", "ms": "int64"}
+
+
+def click_lines(first: int, after: int) -> str:
+    """The lines of these numbers."""
+    return "".join(f"user{number % USERS}\t{BASE_MS + number}\n" for number in range(first, after))
+
+
+def click(line: str) -> tuple[str, int]:
+    """What every contender does with a line."""
+    user, ms = line.split("\t")
+    return user, int(ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """An attempt at a unit, as the function of a profile has written it down."""
+
+    unit: int
+    attempt: int
+    pid: int
+    at_ns: int
+
+
+def attempts_of(text: str) -> list[Began]:
+    """The attempts of lines `unit attempt pid ns`; a line that a killed process has not finished is left out."""
+    return [Began(*map(int, line.split())) for line in text.split("\n")[:-1]]
+
+
+def attempt_line(unit: int, attempt: int, pid: int, at_ns: int) -> str:
+    return f"{unit} {attempt} {pid} {at_ns}\n"
+
+
+def stamped_lines(first: int, count: int, at_ns: int, line_bytes: int) -> str:
+    """Lines `number ns ...` of so many bytes each, appended at this time."""
+    found = []
+    for number in range(first, first + count):
+        text = f"{number} {at_ns} "
+        found.append(text + "." * (line_bytes - len(text) - 1) + "\n")
+    return "".join(found)
+
+
+def stamps_of(text: str) -> Iterator[tuple[int, int]]:
+    """Number and time of each line."""
+    for line in text.splitlines():
+        number, at_ns, _ = line.split(" ", 2)
+        yield int(number), int(at_ns)

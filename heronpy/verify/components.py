@@ -1,0 +1,307 @@
+"""SeededSource, whose tuples follow from a seed, and VerifiedSink, which keeps a record of everything that arrives.
+
+    EFFECTIVELY_ONCE  the source's position is state: after a restore it continues from the checkpoint.
+    ATLEAST_ONCE      it emits failed tuples again; a new process starts at the first unacked tuple.
+    ATMOST_ONCE       a new process continues after the last emitted tuple.
+
+Partition p is emitted by task number p modulo the number of tasks, so any parallelism emits the same input.
+
+In every mode the sink appends each tuple to a trace that is never rolled back. In EFFECTIVELY_ONCE it also
+counts per key in keyed state, and writes its rows in transactions: rows go to an open segment, which
+`pre_save` closes as pending and `post_save` commits; `pre_restore` commits what belongs to the checkpoint
+and drops everything later, so the committed rows are exact whatever happened.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections import deque
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
+from heronpy.api.topology_context import TopologyContext
+from heronpy.common.folders import make_folders
+from heronpy.verify import records
+from heronpy.verify.stream import KEY, Partition, spec_of
+
+#: Interval of checks for the end of an input without a count.
+ENDLESS, LOOK_S = 1 << 62, 0.1
+#: Key of the state: partition -> next sequence number.
+POSITIONS = "positions"
+#: Name of the keyed state: key -> (tuples, sum of checksums).
+STATE = "totals"
+#: Index of the payload in the values.
+_PAYLOAD = 3
+_ROWS = re.compile(r"(\d+)-(\d+)\.(pending|committed)")
+
+
+class Undecodable:
+    """A payload that can be sent, but not decoded."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("this value was made so that it cannot be decoded",)
+
+
+class _Reader:
+    """One partition: its position, and its unacked tuples."""
+
+    def __init__(self, partition: Partition, progress: records.Progress, position: int) -> None:
+        self.partition = partition
+        self.progress = progress
+        self.next = position
+        #: All below are acked; above it, those acked already.
+        self.acked = position
+        self.acked_above: set[int] = set()
+
+    def ack(self, seq: int) -> None:
+        above = self.acked_above
+        above.add(seq)
+        if seq == self.acked:
+            while self.acked in above:
+                above.discard(self.acked)
+                self.acked += 1
+            self.progress.note_acked(self.acked)
+
+    def due_s(self, rate: float) -> float:
+        """When the next tuple is due: the schedule does not wait."""
+        return float(self.progress.started + self.next / rate)
+
+
+class SeededSource(Spout, StatefulComponent):
+    """Emits (partition, seq, key, payload, crc, emission).
+
+    `emission` identifies the process of the source that emitted the tuple and the number of earlier
+    emissions: two records of one emission are a duplicate that the source did not cause.
+    """
+
+    outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
+    _state: Any = None
+
+    def init_state(self, state: Any) -> None:
+        self._state = state
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        values = config[KEY]
+        spec = spec_of(values)
+        out = self.out = Path(values["out"])
+        task = context.get_task_id()
+        tasks = sorted(context.get_component_tasks(context.get_component_id()) or ())
+        self.mode = config.get(TOPOLOGY_RELIABILITY_MODE, "ATMOST_ONCE")
+        self.tracked = self.mode == "ATLEAST_ONCE"
+        self.rewound = self.mode == "EFFECTIVELY_ONCE"
+        self.input = spec
+        self.rate = spec.rate
+        self.count = spec.count or records.read_end(out) or ENDLESS
+        self.next_look = 0.0
+        self.epoch = records.incarnation(out, task)
+        if task == tasks[0]:
+            records.write_atomically(out / "spec.json", {**asdict(spec), "mode": self.mode})
+        self.readers: dict[int, _Reader] = {}
+        for number in range(tasks.index(task), spec.partitions, len(tasks)):
+            progress = records.Progress(records.progress_path(out, number), self.epoch)
+            self.readers[number] = _Reader(Partition(spec, number), progress, self._position(number, progress))
+        self.turn = deque(self.readers.values())
+        self.again: deque[tuple[int, int]] = deque()
+        self.attempts: dict[tuple[int, int], int] = {}
+        self.pending = 0
+        positions = {number: reader.next for number, reader in self.readers.items()}
+        self.logger.info("process %d of this source begins at %s", self.epoch, positions)
+
+    def _position(self, number: int, progress: records.Progress) -> int:
+        if self.rewound:
+            positions: dict[int, int] = self._state.get(POSITIONS, {}) if self._state is not None else {}
+            return int(positions.get(number, 0))
+        return int(progress.acked if self.tracked else progress.next)
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        if self._state is not None:
+            self._state.put(POSITIONS, {number: reader.next for number, reader in self.readers.items()})
+
+    def next_tuple(self) -> None:
+        if self.again:
+            self._replay()
+            return
+        if self.count == ENDLESS and time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + LOOK_S
+            self.count = records.read_end(self.out) or ENDLESS
+            if self.count != ENDLESS:
+                # The rest only ensures that no source can have passed the end.
+                self.rate = 0.0
+        for _ in range(len(self.turn)):
+            reader = self.turn[0]
+            self.turn.rotate(-1)
+            if reader.next < self.count and (not self.rate or time.monotonic() >= reader.due_s(self.rate)):
+                self._emit_next(reader)
+                return
+        if not self.pending and self.count != ENDLESS and all(r.next >= self.count for r in self.readers.values()):
+            self.end_of_input()
+
+    def _emit_next(self, reader: _Reader) -> None:
+        seq = reader.next
+        reader.next = seq + 1
+        reader.progress.note_next(seq + 1)
+        values = self._values(reader, seq, 0)
+        if self.tracked:
+            self.pending += 1
+            self.emit(values, tup_id=(reader.partition.number, seq))
+        else:
+            self.emit(values)
+
+    def _replay(self) -> None:
+        number, seq = tup_id = self.again.popleft()
+        attempt = min(self.attempts.get(tup_id, 0) + 1, records.ATTEMPT_MAX)
+        self.attempts[tup_id] = attempt
+        reader = self.readers[number]
+        reader.progress.note_replay()
+        self.emit(self._values(reader, seq, attempt), tup_id=tup_id)
+
+    def _values(self, reader: _Reader, seq: int, attempt: int) -> list[Any]:
+        values: list[Any] = [*reader.partition.tuple(seq), self._emission(seq, attempt)]
+        if self.input.undecodable and self.input.poisoned(seq):
+            values[_PAYLOAD] = Undecodable()
+        return values
+
+    def _emission(self, seq: int, attempt: int) -> int:
+        """The emitting process and the number of earlier emissions; 0 if the same tuple must come again unchanged.
+
+        That is so after a rewind, for equal tuples, and for poison: the count of a tuple's failures
+        depends on recognising it.
+        """
+        if self.rewound or self.input.distinct or self.input.poisoned(seq):
+            return 0
+        return self.epoch << records.ATTEMPT_BITS | attempt
+
+    def ack(self, tup_id: Any) -> None:
+        if self.tracked:
+            self.pending -= 1
+            self.attempts.pop(tup_id, None)
+            self.readers[tup_id[0]].ack(tup_id[1])
+
+    def fail(self, tup_id: Any) -> None:
+        self.again.append(tup_id)
+
+    def close(self) -> None:
+        for reader in self.readers.values():
+            reader.progress.close()
+
+
+class Transaction:
+    """Rows of one sink task between two checkpoints.
+
+    Invariant: a file `<task>-<checkpoint>.committed` holds rows of a complete checkpoint only.
+    """
+
+    def __init__(self, folder: Path, task: int, epoch: int) -> None:
+        make_folders(folder)
+        self._folder = folder
+        self._task = task
+        self._epoch = epoch
+        self._number = 0
+        self._open: records.Segment | None = None
+
+    def append(self, row: bytes) -> None:
+        if self._open is None:
+            self._number += 1
+            self._open = records.Segment(self._folder / f"{self._task}-{self._epoch}-{self._number}.open")
+        self._open.append(row)
+
+    def prepare(self, checkpoint: int) -> None:
+        """Assign everything appended so far to this checkpoint."""
+        if self._open is not None:
+            self._open.sync()
+            self._open.close()
+            self._open.path.rename(self._folder / f"{self._task}-{checkpoint}.pending")
+            self._open = None
+
+    def commit(self, checkpoint: int) -> None:
+        """Idempotent: committed rows have another name."""
+        for path, number, state in self._files():
+            if state == "pending" and number <= checkpoint:
+                path.rename(path.with_suffix(".committed"))
+
+    def rewind(self, checkpoint: int) -> None:
+        """Keep only the rows of this checkpoint; a restore may undo later commits."""
+        self.commit(checkpoint)
+        for path, number, _ in self._files():
+            if number > checkpoint:
+                path.unlink()
+        for path in self._folder.glob(f"{self._task}-*.open"):
+            path.unlink()
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _files(self) -> list[tuple[Path, int, str]]:
+        named = ((path, _ROWS.fullmatch(path.name)) for path in sorted(self._folder.glob(f"{self._task}-*")))
+        return [(path, int(name[2]), name[3]) for path, name in named if name is not None]
+
+
+class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
+    """Takes the six values of a SeededSource and records what arrived."""
+
+    _transaction: Transaction | None = None
+    _restored: int | None = None
+
+    def init_state(self, state: Any) -> None:
+        """All state is keyed state; there is no other."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        values = config[KEY]
+        spec_of(values)
+        self.out = Path(values["out"])
+        self.task = context.get_task_id()
+        self.mode = config.get(TOPOLOGY_RELIABILITY_MODE, "ATMOST_ONCE")
+        self.epoch = records.incarnation(self.out, self.task)
+        self.trace = records.Segment(self.out / records.TRACE / f"{self.task}-{self.epoch:06d}.seg")
+        self.totals: Any = {}
+        if self.mode == "EFFECTIVELY_ONCE":
+            self.totals = context.keyed_state(STATE)
+            self._transaction = Transaction(self.out / records.ROWS, self.task, self.epoch)
+            if self._restored is not None:
+                self._transaction.rewind(self._restored)
+        self.logger.info("process %d of this sink begins", self.epoch)
+
+    def process(self, tup: Any) -> None:
+        partition, seq, key, payload, _crc, emission = tup.values
+        arrived = zlib.crc32(payload)
+        source, attempt = emission >> records.ATTEMPT_BITS, emission & records.ATTEMPT_MAX
+        # A payload that does not match its checksum is recorded as it is: the verifier knows the right one.
+        row = records.RECORD.pack(seq, time.monotonic(), partition, arrived, source, attempt, self.task, self.epoch)
+        self.trace.append(row)
+        if self._transaction is not None:
+            self._transaction.append(row)
+        count, total = self.totals.get(key, (0, 0))
+        self.totals[key] = (count + 1, total + arrived)
+        self.ack(tup)
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        if self._transaction is not None:
+            self._transaction.prepare(int(checkpoint_id))
+
+    def post_save(self, checkpoint_id: str) -> None:
+        if self._transaction is not None:
+            self._transaction.commit(int(checkpoint_id))
+
+    def pre_restore(self, checkpoint_id: str) -> None:
+        # Comes before `initialize`, which knows where the rows are.
+        self._restored = int(checkpoint_id)
+
+    def finish(self) -> None:
+        totals = dict(self.totals.items())
+        content = {"task": self.task, "epoch": self.epoch, "mode": self.mode, "totals": totals}
+        records.write_atomically(self.out / records.TOTALS / f"{self.task}.json", content)
+
+    def close(self) -> None:
+        self.trace.close()
+        if self._transaction is not None:
+            self._transaction.close()
