@@ -164,10 +164,9 @@ class _Kept(Master):
         return control_pb2.ExceptionsReply(exceptions=chosen, discarded=known.discarded)
 
     def _metrics(self, asked: control_pb2.GetMetrics) -> control_pb2.MetricsReply | None:
-        if asked.interval_s:
-            return self._last("tasks")
         if list(asked.instances) != [GATEWAY]:
-            return self._last("counts")
+            known: control_pb2.MetricsReply | None = self._last("tasks" if asked.interval_s else "counts")
+            return known
         # The gateway's own last report lacks the counts of the gateways before it; the topology master's may be older.
         reports = [one for one in self._kept.last.counts.reports if one.process == GATEWAY]
         reports += [self._kept.spark] if self._kept.HasField("spark") else []
