@@ -248,7 +248,8 @@ function drawMarks(plot, events, colour) {
 export function Charts({ charts, timeline, events, nodes }) {
   const dark = useDark();
   if (!useCell(drawer)) return null;
-  if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded of this time yet.</p>`;
+  // A topology that ran for less than a minute has one point.
+  if (!timeline.times.length) return html`<p class="quiet">Nothing is recorded of this time yet.</p>`;
   return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} nodes=${nodes} dark=${dark} />`)}</div>
     <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;
 }
