@@ -388,9 +388,11 @@ class EdgeLoad(_message.Message):
     def __init__(self, source: _Optional[int] = ..., stream: _Optional[str] = ..., target: _Optional[int] = ..., tuples: _Optional[float] = ...) -> None: ...
 
 class EndedTopology(_message.Message):
-    __slots__ = ["ended_at", "events", "minutes", "packing", "physical", "record", "spark", "topology", "totals"]
+    __slots__ = ["ended_at", "events", "last", "launch", "minutes", "packing", "physical", "record", "spark", "topology", "totals"]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
     MINUTES_FIELD_NUMBER: _ClassVar[int]
     PACKING_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_FIELD_NUMBER: _ClassVar[int]
@@ -400,6 +402,8 @@ class EndedTopology(_message.Message):
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     ended_at: float
     events: EventLedger
+    last: LastAnswers
+    launch: bytes
     minutes: MinutesLedger
     packing: _plan_pb2.PackingPlan
     physical: _plan_pb2.PhysicalPlan
@@ -407,7 +411,7 @@ class EndedTopology(_message.Message):
     spark: MetricsReport
     topology: _topology_pb2.Topology
     totals: TotalsLedger
-    def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ...) -> None: ...
+    def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ..., last: _Optional[_Union[LastAnswers, _Mapping]] = ..., launch: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "slow_reply", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "topology_id", "trace_rate", "traces_reply", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
@@ -961,6 +965,24 @@ class KillUnderWay(_message.Message):
     engine_away: str
     left: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, left: _Optional[_Iterable[str]] = ..., engine_away: _Optional[str] = ...) -> None: ...
+
+class LastAnswers(_message.Message):
+    __slots__ = ["checkpoints", "counts", "exceptions", "load", "minutes", "status", "tasks"]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    MINUTES_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    checkpoints: CheckpointsReply
+    counts: MetricsReply
+    exceptions: ExceptionsReply
+    load: LoadReply
+    minutes: MinutesLedger
+    status: StatusReply
+    tasks: MetricsReply
+    def __init__(self, load: _Optional[_Union[LoadReply, _Mapping]] = ..., tasks: _Optional[_Union[MetricsReply, _Mapping]] = ..., status: _Optional[_Union[StatusReply, _Mapping]] = ..., counts: _Optional[_Union[MetricsReply, _Mapping]] = ..., exceptions: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ...) -> None: ...
 
 class ListFiles(_message.Message):
     __slots__ = []

@@ -55,6 +55,7 @@ class ContainerRules:
             paths.events(topology),
             paths.minutes(topology),
             paths.counts(topology),
+            paths.last_answers(topology),
             paths.checkpoints(topology),
         }
         epoch = paths.epoch(topology, "tmaster")

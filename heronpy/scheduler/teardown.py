@@ -62,6 +62,11 @@ def _ended(state: StateManager, topology: str) -> control_pb2.EndedTopology | No
     _copy(state, paths.packing_plan(topology), kept.packing)
     _copy(state, paths.totals(topology), kept.totals)
     _copy(state, paths.minutes(topology), kept.minutes)
+    if _copy(state, paths.last_answers(topology), kept.last) and kept.last.load.topology_id != kept.record.topology_id:
+        kept.ClearField("last")  # left by an earlier topology of this name
+    submitted = state.get(paths.launch(topology))
+    if submitted is not None:
+        kept.launch = submitted[0]
     kept.physical.ClearField("topology")
     for part in components_of(kept.topology).values():
         part.comp.ClearField("serialized_object")
@@ -157,6 +162,7 @@ def remove_state(state: StateManager, topology: str) -> None:
         paths.events(topology),
         paths.minutes(topology),
         paths.counts(topology),
+        paths.last_answers(topology),
         paths.execution_state(topology),
     ]
     for node in nodes:

@@ -141,6 +141,11 @@ def counts(name: str) -> str:
     return _path("counts", name)
 
 
+def last_answers(name: str) -> str:
+    """What the topology master knew at the end of the topology (proto LastAnswers)."""
+    return _path("lastanswers", name)
+
+
 def checkpoints(name: str) -> str:
     """The complete checkpoints, and the ids used (proto CheckpointLog); EFFECTIVELY_ONCE
     only."""

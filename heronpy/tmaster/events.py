@@ -205,6 +205,7 @@ class Node(Enum):
     EVENTS = "events"
     MINUTES = "minutes"
     COUNTS = "counts"
+    LAST = "last answers"
 
 
 class Persist(Struct, frozen=True):

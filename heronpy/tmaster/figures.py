@@ -97,6 +97,11 @@ class Figures:
         self._closed = {name: self._counts(part) for name, part in parts.items()}
         return True
 
+    def end(self, now: float) -> None:
+        """Close the minute that has begun, because the topology master ends."""
+        if self._number is not None:
+            self.minutes.add(self._number, self._rows(self._parts(), self.loads.turn(now), now))
+
     # ---- answers ----------------------------------------------------------------------------
 
     def reply(self, plan_version: int, now: float) -> control_pb2.LoadReply:

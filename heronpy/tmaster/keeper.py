@@ -1,4 +1,7 @@
-"""Persists totals, counts, events and the last minutes for the next topology master, in the background."""
+"""Persists totals, counts, events and the last minutes for the next topology master, in the background.
+
+The last answers are for those who ask when the topology has ended: they are written at the end, and when it fails.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.events import Node
+from heronpy.tmaster.last_answers import LastAnswers
 from heronpy.tmaster.minutes import Minutes
 from heronpy.tmaster.store import Store, TopologyRemovedError
 
@@ -69,9 +73,20 @@ class _Ledger:
 
 
 class Keeper:
-    """Keeps a copy of the desk's totals and events, of the newest minutes and of all counts in the state manager."""
+    """Keeps a copy of the desk's totals and events, of the newest minutes and of all counts in the state manager.
 
-    def __init__(self, store: Store, desk: Desk, minutes: Minutes, metrics: MetricsCache) -> None:
+    `now` is the time of the topology master's clock, which the last answers need.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        desk: Desk,
+        minutes: Minutes,
+        metrics: MetricsCache,
+        answers: LastAnswers,
+        now: Callable[[], float],
+    ) -> None:
         self._store = store
         self._topology = desk.book.topology.id
         totals, journal = desk.registry.totals, desk.journal
@@ -101,6 +116,14 @@ class Keeper:
             written_changes=minutes.moved,
             written_growth=minutes.last,
         )
+        #: Whether this process ends.
+        self._ends = False
+        self._last = _Ledger(
+            Node.LAST,
+            lambda _: answers.message(now(), self._ends),
+            changes=lambda: answers.changes,
+            pause_s=GROWTH_PAUSE_S,
+        )
         self._task: asyncio.Task[None] | None = None
         self._written: set[Node] = set()
         #: The write in progress; it goes on when the task that waits for it is cancelled.
@@ -114,18 +137,24 @@ class Keeper:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Write the latest counts, and unsaved events and minutes, once; a write in progress completes first."""
+        """Write the latest counts, the last answers, and unsaved events and minutes, once.
+
+        A write in progress completes first.
+        """
         if self._task is not None:
             self._task.cancel()
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=LAST_WRITE_S)
         # Counts change all the time, and a successor may not hear of them from anybody else.
         last = [self._totals, self._counts, *(one for one in (self._events, self._minutes) if one.is_ahead())]
-        for ledger in last:
-            # Where nothing was written before, the topology may be gone by now.
-            if ledger.node in self._written:
-                with contextlib.suppress(HeronError, OSError, TimeoutError):
-                    async with asyncio.timeout(LAST_WRITE_S):
+        self._ends = True
+        for ledger in (*last, self._last):
+            with contextlib.suppress(HeronError, OSError, TimeoutError):
+                async with asyncio.timeout(LAST_WRITE_S):
+                    # Where nothing was written before, the topology may be gone by now, and its location with it.
+                    if ledger.node in self._written or (
+                        ledger is self._last and await asyncio.to_thread(self._store.check_fence)
+                    ):
                         await self._write(ledger)
 
     async def shown(self, answer: M) -> M:
@@ -146,7 +175,8 @@ class Keeper:
     def _unkept(self) -> _Ledger | None:
         """What is due and was written longest ago."""
         now = time.monotonic()
-        due = [one for one in (self._totals, self._counts, self._events, self._minutes) if one.due(now)]
+        ledgers = (self._totals, self._counts, self._events, self._minutes, self._last)
+        due = [one for one in ledgers if one.due(now)]
         return min(due, key=lambda one: one.written_at, default=None)
 
     async def _write(self, ledger: _Ledger) -> None:

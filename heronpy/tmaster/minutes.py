@@ -219,14 +219,16 @@ class Minutes:
 
     # ---- a successor ------------------------------------------------------------------------
 
-    def ledger(self, topology_id: str) -> control_pb2.MinutesLedger:
-        """The newest minutes, for a successor: at most `HANDED_OVER_MAX`, and as many as fit its bytes."""
+    def ledger(
+        self, topology_id: str, minutes_max: int = HANDED_OVER_MAX, bytes_max: int = HANDED_OVER_BYTES_MAX
+    ) -> control_pb2.MinutesLedger:
+        """The newest minutes: at most `minutes_max`, and as many as fit into `bytes_max`."""
         kept = control_pb2.MinutesLedger(topology_id=topology_id, series=NAMES)
         chosen: list[_Minute] = []
         size = 0
         for minute in reversed(self._minutes):
             size += len(minute.values) * 4
-            if len(chosen) >= HANDED_OVER_MAX or size > HANDED_OVER_BYTES_MAX:
+            if len(chosen) >= minutes_max or size > bytes_max:
                 break
             chosen.append(minute)
         places: dict[tuple[str, ...], int] = {}

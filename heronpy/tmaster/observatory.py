@@ -13,7 +13,7 @@ from collections.abc import Callable
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Finding, to_proto
+from heronpy.health.findings import Finding, Verdict, to_proto
 from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Signals, signals_of, window_of
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
@@ -60,6 +60,8 @@ class Observatory:
         #: Names of the instances when a packing plan was last stored.
         self._placed: set[str] = set()
         self._findings: list[Finding] = []
+        #: The last ones that said more than that the topology changes.
+        self._said: list[Finding] = []
         self._found_at = 0.0
         #: When they may be worked out again, and if an event comes after the last one that they know.
         self._due = self._due_by_event = float("-inf")
@@ -115,6 +117,12 @@ class Observatory:
         reply.MergeFrom(shared)
         return reply
 
+    def last_load(self, now: float) -> control_pb2.LoadReply:
+        """The figures, and what the findings were before the topology began to end."""
+        reply = control_pb2.LoadReply(findings=[to_proto(one) for one in self._said[:FINDINGS_MAX]])
+        reply.MergeFrom(self.figures.reply(NO_PLAN, now))
+        return reply
+
     def _diagnose(self, now: float) -> None:
         """Work out the findings, if they are due."""
         last_event = self._machine.desk.journal.last
@@ -122,6 +130,8 @@ class Observatory:
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
             self._findings = diagnose(self.signals(now), self._findings)
+            if self._findings and self._findings[0].verdict is not Verdict.CHANGING:
+                self._said = self._findings
             self._found_at, self._known_event = now + self._wall_offset_s, last_event
             patience_s = _PATIENCE * (time.thread_time() - began)
             self._due, self._due_by_event = now + max(FINDINGS_S, patience_s), now + max(SOON_S, patience_s)

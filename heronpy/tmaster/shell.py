@@ -43,6 +43,7 @@ from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.events import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
 from heronpy.tmaster.keeper import Keeper
+from heronpy.tmaster.last_answers import LastAnswers
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.observatory import Observatory
 from heronpy.tmaster.registry import Executor
@@ -104,6 +105,7 @@ class Shell:
         self._outbox: deque[Effect] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._keeper: Keeper | None = None
+        self._answers: LastAnswers | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
@@ -233,7 +235,9 @@ class Shell:
         minutes.take_over(loaded.minutes, loaded.topology.id)
         self.observatory = observatory
         observatory.metrics.take_over(loaded.counts, loaded.topology.id, self._clock.now())
-        self._keeper = Keeper(self._store, self.machine.desk, minutes, observatory.metrics)
+        self._answers = LastAnswers(self.machine, observatory)
+        desk, now = self.machine.desk, self._clock.now
+        self._keeper = Keeper(self._store, desk, minutes, observatory.metrics, self._answers, now)
         self._perform(self.machine.begin(self._clock.now()))
         observatory.place(self._clock.now())
 
@@ -374,6 +378,8 @@ class Shell:
         if self._writer is None:
             self._flush()
         self._arm()
+        if self._answers is not None:
+            self._answers.look(self._clock.now())
         if self._keeper is not None:
             self._keeper.look()
 

@@ -33,7 +33,7 @@ M = TypeVar("M", bound=Message)
 #: Attempts to write a node that another process also writes.
 _OUTDATE_TRIES = 100
 #: Nodes that a predecessor may be about to write for the first time.
-_WRITTEN_LATER = (Node.UPDATE, Node.TOTALS, Node.EVENTS, Node.MINUTES, Node.COUNTS)
+_WRITTEN_LATER = (Node.UPDATE, Node.TOTALS, Node.EVENTS, Node.MINUTES, Node.COUNTS, Node.LAST)
 
 
 class TopologyRemovedError(StateError):
@@ -74,6 +74,7 @@ class Store:
             Node.EVENTS: paths.events(topology),
             Node.MINUTES: paths.minutes(topology),
             Node.COUNTS: paths.counts(topology),
+            Node.LAST: paths.last_answers(topology),
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
@@ -201,6 +202,7 @@ class Store:
         happened = self._read_if_sound(Node.EVENTS, control_pb2.EventLedger)
         minutes = self._read_if_sound(Node.MINUTES, control_pb2.MinutesLedger)
         counts = self._read_if_sound(Node.COUNTS, control_pb2.MetricsLedger)
+        self._read_if_sound(Node.LAST, control_pb2.LastAnswers)  # only its version, which the next write replaces
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")

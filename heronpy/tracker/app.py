@@ -27,21 +27,11 @@ from heronpy.common.errors import (
     TopologyError,
 )
 from heronpy.common.units import counted
-from heronpy.tracker import (
-    acting,
-    exporting,
-    heron,
-    heron_shell,
-    history_routes,
-    reading,
-    reading_files,
-    streaming,
-    taking,
-)
+from heronpy.tracker import acting, exporting, heron, reading, reading_files, streaming, taking
 from heronpy.tracker.calls import Call, Route, Text
+from heronpy.tracker.ended import EndedError
 from heronpy.tracker.front import facts_of, open_answer, open_scope, path_of, problem_response, send_with_headers
 from heronpy.tracker.guard import SAFE, Asker, Refusal, Scope, bearer, decide
-from heronpy.tracker.history_ended import EndedError
 from heronpy.tracker.openapi import document
 from heronpy.tracker.pages import Page, load
 from heronpy.tracker.problems import Problem
@@ -74,12 +64,10 @@ def routes() -> list[Route]:
     found = [
         *reading.table.routes,
         *reading_files.table.routes,
-        *history_routes.table.routes,
         *streaming.table.routes,
         *acting.table.routes,
         *taking.table.routes,
         *heron.table.routes,
-        *heron_shell.table.routes,
         *exporting.table.routes,
     ]
     places = [(route.method, route.path) for route in found]
@@ -179,8 +167,9 @@ class App:
             place = path["cluster"], path["role"], path["environ"], path["name"]
             call.topology = await self._tracker.topology(*place)
             call.cluster = self._tracker.clusters[path["cluster"]]
-        ended = call.topology is not None and call.topology.ended_at is not None
-        found = await (history_routes.answer_ended(call, route) if ended else route.answer(call))
+        if call.topology is not None and call.topology.ended_at is not None:
+            reading.check_ended(call, route)
+        found = await route.answer(call)
         if isinstance(found, AsyncIterator):
             return StreamingResponse(found, media_type=route.media)
         if isinstance(found, Text):

@@ -1,4 +1,4 @@
-"""The tracker's private folder in a HERON_HOME: its record, log, tokens and history.
+"""The tracker's private folder in a HERON_HOME: its record, log and tokens.
 
 Apart from what reads the record: `heron ui` starts a tracker before it imports that.
 """

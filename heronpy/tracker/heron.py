@@ -1,7 +1,7 @@
 """Addresses and JSON of Apache Heron's tracker, for programs that were written for it.
 
-Minutes are kept by component, so timelines and the query language have one series `*` for all instances. What Heron
-passed on to a heron-shell is in `heron_shell`.
+Minutes are kept by component, so timelines have one series `*` for all instances. Heron's metrics query language, and
+what its tracker passed on to a heron-shell, are not there.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from heronpy.common.errors import HeronError
 from heronpy.common.nearest import nearest, suggestion
 from heronpy.proto import control_pb2
 from heronpy.tmaster.minutes import MINUTE_S, SERIES
-from heronpy.tracker import metrics_query as language
 from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.problems import Problem
-from heronpy.tracker.reading import minutes_of
 from heronpy.tracker.sources import Watched
 from heronpy.views import heron_info
 from heronpy.views.heron_info import Json, Parts
@@ -203,33 +201,18 @@ async def metrics(call: Call) -> Json:
     return heron_info.metrics(await watched.master.ask(request), wanted["component"])
 
 
+#: Series of the topology, which no component has.
 _OF_TOPOLOGY = ("held", "plan_version", "spark_waiting", "spark_lag_s", "spark_done", "spark_batch_s")
 #: Heron's counters: a series of the topology master, which is a rate, and what makes it the count of a minute.
 _COUNTS = {"__emit-count": "emitted", "__execute-count": "executed", "__ack-count": "acked", "__fail-count": "failed"}
-_QUERY = (
-    *NAMED,
-    Param("query", "as SUM(TS(count, *, __execute-count))", required=True),
+#: As many minutes as a topology master gives at once.
+MINUTES_MAX = 1000
+_TIMELINE = (
+    *NAMED, COMPONENT, INSTANCES,
     Param("starttime", "seconds since 1970", int, required=True, low=0, high=1 << 40),
     Param("endtime", "seconds since 1970", int, required=True, low=0, high=1 << 40),
-)
-
-
-_TIMELINE = (
-    *NAMED, COMPONENT, INSTANCES, *_QUERY[-2:],
     Param("metricname", "as __execute-count or busy; may be repeated; without it Heron's counters", list),
 )  # fmt: skip
-
-
-@table.route("GET", "/topologies/metrics/query", Scope.VIEW, *_QUERY, returns=dict[str, Any])
-async def metrics_query_of_0_20_5(call: Call) -> Json:
-    """The same as `/topologies/metricsquery`, which was its address before Heron 0.20.5."""
-    return await _queried(call)
-
-
-@table.route("GET", "/topologies/metricsquery", Scope.VIEW, *_QUERY, returns=dict[str, Any])
-async def metrics_query(call: Call) -> Json:
-    """What a query in Heron's language makes of the minutes of components; see docs/howto/tracker.md."""
-    return await _queried(call)
 
 
 @table.route("GET", "/topologies/metricstimeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
@@ -249,70 +232,43 @@ async def _timeline(call: Call) -> Json:
     component, start, end = wanted["component"], wanted["starttime"], wanted["endtime"]
     if any(one != "*" for one in wanted["instance"]):
         raise Problem(400, "bad-request", "minutes are kept by component, not by instance", "leave out instance")
+    if start > end:
+        raise Problem(400, "bad-request", f"starttime is {start}, after endtime, which is {end}")
+    if end - start > MINUTES_MAX * MINUTE_S:
+        told = f"the time is {(end - start) // 60} minutes; at most {MINUTES_MAX}"
+        raise Problem(400, "bad-request", told, "ask for less, or GET /api/v1/.../timeline, which sums minutes up")
+    names = {name: _series_name(name) for name in wanted["metricname"] or _COUNTS}
+    watched = await named(call)
+    known = [node.name for node in (await watched.plan()).nodes]
+    if component not in known:
+        told = f"topology '{watched.name}' has no component {component[:100]!r}"
+        raise Problem(404, "not-found", told, f"it has {', '.join(known)[:500]}", nearest(component, known))
+    # The end of a request is that of its last minute.
+    request = control_pb2.GetTimeline(
+        components=[component], names=sorted(set(names.values())), since=start, until=end + MINUTE_S
+    )
+    found = timeline_of(await watched.master.ask(request))
+    values = {series_name(one.metric): one.values for one in found.series if one.component == component}
     timeline: Json = {}
-    for name in dict.fromkeys(wanted["metricname"] or _COUNTS):
-        if any(mark in name for mark in "(),"):
-            raise Problem(400, "bad-request", f"no minutes are kept of the metric {name[:100]!r}")
-        data = await _evaluated(call, f"TS({component}, *, {name})", start, end)
+    for name, series in names.items():
+        factor = MINUTE_S if name in _COUNTS else 1.0
+        data = {
+            str(int(at)): str(value * factor)
+            for at, value in zip(found.times, values.get(series, ()))
+            if value is not None and start <= at <= end
+        }
         timeline[name] = {"*": data} if data else {}
     return {"component": component, "starttime": start, "endtime": end, "timeline": timeline}
 
 
-async def _queried(call: Call) -> Json:
-    wanted = call.query
-    start, end = wanted["starttime"], wanted["endtime"]
-    data = await _evaluated(call, wanted["query"], start, end)
-    return {"starttime": start, "endtime": end, "timeline": [{"instance": None, "data": data}]}
-
-
-async def _evaluated(call: Call, text: str, start: int, end: int) -> dict[str, str]:
-    """What a query gives: the begin of a minute to its value."""
-    if start > end:
-        raise Problem(400, "bad-request", f"starttime is {start}, after endtime, which is {end}")
-    if end - start > language.MINUTES_MAX * MINUTE_S:
-        told = f"the query is over {(end - start) // 60} minutes; at most {language.MINUTES_MAX}"
-        raise Problem(400, "bad-request", told, "ask for less, or GET /api/v1/.../timeline, which sums minutes up")
-    try:
-        query = language.parsed(text)
-        needed = {one: _series_name(one) for one in language.series(query)}
-    except language.QueryError as error:
-        raise Problem(400, "bad-request", str(error)) from None
-    watched = await named(call)
-    known = [node.name for node in (await watched.plan()).nodes]
-    for one in needed:
-        if one.component not in known:
-            told = f"topology '{watched.name}' has no component {one.component[:100]!r}"
-            raise Problem(404, "not-found", told, f"it has {', '.join(known)[:500]}", nearest(one.component, known))
-    span = language.Span(start, end)
-    # A minute more before the first: a change needs it; the end of a request is that of its last minute.
-    request = control_pb2.GetTimeline(
-        components=sorted({one.component for one in needed}), names=sorted(set(needed.values())),
-        since=max(0.0, start - 2 * MINUTE_S), until=end + MINUTE_S,
-    )  # fmt: skip
-    timeline = timeline_of(await minutes_of(call.tracker, watched, request))
-    minutes = {(one.component, series_name(one.metric)): one.values for one in timeline.series}
-    starts = [int(at // MINUTE_S * MINUTE_S) for at in timeline.times]
-
-    def source(one: language.Wanted) -> language.Points:
-        factor = MINUTE_S if one.metric in _COUNTS else 1.0
-        values = minutes.get((one.component, needed[one]), [])
-        return {at: value * factor for at, value in zip(starts, values) if value is not None}
-
-    found = language.evaluated(query, source, span)
-    return {str(at): str(value) for at, value in sorted(found.items())}
-
-
-def _series_name(one: language.Wanted) -> str:
-    """The series that a metric of a query is made of; QueryError when there is none."""
-    name = _COUNTS.get(one.metric, series_name(one.metric))
+def _series_name(metric: str) -> str:
+    """The series that a metric is made of; a Problem when there is none."""
+    name = _COUNTS.get(metric, series_name(metric))
     if name in SERIES and name not in _OF_TOPOLOGY:
         return name
-    if one.metric.partition("/")[0] in _COUNTS:
-        text = "minutes are kept over all streams together"
-        raise language.QueryError(f"{text}; write {one.metric.partition('/')[0]} for {one.metric[:100]!r}")
     known = [*_COUNTS, *(metric_name(name) for name in SERIES if name not in _OF_TOPOLOGY)]
-    text = f"no minutes are kept of the metric {one.metric[:100]!r}{suggestion(one.metric, known)}"
-    raise language.QueryError(f"{text}; metrics are {', '.join(known)}")
+    text = f"no minutes are kept of the metric {metric[:100]!r}{suggestion(metric, known)}"
+    raise Problem(400, "bad-request", text, f"metrics are {', '.join(known)}")
 
 
 async def _exceptions(call: Call) -> tuple[Watched, list[control_pb2.ExceptionReport]]:

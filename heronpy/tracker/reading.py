@@ -6,33 +6,26 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from heronpy.clusters.masters import NoMasterError
-from heronpy.common.errors import DeadlineError
 from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
 from heronpy.proto import control_pb2
-from heronpy.tracker.calls import TIME_MAX, Call, Param, Table
-from heronpy.tracker.guard import Scope
-from heronpy.tracker.history import origin_of
-from heronpy.tracker.history_ended import NO_NUMBER, decoded
+from heronpy.tracker.calls import TIME_MAX, Call, Param, Route, Table
+from heronpy.tracker.guard import SAFE, Scope
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.sources import Watched
-from heronpy.tracker.tracker import Tracker
 from heronpy.views.advice import Doctor
 from heronpy.views.build_advice import doctor_of
 from heronpy.views.build_ended import FIGURES_S, doctor_of_ended
 from heronpy.views.load import Load, Tasks
-from heronpy.views.overview import Me, Topologies, Topology
+from heronpy.views.overview import History, Me, Topologies, Topology
 from heronpy.views.past import (
-    Event,
     Events,
     Exceptions,
     Slow,
     Timeline,
     events_of,
     exceptions_of,
-    metric_name,
     series_name,
     slow_of,
     timeline_of,
@@ -72,7 +65,7 @@ def no_answer(call: Call) -> Problem:
     """That the topology master has never answered."""
     shown = without_values(call.watched.summary())  # an error is said to all who may ask
     if shown.ended_at is not None:
-        return Problem(404, "not-kept", f"{shown.cause}; no figures of it were kept", "no tracker saw them")
+        return Problem(410, "ended", f"{shown.cause}; no figures of it were kept")
     cause = f": {shown.cause}" if shown.cause else ""
     return Problem(503, "no-answer", f"topology '{shown.name}' is {shown.state}{cause}", "try again in a few seconds")
 
@@ -120,6 +113,33 @@ async def topologies(call: Call) -> Topologies:
     )
 
 
+@table.route(
+    "GET", V1 + "/history", Scope.VIEW,
+    Param("cluster", "only this cluster"), Param("role", "only this role"), Param("environ", "only this environ"),
+    Param("name", "only topologies of this name"),
+    returns=History,
+)  # fmt: skip
+async def history(call: Call) -> History:
+    """The topologies that have ended, the last first; each is reached by its id in place of its name."""
+    clusters, wanted = call.tracker.clusters, call.query
+    await asyncio.gather(*(cluster.refresh() for cluster in clusters.values()))
+    running = {one.record.topology_id for cluster in clusters.values() for one in cluster.topologies.values()}
+    found = await asyncio.to_thread(call.tracker.ended.listed, list(clusters), running)
+    for name in ("cluster", "role", "environ", "name"):
+        if wanted[name] is not None:
+            found = [one for one in found if getattr(one, name) == wanted[name]]
+    return History(topologies=found)
+
+
+def check_ended(call: Call, route: Route) -> None:
+    """A Problem for what cannot be asked of a topology that has ended."""
+    gone = call.watched.gone
+    if route.path.startswith(TASK):
+        raise Problem(410, "ended", f"{gone}, and all its processes have ended", "its logs are kept")
+    if route.method not in SAFE:
+        raise Problem(410, "ended", f"{gone}; nothing of it can be changed", "submit it again")
+
+
 @table.route("GET", TOPOLOGY, Scope.VIEW, returns=Topology)
 async def topology(call: Call) -> Topology:
     """One topology: its state, the doctor's sentence, totals."""
@@ -162,9 +182,9 @@ async def doctor(call: Call) -> Doctor:
     """What holds the topology back, and what to do next; of what has ended, what its last minutes and events tell."""
     watched = call.watched
     if watched.ended_at is not None:
-        past = await _events(call, 0, EVENTS_MAX)
-        request = control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S)
-        return doctor_of_ended(watched.summary(), past.events, await _timeline(call, request))
+        past = events_of(await watched.master.ask(control_pb2.GetEvents(limit=EVENTS_MAX)))
+        minutes = await watched.master.ask(control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S))
+        return doctor_of_ended(watched.summary(), past.events, timeline_of(minutes))
     signals, findings = await call.watched.diagnosis()
     return doctor_of(signals, findings, call.watched.record.cluster)
 
@@ -186,7 +206,7 @@ async def doctor(call: Call) -> Doctor:
     returns=Timeline,
 )  # fmt: skip
 async def timeline(call: Call) -> Timeline:
-    """Series of the last fourteen days, one point a minute or more; of what has ended, before its end."""
+    """Series of the last day, one point a minute or more; of what has ended, of the day before its end."""
     wanted, watched = call.query, call.watched
     now = watched.ended_at or time.time()
     since = wanted["since"] if wanted["since"] >= 0 else now + wanted["since"]
@@ -197,32 +217,7 @@ async def timeline(call: Call) -> Timeline:
         components=wanted["component"], since=since, until=wanted["until"], points=wanted["points"],
         names=[series_name(name) for name in wanted["metric"]],
     )  # fmt: skip
-    return await _timeline(call, request)
-
-
-async def _timeline(call: Call, request: control_pb2.GetTimeline) -> Timeline:
-    """What the topology master tells, and what is kept."""
-    watched, history = call.watched, call.tracker.history
-    if watched.ended_at is not None:
-        metrics = [metric_name(name) for name in request.names]
-        samples = await history.samples(watched.record.topology_id, list(request.components), metrics)
-        if samples is not None:
-            return samples
-    return timeline_of(await minutes_of(call.tracker, watched, request))
-
-
-async def minutes_of(tracker: Tracker, watched: Watched, request: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
-    """What the topology master or the history has of these series; raises what the topology master does."""
-    now = watched.ended_at or time.time()
-    told, error = None, None
-    try:
-        told = await watched.master.ask(request)
-    except (NoMasterError, DeadlineError) as problem:
-        error = problem
-    reply = await tracker.history.minutes(watched.record.topology_id, request, told, now)
-    if reply is None and error is not None and watched.ended_at is None:
-        raise error
-    return reply if reply is not None else control_pb2.TimelineReply()
+    return timeline_of(await watched.master.ask(request))
 
 
 @table.route(
@@ -233,27 +228,8 @@ async def minutes_of(tracker: Tracker, watched: Watched, request: control_pb2.Ge
 )  # fmt: skip
 async def events(call: Call) -> Events:
     """What happened: restarts, backpressure, checkpoints, updates; the oldest first. And how long the start took."""
-    return await _events(call, call.query["after"], call.query["limit"])
-
-
-async def _events(call: Call, after: int, limit: int) -> Events:
-    """What the topology master tells, and what is kept."""
-    key = call.watched.record.topology_id
-    found, error = Events(events=[], last=after, forgotten=0, start=None), None
-    try:
-        found = events_of(await call.watched.master.ask(control_pb2.GetEvents(after=after, limit=limit)))
-    except (NoMasterError, DeadlineError) as problem:
-        error = problem
-    before = found.events[0].number if found.events else NO_NUMBER if error is not None else 0
-    missing = limit - len(found.events)
-    bodies = await call.tracker.history.do(lambda store: store.events(key, after, before, missing))
-    newer = {origin_of(event) for event in found.events}
-    kept = [decoded(body, Event) for body in bodies]
-    older = [event for event in kept if event is not None and origin_of(event) not in newer]
-    if error is not None and not older and call.watched.ended_at is None:
-        raise error
-    last = found.last if error is None or not older else older[-1].number
-    return Events(events=[*older, *found.events], last=last, forgotten=found.forgotten, start=found.start)
+    request = control_pb2.GetEvents(after=call.query["after"], limit=call.query["limit"])
+    return events_of(await call.watched.master.ask(request))
 
 
 @table.route(
@@ -341,6 +317,8 @@ async def batches(call: Call) -> Batches:
     local = settings_for(launch, SparkSettings).master.startswith("local")
     hosts = [one.host for one in plan.containers if one.container == 0 and one.host]
     found = batches_of(reply, "127.0.0.1" if local or not hosts else hosts[0])
+    if watched.ended_at is not None:
+        found.spark_ui = None
     watched.samples.see_batches(found, time.time())
     return found
 

@@ -41,7 +41,6 @@ from heronpy.tracker.tokens import Tokens
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from heronpy.tracker.history_keeper import Keeper
     from heronpy.tracker.tracker import Tracker
 
 log = logging.getLogger("heronpy.tracker")
@@ -276,7 +275,6 @@ def _tracker(clusters: tuple[str, ...], options: Options, house: House, folder: 
 def _import_rest() -> None:
     """Most of the time of a start, so the server runs already."""
     importlib.import_module("heronpy.tracker.app")
-    importlib.import_module("heronpy.tracker.history_keeper")
 
 
 async def _work(
@@ -286,23 +284,18 @@ async def _work(
     idle_s: float,
     each_second: Callable[[], None],
 ) -> None:
-    """Give the server its app, and keep the history, until nobody has asked for `idle_s`."""
+    """Give the server its app, and wait until nobody has asked for `idle_s`."""
     try:
         await asyncio.to_thread(_import_rest)
         from heronpy.tracker.app import App
-        from heronpy.tracker.history_keeper import Keeper
 
         tracker = make()
         made.set_result(App(tracker))
     finally:
         made.cancel()  # nothing, once it is set
-    keeper = Keeper(tracker)
-    keeping = asyncio.create_task(keeper.run())
     try:
-        await _watch(tracker, keeper, idle_s, each_second)
+        await _watch(tracker, idle_s, each_second)
     finally:
-        keeping.cancel()
-        await keeper.close()
         tracker.close()
 
 
@@ -343,13 +336,13 @@ def _end(server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-async def _watch(tracker: Tracker, keeper: Keeper, idle_s: float, each_second: Callable[[], None]) -> None:
-    """Until nobody has asked or watched, and no topology has run, for that long."""
+async def _watch(tracker: Tracker, idle_s: float, each_second: Callable[[], None]) -> None:
+    """Until nobody has asked or watched for that long."""
     while True:
         await asyncio.sleep(LOOK_S)
         each_second()
-        if tracker.feeds.streams or keeper.busy:
+        if tracker.feeds.streams:
             tracker.asked_at = time.monotonic()
         elif idle_s and time.monotonic() - tracker.asked_at >= idle_s:
-            log.info("nobody has asked, and nothing has run, for %g s; the tracker ends", idle_s)
+            log.info("nobody has asked for %g s; the tracker ends", idle_s)
             return

@@ -21,11 +21,12 @@ from heronpy.common.errors import HeronError
 from heronpy.common.states import lifecycle_name
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
-from heronpy.tracker.history import SENTENCES, how_ended
+from heronpy.tmaster.minutes import MINUTE_S
 from heronpy.tracker.samples import Samples
 from heronpy.views.build_overview import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
 from heronpy.views.load import TASK_METRICS, Load, Tasks, load_of, tasks_of
 from heronpy.views.overview import Topology
+from heronpy.views.past import timeline_of
 from heronpy.views.plan import Plan, plan_of
 
 if TYPE_CHECKING:
@@ -47,8 +48,15 @@ DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
 #: The state of a topology while a command removes it, and what such a command says that it does.
 KILLING = "KILLING"
 _REMOVING = frozenset(doing.value for doing in Doing)
+#: What is said of a topology that has ended.
+SENTENCES = {"finished": "has finished", "failed": "has failed and was removed", "killed": "was killed"}
 #: Distance of the points of `recent_per_s`, and how many are kept.
 RECENT_S, RECENT_MAX = 10.0, 30
+
+
+def how_ended(last_state: str) -> str:
+    """`finished`, `failed` or `killed`, from the last state of the life cycle, as `running`."""
+    return last_state if last_state in ("finished", "failed") else "killed"
 
 
 class Shared(Generic[T]):
@@ -85,7 +93,7 @@ class Watched:
         self.master = Master(session, record)
         #: Why it is no longer there; empty while it is.
         self.gone = ""
-        #: When it ended, of what is read from the history.
+        #: When it ended, of a topology that has ended.
         self.ended_at: float | None = None
         self.reply: control_pb2.LoadReply | None = None
         self.definition: topology_pb2.Topology | None = None
@@ -152,7 +160,7 @@ class Watched:
         await self._follow_plan(reply.HasField("plan"))
         self.reply, self._absent, self._cause = reply, "", ""
         self._heard_at, self._ask_at, self._pause_s = time.monotonic(), 0.0, 0.0
-        self._note_rate()
+        await self._note_rate(reply.at)
         self._note_figures()
 
     def _away(self, state: str, cause: str) -> None:
@@ -212,13 +220,26 @@ class Watched:
         self._plan = plan_of(definition, packing, self.physical, hosts)
         return self._plan
 
-    def _note_rate(self) -> None:
+    async def _note_rate(self, at: float) -> None:
         now = time.monotonic()
-        if now - self._recent_at >= RECENT_S:
-            missed = min(int((now - self._recent_at) / RECENT_S) - 1, RECENT_MAX) if self._recent_at else 0
-            self._recent.extend([None] * missed)
-            self._recent.append(self.summary().emitted_per_s)
-            self._recent_at = now
+        if now - self._recent_at < RECENT_S:
+            return
+        if not self._recent_at or now - self._recent_at >= 2 * MINUTE_S:
+            self._recent.extend(await self._rates_before(at))
+        else:
+            self._recent.extend([None] * (int((now - self._recent_at) / RECENT_S) - 1))
+        self._recent.append(self.summary().emitted_per_s)
+        self._recent_at = now
+
+    async def _rates_before(self, at: float) -> list[float | None]:
+        """Points of `recent_per_s` before that time, when nobody looked: each is the mean of its minute."""
+        asked = control_pb2.GetTimeline(components=[""], names=["emitted"], since=at - RECENT_MAX * RECENT_S)
+        try:
+            told = timeline_of(await self.master.ask(asked, ASK_S))
+        except HeronError:
+            return []
+        values = told.series[0].values if told.series else []
+        return [value for value in values for _ in range(int(MINUTE_S / RECENT_S))]
 
     def _note_figures(self) -> None:
         load = self.load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable
@@ -9,10 +10,9 @@ from pathlib import Path
 
 from heronpy.clusters.target import Common
 from heronpy.common.nearest import nearest
+from heronpy.tracker.ended import Ended, EndedTopology
 from heronpy.tracker.feeds import Feeds
 from heronpy.tracker.guard import Asker, House
-from heronpy.tracker.history_ended import History, ended_topology, record_of
-from heronpy.tracker.history_store import Run
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.shelf import Shelf
 from heronpy.tracker.sources import ClusterSource, Shared, Watched
@@ -43,7 +43,7 @@ class Tracker:
         #: Requests that the guard has refused.
         self.refused = 0
         self.shelf = Shelf()
-        self.history = History(folder)
+        self.ended = Ended()
         #: Topologies that are being changed, by id.
         self.changing: set[str] = set()
         #: The page for Prometheus, once somebody has asked for it.
@@ -76,9 +76,9 @@ class Tracker:
         ids = {one.record.topology_id: one for one in mine.values()}
         found = mine.get(name) or ids.get(name)
         if found is None or (found.record.role, found.record.environ) != (role, environ):
-            run = await self._ended(source, role, environ, name)
-            if run is not None:
-                return await ended_topology(self.history, source.session, run)
+            ended = await self._ended(source, role, environ, name)
+            if ended is not None:
+                return ended
         if found is None:
             raise Problem(
                 404, "not-found", f"cluster {cluster} has no topology '{name}'", f"see 'heron list {cluster}'",
@@ -92,17 +92,10 @@ class Tracker:
             )  # fmt: skip
         return found
 
-    async def _ended(self, source: ClusterSource, role: str, environ: str, name: str) -> Run | None:
-        """The run of this id, or the last of this name, that is not there any more."""
-        here = {one.record.topology_id for one in source.topologies.values()}
-        runs = [
-            run
-            for run in await self.history.do(lambda store: store.runs())
-            if run.cluster == source.name and run.id not in here and name in (run.id, run.name)
-        ]
-        places = [(record_of(run), run) for run in runs]
-        mine = [run for record, run in places if (record.role, record.environ) == (role, environ)]
-        return next((run for run in mine if run.id == name), mine[0] if mine else None)
+    async def _ended(self, source: ClusterSource, role: str, environ: str, name: str) -> EndedTopology | None:
+        """The topology with this id, or the last of this name, that has ended."""
+        here = [one.record.topology_id for one in source.topologies.values()]
+        return await asyncio.to_thread(self.ended.find, source.session, role, environ, name, here)
 
     @staticmethod
     def changed(who: Asker, action: str, topology: Watched, outcome: str) -> None:
@@ -116,4 +109,3 @@ class Tracker:
         self.shelf.close()
         for cluster in self.clusters.values():
             cluster.close()
-        self.history.close()

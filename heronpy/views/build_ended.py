@@ -19,9 +19,7 @@ FIGURES_S, EVENTS_S = 300.0, 1800.0
 #: As the doctor has them of a topology that runs: shares from which spouts are held, and a task is full.
 HELD, FULL = 0.2, 0.8
 NEVER_KEPT = "what single tasks did at the end, their stacks and what the machine did are not known any more"
-NO_FIGURES = (
-    "no figures of its last minutes are kept: it ran for less than a whole minute, or nobody was there to keep them"
-)
+NO_FIGURES = "no figures of its last minutes are kept: its topology master ended before it had written them"
 
 
 class _Window:

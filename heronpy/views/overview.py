@@ -86,8 +86,8 @@ class Topology(Struct, kw_only=True):
     #: Oldest to newest, one point in ten seconds: `emitted_per_s` of the last minutes, None where unknown. Empty when
     #: nothing is kept.
     recent_per_s: list[float | None]
-    #: When it ended; its state is then FINISHED, FINISHED WITH LOSSES, KILLED, FAILED, or ENDED while no tracker
-    #: looked. None: it has not.
+    #: When it ended; its state is then FINISHED, FINISHED WITH LOSSES, KILLED or FAILED. None: it
+    #: has not.
     ended_at: float | None = None
     #: Of the leading finding: the component and task that it is about, and the task's machine; empty: the topology.
     component: str = ""
@@ -114,11 +114,9 @@ class Topologies(Struct, kw_only=True):
 
 
 class History(Struct, kw_only=True):
-    """`GET /history`: topologies that have ended, the last first; at most 200 are kept."""
+    """`GET /history`: topologies that have ended, the last first; at most 200."""
 
     topologies: list[Topology]
-    #: Why nothing can be kept now, one sentence; empty when it can.
-    trouble: str
 
 
 class Problem(Struct, kw_only=True):

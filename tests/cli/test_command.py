@@ -67,7 +67,7 @@ def test_a_submit_to_this_machine_imports_nothing_of_what_it_does_not_use(tmp_pa
         "heronpy.cli.submit.on_",
         "heronpy.ingest.ledger",
         "heronpy.cli.look",
-        "heronpy.tracker.history",
+        "heronpy.tracker.ended",
         "pyarrow",
     )
     assert not {name for name in loaded if name.startswith(unused)}

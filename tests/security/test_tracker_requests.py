@@ -141,13 +141,15 @@ def test_s04_files_of_the_tracker_that_hold_pickles_are_set_aside(
 ) -> None:
     bomb = pickle.dumps(_Bomb(tmp_path / "mark"))
     house.asking.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in ("history.db", "tokens.json", "tracker.json"):
-        (house.asking.folder / name).write_bytes(bomb)
-        os.chmod(house.asking.folder / name, 0o600)
+    kept = house.asking.folder.parent / "topologies" / "local" / "me" / "evil" / "ended"
+    kept.mkdir(mode=0o700, parents=True)
+    for path in (house.asking.folder / "tokens.json", house.asking.folder / "tracker.json", kept / "evil-1"):
+        path.write_bytes(bomb)
+        path.chmod(0o600)
 
     async def ask(asker: Asker) -> None:
         assert (await asker.send("GET", "/api/v1/topologies")).status == 200
-        assert (await asker.send("GET", "/api/v1/history")).status in (200, 503)
+        assert (await asker.send("GET", "/api/v1/history")).body == b'{"topologies":[]}'
         # Without a list of tokens nobody has one.
         refused = await asker.send("GET", "/api/v1/topologies", headers={"Authorization": "Bearer x"})
         assert refused.status in (401, 500) and b"topologies" not in refused.body

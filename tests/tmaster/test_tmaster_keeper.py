@@ -30,8 +30,15 @@ class World:
             registry=SimpleNamespace(totals=Totals()),
             journal=SimpleNamespace(last=0, ledger=lambda topology_id: control_pb2.EventLedger()),
         )
-        store: Any = SimpleNamespace(write=lambda node, value: self.written.append((node, value)))
-        self.keeper = Keeper(store, desk, self.minutes, MetricsCache(60.0, 1.0))
+        #: Whether the location of the topology master is in the state manager.
+        self.is_there = False
+        store: Any = SimpleNamespace(
+            write=lambda node, value: self.written.append((node, value)), check_fence=lambda: self.is_there
+        )
+        self.answers: Any = SimpleNamespace(
+            changes=0, message=lambda now, at_end: control_pb2.LastAnswers(load={"at": now, "found_at": at_end})
+        )
+        self.keeper = Keeper(store, desk, self.minutes, MetricsCache(60.0, 1.0), self.answers, lambda: 5.0)
 
     async def look(self) -> None:
         self.keeper.look()
@@ -64,5 +71,35 @@ def test_a_minute_in_which_something_moved_is_written_and_an_orderly_end_hands_o
         assert [node for node, _ in world.written] == [Node.MINUTES] * 2
         told = cast(control_pb2.MinutesLedger, world.written[-1][1])
         assert [one.number for one in told.minutes] == [FIRST, FIRST + 1]
+
+    asyncio.run(scenario())
+
+
+def test_the_last_answers_are_written_when_the_topology_fails_and_at_the_end() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.is_there = True
+        await world.look()
+        assert world.written == []
+        world.answers.changes = 1
+        await world.look()
+        await eventually(lambda: world.written, 20)
+        await world.keeper.close()
+        told = [(node, value.load.at, value.load.found_at) for node, value in world.written]  # type: ignore[attr-defined]
+        assert told == [(Node.LAST, 5.0, 0.0), (Node.LAST, 5.0, 1.0)]
+
+    asyncio.run(scenario())
+
+
+def test_a_master_whose_location_is_gone_writes_no_first_answers() -> None:
+    """The topology may be gone as well."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.keeper.close()
+        world.is_there = True
+        assert world.written == []
+        await world.keeper.close()
+        assert [node for node, _ in world.written] == [Node.LAST]
 
     asyncio.run(scenario())

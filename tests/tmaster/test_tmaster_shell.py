@@ -420,6 +420,31 @@ def test_figures_are_answered_and_the_minutes_handed_over() -> None:
     run(scenario)
 
 
+def test_the_last_answers_are_left_at_the_end_and_replaced_by_the_next_master() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+
+        def left() -> tuple[int, int]:
+            found = state.get(paths.last_answers("wc"))
+            last = control_pb2.LastAnswers.FromString(found[0])
+            return len(last.status.tasks), last.status.tmaster_epoch
+
+        async with cluster(state, None) as c:
+            await c.join()
+            assert state.get(paths.last_answers("wc")) is None
+        assert left() == (4, 1)
+        async with cluster(MemoryStateManager(store), None):
+            pass
+        assert left()[1] == 2
+        async with cluster(state := MemoryStateManager(store), None):
+            for path in (paths.tmaster("wc"), paths.last_answers("wc"), paths.topology("wc")):
+                state.delete(path)
+        assert state.get(paths.last_answers("wc")) is None, "the topology is gone"
+
+    run(scenario)
+
+
 def test_a_ledger_that_cannot_be_read_or_written_holds_nothing_up() -> None:
     async def scenario() -> None:
         state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))

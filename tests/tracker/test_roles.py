@@ -8,7 +8,7 @@ from heronpy.proto import plan_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology
 from tests.tracker.conftest import WORDY, Asking
-from tests.tracker.test_ended import seen, watch_it_end
+from tests.tracker.test_ended import end_of, seen
 
 __all__ = ["seen"]
 
@@ -20,7 +20,7 @@ HERON = "/topologies/metadata?cluster=local&environ=default&topology=wordy"
 def both(asking: Asking, seen: FakeTopology) -> FakeTopology:
     """wordy of role me has ended, and you have submitted another one of this name since."""
     nodes = {path: seen.state.get(path)[0] for path in (paths.topology("wordy"), paths.packing_plan("wordy"))}
-    watch_it_end(asking, seen)
+    end_of(asking, seen)
     yours = plan_pb2.ExecutionState()
     yours.CopyFrom(seen.record)
     yours.topology_id, yours.role = "wordy-2", "you"

@@ -84,6 +84,17 @@ def test_timeline_has_gaps_where_nothing_is_known(asking: Asking, busy: FakeTopo
     assert list(asked.names) == ["busiest"] and list(asked.components) == ["count"]
 
 
+def test_the_list_shows_the_minutes_in_which_nobody_looked(asking: Asking, busy: FakeTopology) -> None:
+    minutes = control_pb2.TimelineReply(first=6000.0, step_s=60.0, points=2, known_since=6000.0)
+    minutes.series.add(component="", name="emitted", values=struct.pack("<2f", 7.0, 8.0))
+    busy.answers["get_timeline"] = minutes
+    assert asking.get(WORDY)["recent_per_s"] == [7.0] * 6 + [8.0] * 6 + [1000.0]
+    asked = next(body for name, body in busy.asked if name == "get_timeline")
+    assert asked.since == 1e9 + 65 - 300
+    busy.answers["get_timeline"] = RetryableRpcError("not now")
+    assert asking.get(WORDY)["recent_per_s"] == [1000.0]
+
+
 def test_the_last_minutes_are_told_as_they_were_seen(asking: Asking, busy: FakeTopology) -> None:
     """A leak's ramp, which minutes hide, and what was there before a page was opened."""
 

@@ -308,7 +308,7 @@ def test_a_taken_port_is_said(tmp_path: Path) -> None:
 
 
 def test_a_start_imports_nothing_that_only_a_change_or_a_diagnosis_needs() -> None:
-    code = "import sys, heronpy.tracker.serve, heronpy.tracker.app, heronpy.tracker.history_keeper; print(*sys.modules)"
+    code = "import sys, heronpy.tracker.serve, heronpy.tracker.app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     needless = ("heronpy.packing", "heronpy.clusters.room", "heronpy.clusters.scaling", "heronpy.health.signals",
                 "heronpy.health.diagnose", "xml.sax")  # fmt: skip

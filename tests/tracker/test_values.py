@@ -27,7 +27,7 @@ from heronpy.views.quotes import UNSEEN, without_values
 from tests.cli.conftest import FakeTopology
 from tests.health.diagnose_cases import CASES
 from tests.tracker.conftest import WORDY, Asking, load_reply
-from tests.tracker.test_ended import watch_it_end
+from tests.tracker.test_ended import end_of
 
 SECRET = "Ada-4711"
 SAID = f"ValueError: order of {SECRET} cannot be booked"
@@ -201,7 +201,7 @@ def test_what_is_kept_of_an_ended_topology_tells_no_value(
 ) -> None:
     load = telling.answers["get_load"]
     load.lifecycle = control_pb2.LIFE_FAILED  # type: ignore[union-attr]
-    watch_it_end(asking, telling, "failed")
+    end_of(asking, telling, "failed")
     assert SECRET in asking.ask("GET", f"{WORDY}/doctor", headers=tokens["all"]).text
     for route in VIEWS:
         if not route.path.endswith("/live"):

@@ -447,22 +447,6 @@ def test_another_topology_has_samples_of_its_own(page: Any) -> None:
     assert found == [2, 0, 0]
 
 
-def test_samples_of_a_short_topology_are_a_line(page: Any) -> None:
-    """That are kept of one that ended before a minute was over."""
-    found = page.evaluate(
-        """async (times) => {
-          const series = await import('http://page.test/series.js');
-          const timeline = { kept_from: 0, step_s: 2, times, series: [{ component: '', metric: 'held', values: times.map(() => 0.5) }] };
-          const { times: at, series: [held] } = series.joined(timeline, new series.Samples(), 600, '');
-          return at.map((one, number) => [one, held.values[number]]);
-        }""",
-        [1000, 1002, 1004.5, 1040, 1042],
-    )
-    assert [(at, value) for at, value in found] == [
-        (1000, 0.5), (1002, 0.5), (1004.5, 0.5), gap(1004.5), (1040, 0.5), (1042, 0.5),
-    ]  # fmt: skip
-
-
 def test_a_component_has_one_colour_in_all_charts(page: Any) -> None:
     """Also in those that have no line of some components, and the lines of one component differ by their dashes."""
     names = [f"c{number}" for number in range(10)]

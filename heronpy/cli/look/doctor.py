@@ -96,7 +96,7 @@ def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bo
 def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> None:
     """What is still known of a topology that has ended. Exits with code 1 if anything needed action."""
     # Only here: they take as long to import as all the rest.
-    from heronpy.tracker.history_ended import told_by
+    from heronpy.tracker.ended import told_by
     from heronpy.views.build_ended import doctor_of_ended
 
     found = doctor_of_ended(*told_by(kept))

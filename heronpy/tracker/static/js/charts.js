@@ -1,14 +1,14 @@
 /** Charts over time, from the timeline: uPlot draws, a table beside it has the same figures. */
 
-import { bytes, count, day, duration, latency, rate, share, taskName, time } from './format.js';
+import { bytes, count, duration, latency, rate, share, taskName, time } from './format.js';
 import { Cell, html, rarely, useCell, useDark, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
 
 /** Whether uPlot is there: it is loaded last. */
 const drawer = new Cell('uPlot' in window);
 addEventListener('load', () => drawer.set('uPlot' in window));
 
-/** Spans by the keys 1 to 5: name and seconds. */
-export const SPANS = [['10m', 600], ['1h', 3600], ['3h', 10_800], ['24h', 86_400], ['14d', 1_209_600]];
+/** Spans by the keys 1 to 4: name and seconds. */
+export const SPANS = [['10m', 600], ['1h', 3600], ['3h', 10_800], ['24h', 86_400]];
 const LINES_MAX = 8;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const HEIGHT = 150;
@@ -184,12 +184,11 @@ function options(chart, lines, box, marks, setAt) {
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
 /** Seconds between two ticks; uPlot's own go from one minute to five. */
-const TICKS = [1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400, 172_800];
+const TICKS = [1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200];
 
-/** Time of day under a chart, the date where days are shown. @param {number} at @param {number} span seconds */
+/** Time of day under a chart. @param {number} at @param {number} span seconds */
 function clock(at, span) {
   const text = new Date(at * 1000).toTimeString();
-  if (span > 2 * 86_400) return day(at).slice(5);
   return span > 300 ? text.slice(0, 5) : text.slice(0, 8);
 }
 
@@ -249,7 +248,8 @@ function drawMarks(plot, events, colour) {
 export function Charts({ charts, timeline, events, nodes }) {
   const dark = useDark();
   if (!useCell(drawer)) return null;
-  if (timeline.times.length < 2) return html`<p class="quiet">Nothing is recorded of this time yet.</p>`;
+  // A topology that ran for less than a minute has one point.
+  if (!timeline.times.length) return html`<p class="quiet">Nothing is recorded of this time yet.</p>`;
   return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} nodes=${nodes} dark=${dark} />`)}</div>
     <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;
 }
@@ -259,7 +259,7 @@ export function Spans({ span, keptFrom, onSpan }) {
   return html`<div class="spans" role="group" aria-label="time span">${SPANS.map(([name, seconds], number) => {
     const reaches = reachable(number, keptFrom);
     return html`<button key=${name} aria-pressed=${name === span} disabled=${!reaches && name !== span} title=${reaches ? `key ${number + 1}` : 'nothing is kept from so long ago'} onClick=${() => onSpan(name)}>${duration(seconds)}</button>`;
-  })}</div>`;
+  })}${span === SPANS.at(-1)[0] && html` <span class="quiet">Prometheus can keep older figures.</span>`}</div>`;
 }
 
 /** Whether a span shows more than the next shorter one. @param {number} number @param {number|null} keptFrom */

@@ -9,7 +9,7 @@ export const KEYS = [
   ['Enter', 'open what is marked'],
   ['← →  ↑ ↓', 'in the graph, which Tab reaches and leaves with one step: along the edges'],
   ['Esc', 'leave a field, or go one page up'],
-  ['1 … 5', 'time span of the charts: 10 min to 14 days'],
+  ['1 … 4', 'time span of the charts: 10 min to 24 h'],
   ['Space', 'freeze the page, and let it go on'],
   ['s  p  h  l', 'stacks, profile as a flame graph, heap, log: of the task of the page, of the marked row, or of the first row; in the list, of the task that the doctor names'],
   ['g d  g g  g t  g l', 'doctor, graph, tasks, list; in the list, of the marked topology or of the first'],
@@ -59,7 +59,7 @@ function handled(event, target, up, help) {
   else if (event.key === 'Escape') up();
   else if (event.key === ' ' && !PRESSED.has(target.tagName)) frozen.set(!frozen.value);
   else if (event.key in EVIDENCE) return evidence(EVIDENCE[event.key]);
-  else if (/^[1-5]$/.test(event.key) && onPage.span) onPage.span(Number(event.key) - 1);
+  else if (/^[1-4]$/.test(event.key) && onPage.span) onPage.span(Number(event.key) - 1);
   else return false;
   return true;
 }

@@ -58,9 +58,7 @@ export function joined(timeline, recent, spanS, component, began = 0, metrics = 
   const kept = timeline ?? { times: [], step_s: 0, series: [], kept_from: null };
   const isShort = spanS <= RECENT_S;
   const seen = isShort ? recent.times : [];
-  // What was kept of a topology that was short are samples.
-  const isMean = kept.step_s >= GAP_S;
-  const points = isMean ? kept.times.map((at) => (Math.max(at, began) + at + kept.step_s) / 2) : kept.times;
+  const points = kept.times.map((at) => (Math.max(at, began) + at + kept.step_s) / 2);
   // Both tell the time of the tracker's machine; that of the browser may be another.
   const from = isShort ? Math.max(seen.at(-1) ?? 0, points.at(-1) ?? 0) - spanS : -Infinity;
   // Times, and where their values are: of a step, of a sample, or nowhere.
@@ -74,7 +72,7 @@ export function joined(timeline, recent, spanS, component, began = 0, metrics = 
   };
   const put = (at, step, sample) => {
     if (at < from) return;
-    const reach = isMean && (step >= 0 || steps.at(-1) >= 0) ? STEPS * kept.step_s : GAP_S;
+    const reach = step >= 0 || steps.at(-1) >= 0 ? STEPS * kept.step_s : GAP_S;
     if (at - times.at(-1) > reach) push(times.at(-1) + 1, -1, -1);
     push(at, step, sample);
   };

@@ -1,0 +1,323 @@
+"""Topologies that have ended: what their working folders on this machine keep of them, see `scheduler.teardown`.
+
+A kept file holds what the topology master would have answered last. So the routes of an ended topology are those of one
+that runs, and ask the same questions; what was not kept is an `EndedError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from google.protobuf.message import Message
+
+from heronpy.clusters.ended import kept_files, read_kept
+from heronpy.clusters.masters import Master, NoMasterError
+from heronpy.clusters.session import Session
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import heron_home
+from heronpy.common.losses import missing_text, state_label
+from heronpy.executor.files_door import ContainerFiles
+from heronpy.health.findings import Verdict
+from heronpy.plan.component_config import reliability_mode
+from heronpy.plan.launch import Here, LaunchSpec, Submitted, checkpoints_dir
+from heronpy.proto import control_pb2
+from heronpy.scheduler.teardown import last_life
+from heronpy.tmaster.minutes import Minutes
+from heronpy.tmaster.totals import Totals
+from heronpy.tracker.sources import SENTENCES, Diagnosis, Watched, how_ended
+from heronpy.views.build_overview import topology_of, totals_of
+from heronpy.views.load import Tasks, tasks_of
+from heronpy.views.overview import Topology
+from heronpy.views.past import Event, Timeline, event_of, timeline_of
+from heronpy.views.plan import Plan, plan_of
+from heronpy.views.quotes import without_values
+from heronpy.views.saved import GATEWAY
+
+#: Topologies that are listed, the newest, and files that are kept in memory for their pages.
+LISTED_MAX, OPEN_MAX = 200, 8
+#: The state of a task or process that ran, or was silent, when it was seen last; those of others stay.
+ENDED_STATE, _OVER = "ENDED", frozenset(("FINISHED", "FAILED", "STOPPED"))
+
+#: A file is the same while its inode, time and size are.
+_Mark = tuple[int, int, int]
+
+
+class EndedError(NoMasterError):
+    """The topology has ended, so nobody can be asked."""
+
+
+# ---- how it ended -----------------------------------------------------------------------------
+
+
+def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
+    """How a topology ended, its events and its last minutes."""
+    timeline = timeline_of(_minutes(kept).query(control_pb2.GetTimeline()))
+    return summary_of(kept), [event_of(one) for one in kept.events.events], timeline
+
+
+def _minutes(kept: control_pb2.EndedTopology) -> Minutes:
+    minutes = Minutes()
+    of_master = kept.last.minutes
+    minutes.take_over(of_master if of_master.minutes else kept.minutes, kept.record.topology_id)
+    return minutes
+
+
+def summary_of(kept: control_pb2.EndedTopology) -> Topology:
+    """How a topology ended, and what the doctor had said last."""
+    record, life = kept.record, last_life(kept)
+    how = how_ended(life.reason)
+    known = topology_of(
+        record,
+        kept.last.load if kept.last.HasField("load") else None,
+        kept.topology if kept.HasField("topology") else None,
+        kept.packing if kept.HasField("packing") else None,
+        # A Spark gateway leaves a last report.
+        spark=kept.HasField("spark"),
+    )
+    totals = known.totals
+    if kept.HasField("totals"):
+        mode = reliability_mode(kept.topology) if kept.HasField("topology") else ""
+        totals = totals_of(Totals.of(kept.totals, record.topology_id).summed(mode=mode))
+    failure = life.text.partition(": ")[2] if how == "failed" else ""
+    lost = missing_text(totals) if how == "finished" and totals is not None else ""
+    text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
+    cause = f"{text}: {failure}" if failure else text
+    # Of a topology that has failed the doctor has said the same.
+    known = _with_last_words(known if how != "failed" else _said_nothing(known), cause)
+    return msgspec.structs.replace(
+        known, state=state_label(how.upper(), totals), cause=cause, next=None,
+        rank=4 if how == "failed" else 2 if lost else 0,
+        uptime_s=max(0.0, kept.ended_at - record.submitted_at),
+        tasks_up=None, emitted_per_s=None, held=None, latency_p99_s=None, totals=totals, ended_at=kept.ended_at,
+    )  # fmt: skip
+
+
+def _said_nothing(shown: Topology) -> Topology:
+    """The summary without a finding."""
+    return msgspec.structs.replace(
+        shown, verdict=None, sentence=None, calm=None, next=None, component="", task="", host="", unquoted=""
+    )
+
+
+def _with_last_words(known: Topology, cause: str) -> Topology:
+    """How it ended, and what the doctor had said last, as one sentence; and the same without values."""
+    if known.sentence is None or known.verdict == Verdict.CHANGING.value:
+        return _said_nothing(known)
+    said, plain = f"{cause}; the doctor said last: {known.sentence}", cause.partition(": ")[0]
+    unquoted = f"{plain}; the doctor said last: {known.unquoted or known.sentence}"
+    return msgspec.structs.replace(known, sentence=said, unquoted=unquoted if unquoted != said else "")
+
+
+# ---- asked as if it were there ----------------------------------------------------------------
+
+
+class _Kept(Master):
+    """Answers from the kept file as the topology master did. Log files and dead letters are read where they lie."""
+
+    def __init__(self, session: Session, kept: control_pb2.EndedTopology, why: str) -> None:
+        super().__init__(session, kept.record)
+        self._kept, self._why = kept, why
+        self._answers: dict[type, Callable[[Any], Message | None]] = {
+            control_pb2.GetEvents: self._events,
+            control_pb2.GetTimeline: lambda asked: _minutes(kept).query(asked),
+            control_pb2.GetExceptions: self._exceptions,
+            control_pb2.GetMetrics: self._metrics,
+            control_pb2.GetStatus: lambda asked: self._last("status"),
+            control_pb2.GetCheckpoints: lambda asked: self._last("checkpoints"),
+        }
+
+    async def ask(self, body: Message, timeout_s: float = 0.0) -> Any:
+        """What is kept; EndedError when nothing is."""
+        answer = self._answers.get(type(body))
+        found = answer(body) if answer is not None else None
+        if found is None:
+            raise EndedError(f"{self._why}; this was not kept")
+        return found
+
+    def _last(self, name: str) -> Any:
+        return getattr(self._kept.last, name) if self._kept.last.HasField(name) else None  # type: ignore[arg-type]
+
+    def _events(self, asked: control_pb2.GetEvents) -> control_pb2.EventsReply:
+        known = self._kept.events
+        newer = [one for one in known.events if one.number > asked.after]
+        return control_pb2.EventsReply(events=newer[-asked.limit :], last=known.last)
+
+    def _exceptions(self, asked: control_pb2.GetExceptions) -> control_pb2.ExceptionsReply | None:
+        known: control_pb2.ExceptionsReply | None = self._last("exceptions")
+        if known is None:
+            return None
+        chosen = [
+            one
+            for one in known.exceptions
+            if asked.component in ("", one.component) and asked.task_id in (0, one.task_id)
+        ]
+        return control_pb2.ExceptionsReply(exceptions=chosen, discarded=known.discarded)
+
+    def _metrics(self, asked: control_pb2.GetMetrics) -> control_pb2.MetricsReply | None:
+        if list(asked.instances) != [GATEWAY]:
+            known: control_pb2.MetricsReply | None = self._last("tasks" if asked.interval_s else "counts")
+            return known
+        # The gateway's own last report lacks the counts of the gateways before it; the topology master's may be older.
+        reports = [one for one in self._kept.last.counts.reports if one.process == GATEWAY]
+        reports += [self._kept.spark] if self._kept.HasField("spark") else []
+        return control_pb2.MetricsReply(reports=[max(reports, key=_rows)]) if reports else None
+
+    async def launch(self) -> LaunchSpec:
+        """What was submitted; EndedError when that is not kept."""
+        record = self.record
+        try:
+            submitted = Submitted.from_bytes(self._kept.launch, f"what is kept of {record.topology_id}")
+        except ConfigError:
+            raise EndedError(f"{self._why}; its settings were not kept") from None
+        checkpoints = str(checkpoints_dir(record.cluster))
+        return LaunchSpec(submitted, Here(record.working_dir, sockets_dir="", python="", checkpoints=checkpoints))
+
+    async def _at_door(self, container: int, body: Message, timeout_s: float) -> Any:
+        files = ContainerFiles(self.record.working_dir, container)
+        if isinstance(body, control_pb2.ListFiles):
+            return await asyncio.to_thread(files.listed)
+        if isinstance(body, control_pb2.ReadFile):
+            return await asyncio.to_thread(files.read, body)
+        raise EndedError(self._why)
+
+
+def _rows(report: control_pb2.MetricsReport) -> float:
+    return sum(one.value for one in report.samples if one.name == "spark-rows-committed")
+
+
+class EndedTopology(Watched):
+    """A topology that has ended: the same questions, answered from what is kept."""
+
+    def __init__(self, session: Session, kept: control_pb2.EndedTopology) -> None:
+        super().__init__(session, kept.record)
+        self._summary = summary_of(kept)
+        self.ended_at = kept.ended_at
+        self.gone = without_values(self._summary).cause  # an error is said to all who may ask
+        self.master = _Kept(session, kept, self.gone)
+        if kept.last.HasField("load"):
+            self.reply = kept.last.load
+        if kept.HasField("topology") and kept.HasField("packing"):
+            self.definition, self.packing, self.physical = kept.topology, kept.packing, kept.physical
+            hosts = {one.container: one.host for one in kept.physical.stmgrs if one.host}
+            self._plan = plan_of(kept.topology, kept.packing, kept.physical, hosts)
+
+    @property
+    def answers(self) -> bool:
+        """What is kept is always there."""
+        return True
+
+    async def refresh(self, fresh_s: float | None = None) -> None:
+        """Nothing changes any more."""
+
+    def summary(self) -> Topology:
+        """What is known of its end."""
+        return self._summary
+
+    async def read_plan(self) -> Plan:
+        """The last plan; EndedError when it is not kept."""
+        if self._plan is None:
+            raise EndedError(f"{self.gone}; its plan was not kept")
+        return self._plan
+
+    async def _ask_tasks(self) -> Tasks:
+        """The last figures of its tasks, with the states of what has ended since."""
+        status = await self.master.ask(control_pb2.GetStatus())
+        report = await self.master.ask(control_pb2.GetMetrics(interval_s=1.0))
+        version = self.packing.version if self.packing is not None else 0
+        found = await asyncio.to_thread(tasks_of, status, report, version, self.ended_at or 0.0)
+        for task in found.tasks:
+            if task.state not in _OVER:
+                task.state, task.up = ENDED_STATE, False
+        for process in found.processes:
+            if process.state not in _OVER:
+                process.state = ENDED_STATE
+        return found
+
+    async def diagnosis(self) -> Diagnosis:
+        """Nobody examines what has ended."""
+        raise EndedError(self.gone)
+
+
+# ---- which there are --------------------------------------------------------------------------
+
+
+class Ended:
+    """The topologies of any cluster that have ended, as far as their working folders are on this machine."""
+
+    def __init__(self) -> None:
+        #: What was listed last.
+        self._known: dict[Path, tuple[_Mark, Topology | None]] = {}
+        #: The last used ones.
+        self._open: OrderedDict[Path, tuple[_Mark, EndedTopology]] = OrderedDict()
+
+    def listed(self, clusters: Collection[str], running: Collection[str]) -> list[Topology]:
+        """The newest ones, the last first. `running` are ids of topologies that have not ended. Blocking."""
+        marks = sorted(
+            ((mark, path) for cluster in clusters for path, mark in _marked(cluster) if path.name not in running),
+            key=lambda one: -one[0][1],
+        )[:LISTED_MAX]
+        known, found = self._known, dict[Path, tuple[_Mark, Topology | None]]()
+        for mark, path in marks:
+            before = known.get(path)
+            if before is None or before[0] != mark:
+                kept = _read(path)
+                before = mark, summary_of(kept) if kept is not None else None
+            found[path] = before
+        self._known = found
+        shown = [one for _, one in found.values() if one is not None]
+        return sorted(shown, key=lambda one: -(one.ended_at or 0.0))
+
+    def find(
+        self, session: Session, role: str, environ: str, name: str, running: Collection[str]
+    ) -> EndedTopology | None:
+        """The topology with this id, or the last one of this name; None when nothing is kept of it. Blocking."""
+        candidates = [
+            (path.name == name, mark[1], path, mark)
+            for path, mark in _marked(session.target.cluster)
+            if path.name not in running and _role(path) == role and name in (path.name, path.parent.parent.name)
+        ]
+        for _, _, path, mark in sorted(candidates, reverse=True):
+            found = self._opened(session, path, mark)
+            if found is not None and found.record.environ == environ:
+                return found
+        return None
+
+    def _opened(self, session: Session, path: Path, mark: _Mark) -> EndedTopology | None:
+        before = self._open.pop(path, None)
+        if before is None or before[0] != mark:
+            kept = _read(path)
+            if kept is None:
+                return None
+            before = mark, EndedTopology(session, kept)
+        self._open[path] = before
+        while len(self._open) > OPEN_MAX:
+            self._open.popitem(last=False)
+        return before[1]
+
+
+def _marked(cluster: str) -> Iterator[tuple[Path, _Mark]]:
+    for path in kept_files(heron_home(), cluster):
+        try:
+            status = path.lstat()
+        except OSError:
+            continue
+        yield path, (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _role(path: Path) -> str:
+    return path.parent.parent.parent.name
+
+
+def _read(path: Path) -> control_pb2.EndedTopology | None:
+    """A kept file, if it is of the topology whose folder it is in."""
+    kept = read_kept(path)
+    if kept is None:
+        return None
+    record, folder = kept.record, path.parent.parent
+    place = (record.cluster, record.role, record.topology)
+    return kept if place == (folder.parent.parent.name, _role(path), folder.name) else None
