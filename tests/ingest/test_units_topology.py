@@ -16,8 +16,8 @@ import pytest
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.checking import command_of
 from heronpy.ingest.ledger.requests import Figures, Show
+from heronpy.loadtest.errors import LabError
 from heronpy.verify.disk import SmallDisk
-from heronpy.verify.errors import VerifyError
 from tests.support.command import USAGE, Heron, refused_before_start
 from tests.support.growing_logs import GrowingLogs
 from tests.support.waiting import wait_for
@@ -100,7 +100,7 @@ def test_a_full_disk_of_the_ledger_is_said_until_there_is_room(heron: Heron, log
     disk = SmallDisk(heron.home / "ledger", 4 << 20)
     try:
         disk.__enter__()
-    except VerifyError as error:
+    except LabError as error:
         pytest.skip(f"nothing can be mounted here: {error}")
     try:
         (logs / "a.log").write_text("".join(f"a {number}\n" for number in range(500)))

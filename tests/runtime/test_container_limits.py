@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from heronpy.loadtest.errors import LabError
 from heronpy.procs import container_group
 from heronpy.verify.disk import SmallDisk
-from heronpy.verify.errors import VerifyError
 from tests.support.command import Heron
 from tests.support.waiting import wait_for
 
@@ -78,7 +78,7 @@ def test_status_says_why_a_container_has_no_limits(heron: Heron, out: Path) -> N
     groups = SmallDisk(Path("/sys/fs/cgroup"), 1 << 20)  # without any control group
     try:
         groups.__enter__()
-    except VerifyError as error:
+    except LabError as error:
         pytest.skip(f"nothing can be mounted here: {error}")
     try:
         heron.submit(PROGRAM, "limited", "--out", out)

@@ -20,8 +20,7 @@ from heronpy.ingest.ledger.requests import Open, Who
 from heronpy.ingest.ledger.types import Config, File, Kind, Pipeline, Row, Seal, Span, SpanState
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.stages import Stages
-from heronpy.verify.units.judge import judge
-from heronpy.verify.units.logs import Written
+from heronpy.verify.units.logs import Written, judge
 from tests.sim.kernel import START_S, Process, Thread, World, current_process
 from tests.sim.run import Result
 from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Cluster, Faults, Ledger, settle, simulated
