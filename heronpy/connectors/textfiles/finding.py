@@ -151,7 +151,11 @@ class Finder:
             self._table.detach(file)
             return False
         file.renamed |= file.path != entry.path
+        known = file.size
         self._see(file, entry, outside)
+        if found is Identity.SHORTER:
+            # A new file may have got the inode, and have few bytes yet: what was seen before is not forgotten.
+            file.size = max(known, entry.size)
         if self._judge(file, found):
             self._settle(entry, file)
         return True
