@@ -46,6 +46,7 @@ class Rows:
                 self.count += len(found)
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(400)
 def test_workers_come_and_go_while_the_log_grows(heron: Heron, home: Path) -> None:
     logs, table = home.parent / "logs", home.parent / "table"

@@ -174,6 +174,7 @@ def test_two_patterns_under_one_name_are_refused(heron: Heron, logs: Path, table
 
 
 # ---- files --------------------------------------------------------------------------------------
+@pytest.mark.heavy
 def test_a_pattern_that_matches_nothing_is_told(heron: Heron, logs: Path, table: Path) -> None:
     """The run ended well, and only the log of a keeper said more: that it waits for one."""
     (logs / "a.txt").write_text("not for the table\n")
@@ -189,6 +190,7 @@ def test_a_pattern_that_matches_nothing_is_told(heron: Heron, logs: Path, table:
     heron.check_clean()
 
 
+@pytest.mark.heavy
 def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs: Path, table: Path) -> None:
     """A FIFO, a link that leads out, a line that is too long, and bytes of another encoding, beside good lines."""
     secret = logs.parent / "secret"
@@ -227,6 +229,7 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
 
 
 # ---- the table ----------------------------------------------------------------------------------
+@pytest.mark.heavy
 def test_a_stage_that_somebody_deletes_is_named_and_its_lines_come_back(heron: Heron, logs: Path, table: Path) -> None:
     (logs / "a.log").write_text("first\n")
     # Who is stopped is not given up for lost.

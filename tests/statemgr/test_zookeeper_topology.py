@@ -174,6 +174,7 @@ def check_death(state: StateManager, heron: Heron) -> None:
     heron.when_state("numbers", "RUNNING")
 
 
+@pytest.mark.heavy
 def test_a_topology_on_zookeeper(heron: Heron, home: Path, server: ZooKeeperServer, state: StateManager) -> None:
     out = home / "out"
     out.mkdir()
