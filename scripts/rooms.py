@@ -2,7 +2,7 @@
 
     python scripts/rooms.py
 
-`make check` runs it. The limits are in rooms.toml beside this file. CONTRIBUTING.md says when a limit may be raised.
+`make check` runs it. The limits are in rooms.toml in the same folder. CONTRIBUTING.md says when a limit may be raised.
 Exit status 1 if a room, or the sum of a wing, is above its limit, or a room has no limit.
 """
 

@@ -188,7 +188,7 @@ class World:
             time.sleep(min(left, POLL_S))
 
     def until(self, condition: Callable[[], T | None], timeout_s: float, what: str) -> T:
-        """The first true value; LabError if there is none in time, or the topology fails meanwhile."""
+        """The first true value; LabError if the time runs out first, or the topology fails."""
 
         def looked() -> T | None:
             value = condition()

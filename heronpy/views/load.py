@@ -225,7 +225,7 @@ def load_of(reply: control_pb2.LoadReply, plan_version: int) -> Load:
     """`GET /load`; the version is that of the packing plan, as in `plan_of`."""
     components = [component_load(one) for one in reply.components]
     for row in components:
-        # Nobody has counted some of what the topology has lost: of no component it is known to be none.
+        # Some losses of the topology were not counted, so a component without a count may still have losses.
         row.lost = None if reply.totals.lost_unknown and not row.lost else row.lost
     ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s, one.end_to_end_at_least) for one in components]
     if not any(p99 is not None for _, p99, _ in ends):
@@ -440,7 +440,7 @@ def _shares(spent: Mapping[str, float]) -> tuple[float | None, float | None, flo
 
 
 def process_rows(executors: Iterable[control_pb2.RegisterExecutor]) -> list[ProcessRow]:
-    """The processes that are no tasks, by container."""
+    """The processes other than tasks, by container."""
     return [
         ProcessRow(
             name=process.name,

@@ -69,7 +69,7 @@ def _heron(out: Path, *words: str) -> list[str]:
 
 
 def test_each_process_imports_what_its_list_has(home: Path, tmp_path: Path) -> None:
-    """HERON_WRITE_LISTS=1 writes the lists anew; the difference is to be looked at before it is committed."""
+    """HERON_WRITE_LISTS=1 writes the lists again. Look at the difference before you commit it."""
     program, dumped = tmp_path / "program.py", tmp_path / "task"
     program.write_text(TOPOLOGY)
     out = tmp_path / "modules"

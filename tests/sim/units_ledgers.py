@@ -26,8 +26,8 @@ from tests.sim.run import Result
 from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Cluster, Faults, Ledger, settle, simulated
 
 URLS = ("sim:a", "sim:b", "sim:c")
-#: A minute in the name of a log is a second here. What begins at a time is said so much earlier, which is longer than
-#: anything is away.
+#: A minute in the name of a log is a second here. A change of the map is announced
+#: `AHEAD_S` before it begins, which is longer than any outage.
 FIRST_DAY, AHEAD_S = datetime(2027, 1, 1, tzinfo=UTC), 20.0
 KINDS = ("kill", "kill", "fuse", "stop", "stop", "away")
 
@@ -179,7 +179,7 @@ class Homes(Several):
         return replace(self.options, ledger=URLS[task // TASKS])
 
     def lose(self) -> None:
-        """All topologies are killed, and one of the two ledgers is made anew from the table, also that of the other."""
+        """All topologies are killed, and either of the two ledgers is rebuilt from the table."""
         if self.owners() and not self.closed_for_rebuild:
             url = self.rng.choice(URLS[:2])
             self.ledger, self.options = self.ledgers[url], replace(self.options, ledger=url)
@@ -304,7 +304,7 @@ def _player(
 
 
 def _in_runs(world: World, faults: Growing, clusters: list[Sealed]) -> None:
-    """Runs beside logs that grow, and a last one when they do not."""
+    """Runs while logs grow, and a last one after they have stopped."""
     [cluster] = clusters
     while not world.violations and faults.grows:
         faults.grows = world.now < faults.until

@@ -25,7 +25,7 @@ class Kept:
         self.answers = LastAnswers(self.world.machine, self.watched)
 
     def report(self, executed: float) -> None:
-        """Every task has executed so much."""
+        """Every task has executed this many tuples."""
         batch = control_pb2.MetricsBatch(container=1)
         for task in self.world.tasks():
             name = f"container_1_{task.status.component}_{task.status.task_id}"

@@ -236,7 +236,7 @@ class TableVerdict:
     doubled: list[str] = field(default_factory=list)
     #: Rows of no line, or of poison.
     foreign: list[str] = field(default_factory=list)
-    #: Bad ranges that are no line of poison.
+    #: Bad ranges that hold a line other than poison.
     innocent: list[str] = field(default_factory=list)
     bad: int = 0
     units: int = 0

@@ -57,7 +57,7 @@ class Points:
         self._write(point, number.name)
 
     def set_clock(self, container: int, offset_s: float) -> None:
-        """From now on the processes of a container see a wall clock that is so much ahead."""
+        """From now on the processes of a container see a wall clock that is `offset_s` seconds ahead."""
         self._write(f"clock-{container}", repr(offset_s))
 
     def _write(self, name: str, text: str) -> None:

@@ -199,7 +199,7 @@ def _checks(found: TableVerdict, differences: list[str], complete: bool) -> list
     strange = found.foreign + found.innocent
     absent = "lines lost" if complete else "lines had not come when the run was given up"
     return [
-        Check("input", not strange, named("rows of no line, or bad ranges that are no poison", strange)),
+        Check("input", not strange, named("rows of unknown lines, or bad ranges of good lines", strange)),
         Check("loss", not found.missing, f"{named(absent, found.missing)}, of {found.expected:,}"),
         Check("duplicates", not found.doubled, named("lines twice in the table", found.doubled)),
         Check("lineage", not found.wrong_units, named(f"of {found.units:,} units are wrong", found.wrong_units)),
