@@ -13,8 +13,8 @@ from heronpy.common.errors import StateAwayError
 from heronpy.executor import handing
 from heronpy.procs.handed_plans import handed, topology_file
 from heronpy.statemgr import paths
-from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from tests.support.launch import launch_spec
+from tests.support.memory_state import MemoryStateManager, MemoryStore
 from tests.support.waiting import eventually
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.store import Store
+from tests.support.memory_ledger import MemoryStore
 from tests.support.postgres import PostgresServer, why_not
 
 

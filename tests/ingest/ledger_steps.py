@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import (
     Lease,
     Line,
@@ -15,6 +14,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import Config, Span, SpanState, Unit
 from tests.ingest.ledger_world import World
+from tests.support.memory_ledger import MemoryStore
 
 SMALL = Config(pattern="*.log", unit_bytes=100, unit_wait_s=2.0)
 

@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 
 from heronpy.common.errors import LedgerAwayError, LedgerError, MovedLedgerError
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.partitioned import PartitionedLedger
 from heronpy.ingest.ledger.partitions import birth_of, entries_of, partitions_of
 from heronpy.ingest.ledger.requests import ListFinished, Open, ReportScan, SeenFile, Who
 from heronpy.ingest.ledger.types import Config, File, Kind, Pipeline
+from tests.support.memory_ledger import MemoryStore
 
 CONFIG = Config(pattern="*.log")
 URLS = ("a", "b", "c")

@@ -11,9 +11,9 @@ import pytest
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import finishing, machine, requests
 from heronpy.ingest.ledger.draft import Draft
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.types import Span, SpanState, Unit
 from tests.ingest.ledger_world import run
+from tests.support.memory_ledger import MemoryStore
 
 SEEDS = 60
 

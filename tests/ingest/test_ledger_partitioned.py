@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from heronpy.common.errors import LedgerAwayError, LedgerError, MovedLedgerError
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.partitioned import PartitionedLedger
 from heronpy.ingest.ledger.partitions import entries_of, url_of
 from heronpy.ingest.ledger.requests import (
@@ -39,6 +38,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import Config, File, Kind, UnitState
 from heronpy.ingest.ledger.validate import validate
+from tests.support.memory_ledger import MemoryStore
 
 CONFIG = Config(pattern="*.log", unit_bytes=100, unit_wait_s=0.0)
 SWITCH = 1_796_144_400.0

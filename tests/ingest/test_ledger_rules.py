@@ -10,7 +10,6 @@ import pytest
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy, ranges
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import (
     Alive,
     Brake,
@@ -47,6 +46,7 @@ from heronpy.ingest.ledger.types import DispatchState, File, FileState, Kind, Sp
 from heronpy.ingest.ledger.validate import validate
 from tests.ingest.ledger_steps import SMALL, all_alive, lease, see, spans_of, units_of, world_of
 from tests.ingest.ledger_world import Process, World
+from tests.support.memory_ledger import MemoryStore
 
 
 # ---- files and cuts -------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from tests.ingest.ledger_world import STEPS, World
+from tests.support.memory_ledger import MemoryStore
 from tests.support.postgres import PostgresServer
 
 _numbers = itertools.count()

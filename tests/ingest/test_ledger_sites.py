@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import (
     Brake,
     Collect,
@@ -35,6 +34,7 @@ from heronpy.ingest.ledger.store import Store
 from heronpy.ingest.ledger.types import Config, File, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from tests.ingest.ledger_world import World
+from tests.support.memory_ledger import MemoryStore
 
 SMALL = Config(pattern="*.log", unit_bytes=100, unit_wait_s=2.0)
 EAST, WEST = 0, 1

@@ -19,7 +19,6 @@ from heronpy.ingest import LineFiles, ParquetTable
 from heronpy.ingest.attempt import Attempt, RowError
 from heronpy.ingest.ledger import sqlite
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import Chunk, Open, Who, Work
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.types import Config, Kind
@@ -30,6 +29,7 @@ from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.page import SuspectPage
 from heronpy.ingest.unit import LogUnit
 from heronpy.ingest.watch import Watch
+from tests.support.memory_ledger import MemoryStore
 
 CONFIG = Config(pattern="/logs/*.log")
 

@@ -21,11 +21,11 @@ from heronpy.growing import scan
 from heronpy.growing.patterns import parse
 from heronpy.ingest import watch
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import KnownFile, ListFiles, Open, ReportScan, Who
 from heronpy.ingest.ledger.types import Config, Copy, File, FileState, Kind
 from heronpy.ingest.watch import Watch
 from heronpy.verify.units.logs import RotatedLogs
+from tests.support.memory_ledger import MemoryStore
 
 LOGS = ("a.log", "b.log")
 #: After its last act, so many looks of a keeper find out what there is.

@@ -24,7 +24,6 @@ from heronpy.ingest.bad import dead_bytes
 from heronpy.ingest.checking import rebuild
 from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.requests import (
     Commit,
@@ -47,6 +46,7 @@ from heronpy.ingest.outputs.lineage import BatchLineage, Lineage, Range, batches
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.watch import Watch
 from tests.ingest.unit_chunks import chunk
+from tests.support.memory_ledger import MemoryStore
 
 
 # ---- outputs --------------------------------------------------------------------------------

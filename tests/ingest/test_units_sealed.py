@@ -15,10 +15,10 @@ from heronpy.ingest.checking import check
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import Cut, Open, ReportScan, SeenFile, Who
 from heronpy.ingest.ledger.types import Config, File, Kind
 from tests.ingest.test_units_inside import PATIENCE_S, Context, Running, numbers, options, run, shown, write
+from tests.support.memory_ledger import MemoryStore
 from tests.support.waiting import wait_for
 
 __all__ = ["options", "run"]

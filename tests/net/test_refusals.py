@@ -32,8 +32,8 @@ from heronpy.net.rpc import ControlClient, ControlServer, RpcClient, body_of
 from heronpy.proto import control_pb2
 from heronpy.proto.plan_pb2 import TmasterLocation
 from heronpy.statemgr import paths
-from heronpy.statemgr.memory import MemoryStateManager
 from heronpy.tmaster import events
+from tests.support.memory_state import MemoryStateManager
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint
 from tests.support.wordless import WORDINGS, classes, reword

@@ -22,7 +22,6 @@ from heronpy.growing.patterns import key_of, parse
 from heronpy.ingest.bad import bad_record, dead_bytes
 from heronpy.ingest.ledger import sql, sqlite
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.requests import (
     Bad,
@@ -48,6 +47,7 @@ from heronpy.ingest.unit import MovedError, opened
 from heronpy.ingest.watch import Watch
 from tests.security.evil import EVIL, TERMINAL
 from tests.support.command import REPO
+from tests.support.memory_ledger import MemoryStore
 
 _SEGMENTS = st.sampled_from(["..", ".", "", "a", "in", "link", "secret", "a.log", "\0", "\x1b[2J", "..log", "%2e%2e"])
 

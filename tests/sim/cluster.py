@@ -290,7 +290,7 @@ class Cluster:
 
 
 def _node(data: bytes) -> Any:
-    from heronpy.statemgr.memory import Node
+    from tests.support.memory_state import Node
 
     return Node(data, 1, None)
 

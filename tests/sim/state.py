@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from heronpy.common.errors import DeadlineError, StateAwayError
-from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from tests.sim.kernel import Process, Thread, World, current_process, spend
+from tests.support.memory_state import MemoryStateManager, MemoryStore
 
 
 class StateModel:

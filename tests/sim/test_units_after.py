@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from heronpy.ingest.ledger.memory import Tables
 from heronpy.ingest.ledger.store import SiteLook
 from heronpy.ingest.ledger.types import Look
 from tests.sim.units import units_simulator
 from tests.sim.units_after import run_two
+from tests.support.memory_ledger import Tables
 
 SEEDS = 60
 

@@ -28,7 +28,6 @@ from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.keys import OPTIONS_KEY, ROWS_KEY
 from heronpy.ingest.ledger import reaching
 from heronpy.ingest.ledger.beginning import SCANNED_S
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import Line
 from heronpy.ingest.ledger.store import Decide
 from heronpy.ingest.ledger.types import Config, File, Pipeline, Row, Span, SpanState, Unit, UnitState
@@ -42,6 +41,7 @@ from heronpy.verify.units.logs import BAD, DEADLY, RotatedLogs, judge
 from tests.sim.kernel import START_S, Process, Thread, World, current_process
 from tests.sim.modules import SimEvent, SimThread, Time
 from tests.sim.run import Result, simulator
+from tests.support.memory_ledger import MemoryStore
 
 T = TypeVar("T")
 PIPELINE, LEDGER = "logs", "sim:"

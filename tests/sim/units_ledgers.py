@@ -14,7 +14,6 @@ from typing import Any
 from heronpy.common.errors import LedgerAwayError, LedgerError, NoPipelineError
 from heronpy.ingest import checking
 from heronpy.ingest.ledger import machine
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.ranges import union
 from heronpy.ingest.ledger.requests import Open, Who
 from heronpy.ingest.ledger.types import Config, File, Kind, Pipeline, Row, Seal, Span, SpanState
@@ -24,6 +23,7 @@ from heronpy.verify.units.logs import Written, judge
 from tests.sim.kernel import START_S, Process, Thread, World, current_process
 from tests.sim.run import Result
 from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Cluster, Faults, Ledger, settle, simulated
+from tests.support.memory_ledger import MemoryStore
 
 URLS = ("sim:a", "sim:b", "sim:c")
 #: A minute in the name of a log is a second here. A change of the map is announced

@@ -27,7 +27,6 @@ from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger import reaching
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.memory import MemoryStore
 from heronpy.ingest.ledger.requests import (
     Cut,
     Lease,
@@ -53,6 +52,7 @@ from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.folder import FolderObjects
+from tests.support.memory_ledger import MemoryStore
 
 #: What the aggregate function does before and after it writes its first table; one call each.
 BEFORE: list[Callable[[], None]] = []

@@ -14,8 +14,8 @@ from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import open_state
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.localfs import LocalStateManager
-from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from tests.support.doors import Door
+from tests.support.memory_state import MemoryStateManager, MemoryStore
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
 
 Open = Callable[[], StateManager]

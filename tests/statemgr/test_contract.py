@@ -314,7 +314,13 @@ def test_large_values_are_whole_and_too_large_ones_refused(
     data = bytes(range(256)) * 4096
     state.create("topologies/a", data)
     assert state.get("topologies/a") == (data, 1)
-    for module in ("statemgr.localfs", "statemgr.memory", "statemgr.znode", "net.door_state"):
-        monkeypatch.setattr(f"heronpy.{module}.MAX_BYTES", 10)
+    modules = (
+        "heronpy.statemgr.localfs",
+        "tests.support.memory_state",
+        "heronpy.statemgr.znode",
+        "heronpy.net.door_state",
+    )
+    for module in modules:
+        monkeypatch.setattr(f"{module}.MAX_BYTES", 10)
     with pytest.raises(StateError, match="exceeds 10 bytes"):
         state.set("topologies/a", b"x" * 11)

@@ -231,7 +231,7 @@ def test_opening_loads_neither_ctypes_nor_another_kind(tmp_path: Path) -> None:
     code = (
         "import sys; before = set(sys.modules); from heronpy.statemgr import open_state;"
         "open_state('local', sys.argv[1]).get('a/b'); new = set(sys.modules) - before;"
-        "assert not new & {'ctypes', 'asyncio', 'google.protobuf', 'heronpy.statemgr.memory',"
+        "assert not new & {'ctypes', 'asyncio', 'google.protobuf', 'heronpy.statemgr.znode',"
         " 'heronpy.statemgr.watcher', 'yaml'}, new"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -11,9 +11,9 @@ from heronpy.common.errors import RpcError
 from heronpy.common.ids import instance_id
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
-from heronpy.statemgr.memory import MemoryStateManager
 from stmgr import admission
 from stmgr.admission import Admission
+from tests.support.memory_state import MemoryStateManager
 
 
 def asks(task: int, component: str = "count", container: int = 1) -> control_pb2.RegisterInstance:

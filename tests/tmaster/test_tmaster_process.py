@@ -15,9 +15,9 @@ from heronpy.common.exit_codes import OK
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2
 from heronpy.statemgr import open_state, paths
-from heronpy.statemgr.memory import MemoryStateManager
 from heronpy.tmaster.shell import Shell
 from tests.support.launch import launch_spec
+from tests.support.memory_state import MemoryStateManager
 from tests.support.waiting import eventually, wait_for
 from tests.support.wires import new_endpoint
 from tests.tmaster.test_tmaster_shell import DEADLINE_S, SETTINGS, Cluster, location, run, stored

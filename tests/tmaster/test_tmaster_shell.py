@@ -19,9 +19,9 @@ from heronpy.executor.clock_probe import ClockProbe
 from heronpy.net.rpc import ControlClient, body_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
-from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
 from heronpy.tmaster.totals import COUNTERS
+from tests.support.memory_state import MemoryStateManager, MemoryStore
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint
 from tests.tmaster.tmaster_world import make_packing, make_topology

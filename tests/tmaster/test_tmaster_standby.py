@@ -23,12 +23,12 @@ from heronpy.net.rpc import RpcClient
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
-from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.events import Node
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store
 from heronpy.tmaster.vigil import MISSED_MIN, Vigil
 from tests.support.launch import launch_spec
+from tests.support.memory_state import MemoryStateManager, MemoryStore
 from tests.support.waiting import wait_for
 from tests.tmaster.tmaster_world import make_packing, make_topology
 

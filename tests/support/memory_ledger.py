@@ -106,7 +106,7 @@ class Tables:
                 if not index.get(of):
                     index.pop(of, None)
 
-    def _all(self, kind: type[R]) -> Iterator[R]:
+    def every(self, kind: type[R]) -> Iterator[R]:
         return iter(self._rows[kind].values())
 
     def get(self, kind: type[R], *key: int | str) -> R | None:
@@ -114,22 +114,22 @@ class Tables:
 
     # ---- files ------------------------------------------------------------------------------
     def files(self, after: int, limit: int) -> list[File]:
-        return sorted((one for one in self._all(File) if one.id > after), key=key_of)[:limit]
+        return sorted((one for one in self.every(File) if one.id > after), key=key_of)[:limit]
 
     def files_of(self, key: str) -> list[File]:
-        return sorted((one for one in self._all(File) if one.key == key), key=lambda one: one.generation)
+        return sorted((one for one in self.every(File) if one.key == key), key=lambda one: one.generation)
 
     def waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[File]:
         found = [
             (one.since, one.id)
-            for one in self._all(File)
+            for one in self.every(File)
             if one.since is not None
             and (not sites or any(copy.site in sites and copy.size > one.cut for copy in self.copies(one.id)))
         ]
         return [self._rows[File][(number,)] for _, number in sorted(found)[:limit]]
 
     def gone(self, before: float, limit: int) -> list[File]:
-        return sorted((one for one in self._all(File) if one.gone is not None and one.gone <= before), key=key_of)[
+        return sorted((one for one in self.every(File) if one.gone is not None and one.gone <= before), key=key_of)[
             :limit
         ]
 
@@ -141,14 +141,14 @@ class Tables:
         return any(span.state is SpanState.UNIT for span in self.spans(file))
 
     def copies(self, file: int) -> list[Copy]:
-        return sorted((one for one in self._all(Copy) if one.file == file), key=key_of)
+        return sorted((one for one in self.every(Copy) if one.file == file), key=key_of)
 
     def copies_on(self, site: str, limit: int) -> list[Copy]:
-        return sorted((one for one in self._all(Copy) if one.site == site), key=key_of)[:limit]
+        return sorted((one for one in self.every(Copy) if one.site == site), key=key_of)[:limit]
 
     def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> list[Copy]:
         files = {one.id for one in self.waiting(limit, sites)}
-        return sorted((one for one in self._all(Copy) if one.file in files), key=key_of)
+        return sorted((one for one in self.every(Copy) if one.file in files), key=key_of)
 
     # ---- spans ------------------------------------------------------------------------------
     def _spans(self, keys: Iterable[Key]) -> list[Span]:
@@ -181,14 +181,14 @@ class Tables:
         return sorted(found, key=key_of)[:limit]
 
     def _bad(self, root: int | None) -> Iterator[Span]:
-        return (one for one in self._all(Span) if one.state is SpanState.BAD and root in (None, one.unit))
+        return (one for one in self.every(Span) if one.state is SpanState.BAD and root in (None, one.unit))
 
     def bad_count(self, root: int | None = None) -> int:
         return sum(1 for _ in self._bad(root))
 
     # ---- units ------------------------------------------------------------------------------
     def _units(self, state: UnitState) -> list[Unit]:
-        return sorted((one for one in self._all(Unit) if one.state is state), key=lambda one: (one.root, one.id))
+        return sorted((one for one in self.every(Unit) if one.state is state), key=lambda one: (one.root, one.id))
 
     def units(self, state: UnitState, after: tuple[int, int], limit: int) -> list[Unit]:
         return [one for one in self._units(state) if (one.root, one.id) > after][:limit]
@@ -197,7 +197,7 @@ class Tables:
         return [one for one in self._units(UnitState.LEASED) if one.until <= before][:limit]
 
     def orphans(self, before: float, limit: int) -> list[Unit]:
-        seen = {one.name for one in self._all(Client) if one.seen >= before}
+        seen = {one.name for one in self.every(Client) if one.seen >= before}
         return [one for one in self._units(UnitState.LEASED) if one.holder not in seen][:limit]
 
     def held(self, task: str) -> list[Unit]:
@@ -219,49 +219,49 @@ class Tables:
         tables = self._others.get(pipeline)
         if tables is None:
             return float("-inf")
-        since = [one.since for one in tables._all(File) if one.since is not None]
-        return min([*since, *(one.since for one in tables._all(Unit))], default=None)
+        since = [one.since for one in tables.every(File) if one.since is not None]
+        return min([*since, *(one.since for one in tables.every(Unit))], default=None)
 
     def looks(self, pipeline: str) -> list[SiteLook]:
         tables = self._others.get(pipeline)
-        return [] if tables is None else [tables._look(one) for one in sorted(tables._all(Look), key=key_of)]
+        return [] if tables is None else [tables.site_look(one) for one in sorted(tables.every(Look), key=key_of)]
 
-    def _look(self, look: Look) -> SiteLook:
+    def site_look(self, look: Look) -> SiteLook:
         site = self.get(Site, look.site)
-        seen = (one.seen for one in self._all(Client) if one.site == look.site and not _is_command(one))
+        seen = (one.seen for one in self.every(Client) if one.site == look.site and not _is_command(one))
         return SiteLook(look, site is None or site.up, max(seen, default=float("-inf")))
 
     # ---- the rest ---------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:
-        return sorted(self._all(Dispatch), key=key_of)
+        return sorted(self.every(Dispatch), key=key_of)
 
     def clients_of(self, task: str) -> list[Client]:
-        return sorted((one for one in self._all(Client) if one.task == task), key=key_of)
+        return sorted((one for one in self.every(Client) if one.task == task), key=key_of)
 
     def silent(self, before: float, limit: int) -> list[Client]:
-        return sorted((one for one in self._all(Client) if one.seen < before), key=key_of)[:limit]
+        return sorted((one for one in self.every(Client) if one.seen < before), key=key_of)[:limit]
 
     def seen(self, kind: Kind, after: float) -> int:
-        return sum(1 for one in self._all(Client) if one.kind is kind and one.seen >= after)
+        return sum(1 for one in self.every(Client) if one.kind is kind and one.seen >= after)
 
     def last(self, kind: Kind) -> Client | None:
-        found = (one for one in self._all(Client) if one.kind is kind)
+        found = (one for one in self.every(Client) if one.kind is kind)
         return max(found, key=lambda one: (one.seen, one.name), default=None)
 
     def site_seen(self, site: str) -> float:
-        workers = (one.seen for one in self._all(Client) if one.kind is Kind.WORKER and one.site == site)
+        workers = (one.seen for one in self.every(Client) if one.kind is Kind.WORKER and one.site == site)
         return max(workers, default=float("-inf"))
 
     def worker_sites(self, after: float) -> list[str]:
-        return sorted({one.site for one in self._all(Client) if one.kind is Kind.WORKER and one.seen >= after})
+        return sorted({one.site for one in self.every(Client) if one.kind is Kind.WORKER and one.seen >= after})
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
-        names = {one.site for one in self._all(Copy)}
-        names |= {one.site for one in self._all(Client) if not _is_command(one)}
+        names = {one.site for one in self.every(Copy)}
+        names |= {one.site for one in self.every(Client) if not _is_command(one)}
         found = {}
         for name in sorted(names):
-            copies = [one for one in self._all(Copy) if one.site == name]
-            clients = [one for one in self._all(Client) if one.site == name and not _is_command(one)]
+            copies = [one for one in self.every(Copy) if one.site == name]
+            clients = [one for one in self.every(Client) if one.site == name and not _is_command(one)]
             live = [one.kind for one in clients if one.seen >= after]
             found[name] = SiteSums(
                 files=len(copies),
@@ -274,17 +274,17 @@ class Tables:
         return found
 
     def has_other(self, site: str, container: str, after: float) -> bool:
-        workers = (one for one in self._all(Client) if one.kind is Kind.WORKER and one.seen >= after)
+        workers = (one for one in self.every(Client) if one.kind is Kind.WORKER and one.seen >= after)
         return any(one.site == site and one.container != container for one in workers)
 
     def sites(self) -> list[Site]:
-        return sorted(self._all(Site), key=key_of)
+        return sorted(self.every(Site), key=key_of)
 
     def paces(self) -> list[Pace]:
-        return sorted(self._all(Pace), key=key_of)
+        return sorted(self.every(Pace), key=key_of)
 
     def unfinished(self) -> list[Unfinished]:
-        return sorted(self._all(Unfinished), key=key_of)
+        return sorted(self.every(Unfinished), key=key_of)
 
     def configs(self) -> dict[str, str]:
         found = {name: tables.get(Pipeline) for name, tables in self._others.items()}
@@ -292,15 +292,15 @@ class Tables:
 
     def sums(self) -> Sums:
         files: dict[str, int] = {}
-        for file in self._all(File):
+        for file in self.every(File):
             files[file.state.value] = files.get(file.state.value, 0) + 1
         sizes = {state: 0 for state in SpanState}
-        for span in self._all(Span):
+        for span in self.every(Span):
             sizes[span.state] += span.end - span.begin
         return Sums(
             files=files,
-            known_bytes=sum(file.size for file in self._all(File)),
-            waiting_bytes=sum(file.size - file.cut for file in self._all(File) if file.since is not None),
+            known_bytes=sum(file.size for file in self.every(File)),
+            waiting_bytes=sum(file.size - file.cut for file in self.every(File) if file.since is not None),
             done_bytes=sizes[SpanState.DONE],
             bad_bytes=sizes[SpanState.BAD],
         )
