@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from heronpy.loadtest.errors import LabError
+from heronpy.proto import control_pb2
 from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
 from heronpy.statemgr import paths
 from heronpy.storage.checkpoint_layout import METADATA, folder_name, number_of
@@ -20,6 +21,8 @@ from heronpy.verify.world import BACK_S, EXACT, Fault, Target, World
 
 #: An unknown field as a future version might write it: number 2000 with the text "later".
 UNKNOWN = b"\x82\x7d\x05later"
+#: A disk below Spark stays full for longer than four attempts of a batch take.
+SPARK_FULL_S = 20.0
 
 
 def fill(world: World, what: str) -> None:
@@ -112,6 +115,22 @@ def full_packages(world: World, number: int) -> None:
     empty(world)
     world.heron(*world.submission(other_spec(world), "--deploy-deactivated", program=program))
     world.heron("kill", world.topology.cluster.target, other_name(world))
+
+
+@repeated
+def full_spark(world: World, number: int) -> None:
+    """A disk below Spark is full: the topology says so, no batch fails, and all is committed once there is space."""
+
+    def degraded() -> bool:
+        status = world.topology.status()
+        if status is None or status.lifecycle != control_pb2.LIFE_DEGRADED:
+            return False
+        return "full" in status.cause or "space" in status.cause
+
+    fill(world, "a disk below Spark is full")
+    world.until(degraded, 2 * BACK_S, "the state DEGRADED, with the full disk as its cause")
+    world.wait(SPARK_FULL_S)
+    empty(world)
 
 
 def _read(place: Place) -> bytes:

@@ -25,6 +25,7 @@ from heronpy.verify.disk import SmallDisk
 from heronpy.verify.oracle import Limits, Verdict
 from heronpy.verify.proxy import FaultProxy
 from heronpy.verify.scenarios import Scenario
+from heronpy.verify.spark import SparkWorld
 from heronpy.verify.stream import MODES, InputSpec
 from heronpy.verify.units.world import UnitWorld
 from heronpy.verify.world import World
@@ -103,7 +104,8 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
         raise ConfigError(f"fault {scenario.name} needs its own home; leave out --cluster")
     name, seed = f"verify-{number}", run.input.seed + number
     out = where.scratch / name
-    kind, source = (UnitWorld, replace(run.input, seed=seed)) if scenario.units else (World, run.input)
+    kind = UnitWorld if scenario.units else SparkWorld if scenario.spark else World
+    source = replace(run.input, seed=seed) if scenario.units else run.input
     world = kind(Topology(where, name, out), out, random.Random(seed), run.short, run.mode, source)
     began = time.monotonic()
     with ExitStack() as stack:
@@ -115,7 +117,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
             run = replace(run, settings={**run.settings, **through})
         if scenario.small_disk:
             world.disk = stack.enter_context(SmallDisk(where.home / scenario.small_disk, SMALL_DISK_BYTES))
-        shape = {key: getattr(scenario, key) for key in ("poison", "whole", "sites", "server", "until")}
+        shape = {key: getattr(scenario, key) for key in ("poison", "whole", "sites", "server", "until", "spark")}
         world.begin({**asdict(run), **shape, "name": name, "out": str(out), "topology": "topology"}, stack)
         error = play_faults(world, run, scenario.act)
         if world.proxy is not None:

@@ -16,6 +16,7 @@ from heronpy.common.setting_types import SettingValue
 from heronpy.verify import acts, damage, links, pressure, verbs
 from heronpy.verify.acts import Act
 from heronpy.verify.proxy import Rule
+from heronpy.verify.spark import TABLES
 from heronpy.verify.stream import MODES
 from heronpy.verify.units import acts as units
 from heronpy.verify.units.topology import POINTS
@@ -60,6 +61,8 @@ class Scenario:
     """Work units: the ledger is in a PostgreSQL of the run's own."""
     until: str = "forever"
     """Work units: see `LogUnits.specs`."""
+    spark: bool = False
+    """The sink is a SparkSink, and its table has the records."""
 
     def seconds(self, full: bool, times: int | None) -> float:
         """Approximate duration of a run, without its baseline."""
@@ -170,6 +173,10 @@ _HOSTS = (
     Scenario("F21-state", "no space for the state manager", damage.full_state, 3, 10.0,
              settings=_OFTEN | _PATIENT, small_disk="state"),
     Scenario("F21-packages", "no space in the package cache", damage.full_packages, 3, 10.0, small_disk="packages"),
+    Scenario("F21-spark-handover", "no space for the batches of a Spark sink", damage.full_spark, 3, 40.0, EXACT,
+             input={"ordered": False}, settings=_PATIENT, small_disk="topologies", spark=True),
+    Scenario("F21-spark-table", "no space for the table of a Spark sink", damage.full_spark, 3, 40.0, EXACT,
+             input={"ordered": False}, settings=_PATIENT, small_disk=TABLES, spark=True),
     Scenario("F23", "damaged checkpoints: the previous one is used", damage.damaged_checkpoint, 3, 30.0, EXACT,
              settings=_FILES | _PATIENT),
     Scenario("F23-none", "no intact checkpoint: refused", damage.no_checkpoint_left, 3, 10.0, EXACT,
@@ -268,7 +275,7 @@ def together(chosen: list[Scenario]) -> list[Scenario]:
 
 
 def _go_together(one: Scenario, other: Scenario) -> bool:
-    needs = [(s.units, s.whole, s.sites, s.server, s.until, s.poison, s.input) for s in (one, other)]
+    needs = [(s.units, s.spark, s.whole, s.sites, s.server, s.until, s.poison, s.input) for s in (one, other)]
     same_disk = one.small_disk == other.small_disk or not (one.small_disk and other.small_disk)
     shared = one.settings.keys() & other.settings.keys()
     return needs[0] == needs[1] and same_disk and all(one.settings[key] == other.settings[key] for key in shared)

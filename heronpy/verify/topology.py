@@ -88,13 +88,21 @@ class VerifiedRelay(Bolt):
 
 
 def describe(run: dict[str, Any], made: TopologyBuilder) -> None:
-    """source -> work -> sink"""
+    """source -> work -> sink; the sink keeps records, or rows of a Spark table"""
     config = spec_of(run["input"]).config(run["out"])
     tasks, key = run["tasks"], Grouping.fields("key")
     source = made.add_spout("source", SeededSource, par=min(tasks, run["input"]["partitions"]), config=config)
     relay = {**config, PAUSE_KEY: run["pause_ms"]}
     work = made.add_bolt("work", VerifiedRelay, par=tasks, inputs={source: key}, config=relay)
-    made.add_bolt("sink", VerifiedSink, par=tasks, inputs={work: key}, config=config)
+    if not run["spark"]:
+        made.add_bolt("sink", VerifiedSink, par=tasks, inputs={work: key}, config=config)
+        return
+    from heronpy.connectors.spark import SparkSink
+    from heronpy.verify.spark import SCHEMA, keep_rows
+
+    made.add_spec(
+        SparkSink.spec("sink", {work: key}, aggregate=keep_rows, par=tasks, schema=SCHEMA, table=run["table"])
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from tests.fault.conftest import Verify
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("disk", ["store", "logs", "state", "packages"])
+@pytest.mark.parametrize("disk", ["store", "logs", "state", "packages", "spark-handover", "spark-table"])
 def test_a_full_disk(verify: Verify, disk: str) -> None:
     """F21: the topology runs on, what fails is counted and said, and all is well when there is space again."""
     verify("EFFECTIVELY_ONCE", f"F21-{disk}")
