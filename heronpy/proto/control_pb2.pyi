@@ -101,6 +101,14 @@ VERDICT_STOPPED: HealthVerdict
 VERDICT_UNDER_PROVISIONED: HealthVerdict
 VERDICT_UNTRIAGED: HealthVerdict
 
+class Answer(_message.Message):
+    __slots__ = ["data", "kind"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    kind: str
+    def __init__(self, kind: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class AvoidedHost(_message.Message):
     __slots__ = ["draining", "host", "left_s", "why"]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -414,7 +422,8 @@ class EndedTopology(_message.Message):
     def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ..., last: _Optional[_Union[LastAnswers, _Mapping]] = ..., launch: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "slow_reply", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "topology_id", "trace_rate", "traces_reply", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
+    __slots__ = ["answer", "backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "topology_id", "trace_rate", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
@@ -492,7 +501,6 @@ class Envelope(_message.Message):
     SEARCH_FILE_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FILE_REPLY_FIELD_NUMBER: _ClassVar[int]
     SET_STATE_FIELD_NUMBER: _ClassVar[int]
-    SLOW_REPLY_FIELD_NUMBER: _ClassVar[int]
     START_SPANS_FIELD_NUMBER: _ClassVar[int]
     STATE_ANSWER_FIELD_NUMBER: _ClassVar[int]
     STATE_CALL_FIELD_NUMBER: _ClassVar[int]
@@ -507,12 +515,12 @@ class Envelope(_message.Message):
     TASK_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     TIMELINE_REPLY_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
-    TRACES_REPLY_FIELD_NUMBER: _ClassVar[int]
     TRACE_RATE_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_REPLY_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
+    answer: Answer
     backpressure: Backpressure
     checkpoint_aborted: CheckpointAborted
     checkpoint_complete: CheckpointComplete
@@ -590,7 +598,6 @@ class Envelope(_message.Message):
     search_file: SearchFile
     search_file_reply: SearchFileReply
     set_state: SetState
-    slow_reply: SlowReply
     start_spans: _door_pb2.StartSpans
     state_answer: _door_pb2.StateAnswer
     state_call: _door_pb2.StateCall
@@ -606,12 +613,11 @@ class Envelope(_message.Message):
     timeline_reply: TimelineReply
     topology_id: str
     trace_rate: TraceRate
-    traces_reply: TracesReply
     trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
     welcome: _door_pb2.Welcome
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., slow_reply: _Optional[_Union[SlowReply, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., traces_reply: _Optional[_Union[TracesReply, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "executors", "last", "start", "topology_id"]
@@ -901,26 +907,6 @@ class HoldTicks(_message.Message):
     TASK_IDS_FIELD_NUMBER: _ClassVar[int]
     task_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class HopFigures(_message.Message):
-    __slots__ = ["count", "error_s", "hop", "max_s", "p50_s", "p99_s", "source", "target"]
-    COUNT_FIELD_NUMBER: _ClassVar[int]
-    ERROR_S_FIELD_NUMBER: _ClassVar[int]
-    HOP_FIELD_NUMBER: _ClassVar[int]
-    MAX_S_FIELD_NUMBER: _ClassVar[int]
-    P50_S_FIELD_NUMBER: _ClassVar[int]
-    P99_S_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    count: int
-    error_s: float
-    hop: str
-    max_s: float
-    p50_s: float
-    p99_s: float
-    source: str
-    target: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., hop: _Optional[str] = ..., count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., max_s: _Optional[float] = ..., error_s: _Optional[float] = ...) -> None: ...
 
 class HostUsage(_message.Message):
     __slots__ = ["cores", "cpu_pressure", "cpu_used", "disk_bytes", "disk_free_bytes", "memory_bytes", "own_used", "spark_used"]
@@ -1552,33 +1538,21 @@ class SetState(_message.Message):
     end_input: bool
     def __init__(self, active: bool = ..., end_input: bool = ...) -> None: ...
 
-class SlowReply(_message.Message):
-    __slots__ = ["tuples"]
-    TUPLES_FIELD_NUMBER: _ClassVar[int]
-    tuples: _containers.RepeatedCompositeFieldContainer[SlowTuple]
-    def __init__(self, tuples: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ...) -> None: ...
-
 class SlowTuple(_message.Message):
-    __slots__ = ["at", "component", "process", "source", "source_task", "task_id", "took_s", "tuples", "value"]
+    __slots__ = ["at", "source", "source_task", "took_s", "tuples", "value"]
     AT_FIELD_NUMBER: _ClassVar[int]
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
-    PROCESS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
     TOOK_S_FIELD_NUMBER: _ClassVar[int]
     TUPLES_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     at: float
-    component: str
-    process: str
     source: str
     source_task: int
-    task_id: int
     took_s: float
     tuples: int
     value: str
-    def __init__(self, at: _Optional[float] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., took_s: _Optional[float] = ..., value: _Optional[str] = ..., tuples: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, at: _Optional[float] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., took_s: _Optional[float] = ..., value: _Optional[str] = ..., tuples: _Optional[int] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ["at", "began", "clock", "clock_error", "clock_shift", "component", "emitted", "end", "ended", "hops", "left", "number", "parent", "process", "sealed", "source", "source_clock", "source_task", "trace", "tuples"]
@@ -1991,40 +1965,6 @@ class TraceRate(_message.Message):
     lease_s: float
     per_s: float
     def __init__(self, per_s: _Optional[float] = ..., lease_s: _Optional[float] = ...) -> None: ...
-
-class TraceRecord(_message.Message):
-    __slots__ = ["at", "spans", "took_s", "trace"]
-    AT_FIELD_NUMBER: _ClassVar[int]
-    SPANS_FIELD_NUMBER: _ClassVar[int]
-    TOOK_S_FIELD_NUMBER: _ClassVar[int]
-    TRACE_FIELD_NUMBER: _ClassVar[int]
-    at: float
-    spans: _containers.RepeatedCompositeFieldContainer[Span]
-    took_s: float
-    trace: int
-    def __init__(self, trace: _Optional[int] = ..., at: _Optional[float] = ..., took_s: _Optional[float] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
-
-class TracesReply(_message.Message):
-    __slots__ = ["discarded", "hops", "kept", "matching", "now", "p50_s", "p99_s", "traces", "under_way"]
-    DISCARDED_FIELD_NUMBER: _ClassVar[int]
-    HOPS_FIELD_NUMBER: _ClassVar[int]
-    KEPT_FIELD_NUMBER: _ClassVar[int]
-    MATCHING_FIELD_NUMBER: _ClassVar[int]
-    NOW_FIELD_NUMBER: _ClassVar[int]
-    P50_S_FIELD_NUMBER: _ClassVar[int]
-    P99_S_FIELD_NUMBER: _ClassVar[int]
-    TRACES_FIELD_NUMBER: _ClassVar[int]
-    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
-    discarded: int
-    hops: _containers.RepeatedCompositeFieldContainer[HopFigures]
-    kept: int
-    matching: int
-    now: float
-    p50_s: float
-    p99_s: float
-    traces: _containers.RepeatedCompositeFieldContainer[TraceRecord]
-    under_way: int
-    def __init__(self, hops: _Optional[_Iterable[_Union[HopFigures, _Mapping]]] = ..., traces: _Optional[_Iterable[_Union[TraceRecord, _Mapping]]] = ..., matching: _Optional[int] = ..., kept: _Optional[int] = ..., discarded: _Optional[int] = ..., now: _Optional[float] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., under_way: _Optional[int] = ...) -> None: ...
 
 class TriggerCheckpoint(_message.Message):
     __slots__ = ["checkpoint", "savepoint", "task_ids", "unaligned"]

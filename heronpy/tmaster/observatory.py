@@ -21,6 +21,7 @@ from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.task_reports import LooksStore, MemoryStore, SlowStore
 from heronpy.tmaster.traces import Clocks, TraceStore
+from heronpy.views.traces import Traces
 
 #: Findings are at least this old before they are worked out again, seconds; when something has happened, the second.
 FINDINGS_S, SOON_S = 5.0, 1.0
@@ -148,7 +149,7 @@ class Observatory:
         self._memories.add_to(reply, wanted, now)
         return reply
 
-    def traced(self, asked: control_pb2.GetTraces, now: float) -> control_pb2.TracesReply:
+    def traced(self, asked: control_pb2.GetTraces, now: float) -> Traces:
         """Answer GetTraces."""
         return self.traces.reply(asked, now, now + self._wall_offset_s)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import alike, short_line
+from heronpy.views.past import Slow, SlowTuple
 
 #: Of what exceptions have in common.
 ALIKE_MAX_CHARS = 500
@@ -21,14 +22,12 @@ _METRIC = "__py-physical-memory-byte"
 #: Slow tuples of a process.
 SLOW_KEPT = 16
 
-_Slow = control_pb2.SlowTuple
-
 
 @dataclass(slots=True)
 class _Task:
     epoch: int
-    now: list[_Slow] = field(default_factory=list)
-    before: list[_Slow] = field(default_factory=list)
+    now: list[SlowTuple] = field(default_factory=list)
+    before: list[SlowTuple] = field(default_factory=list)
 
 
 class SlowStore:
@@ -58,9 +57,9 @@ class SlowStore:
         """A task was removed."""
         self._tasks.pop(process, None)
 
-    def reply(self, asked: control_pb2.GetSlow) -> control_pb2.SlowReply:
+    def reply(self, asked: control_pb2.GetSlow) -> Slow:
         """Answer GetSlow; empty component and task 0 select everything."""
-        return control_pb2.SlowReply(
+        return Slow(
             tuples=slowest(
                 one
                 for task in self._tasks.values()
@@ -71,16 +70,23 @@ class SlowStore:
         )
 
 
-def slowest(tuples: Iterable[_Slow]) -> list[_Slow]:
+def slowest(tuples: Iterable[SlowTuple]) -> list[SlowTuple]:
     """The slowest first, of equal ones the newest."""
     return sorted(tuples, key=lambda one: (-one.took_s, -one.at))
 
 
-def _named(one: _Slow, report: control_pb2.MetricsReport) -> _Slow:
-    named = _Slow()
-    named.CopyFrom(one)
-    named.process, named.component, named.task_id = report.process, report.component, report.task_id
-    return named
+def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> SlowTuple:
+    return SlowTuple(
+        at=one.at,
+        instance_id=report.process,
+        component=report.component,
+        task_id=report.task_id,
+        source=one.source,
+        source_task=one.source_task,
+        took_s=one.took_s,
+        value=one.value or None,
+        tuples=one.tuples,
+    )
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from heronpy.common.clock_offset import KEPT_NS, Offset
 from heronpy.proto import control_pb2
-from heronpy.views.traces import HOPS, Placed, placed
+from heronpy.tmaster.trace_ways import Placed, placed, shown
+from heronpy.views.traces import HOPS, Hop, Trace, Traces
 
 TRACES_MAX = 1000
 SPANS_MAX = 200
@@ -132,9 +133,9 @@ class _Figures:
     values: list[float] = field(default_factory=list)
     error_s: float = 0.0
 
-    def message(self, source: str, target: str, hop: str) -> control_pb2.HopFigures:
+    def shown(self, source: str, target: str, hop: str) -> Hop:
         self.values.sort()
-        return control_pb2.HopFigures(
+        return Hop(
             source=source,
             target=target,
             hop=hop,
@@ -183,7 +184,7 @@ class TraceStore:
                     self._traces.popitem(last=False)
             self.discarded += not trace.add(kept, now)
 
-    def reply(self, asked: control_pb2.GetTraces, now: float, wall_s: float) -> control_pb2.TracesReply:
+    def reply(self, asked: control_pb2.GetTraces, now: float, wall_s: float) -> Traces:
         """Answer GetTraces; `wall_s` is now."""
         begun = [
             (number, trace)
@@ -199,23 +200,23 @@ class TraceStore:
         ]
         took = sorted(trace.joined.took_s for _, trace in found)
         slowest = sorted(found, key=lambda one: -one[1].joined.took_s)[: min(asked.limit, TRACES_MAX)]
-        return control_pb2.TracesReply(
+        return Traces(
+            at=wall_s,
             hops=_figures(trace for _, trace in found),
             traces=[
-                control_pb2.TraceRecord(
-                    trace=number,
+                Trace(
+                    id=f"{number:016x}",
                     at=trace.root.at if trace.root is not None else 0.0,
                     took_s=trace.joined.took_s,
-                    spans=[one.span for one in trace.joined.placed],
+                    spans=[shown(one) for one in trace.joined.placed],
                 )
                 for number, trace in slowest
             ],
             matching=len(found),
             kept=len(self._traces),
             discarded=self.discarded,
-            now=wall_s,
-            p50_s=quantile(took, 0.5),
-            p99_s=quantile(took, 0.99),
+            p50_s=quantile(took, 0.5) if took else None,
+            p99_s=quantile(took, 0.99) if took else None,
             under_way=sum(not trace.joined.whole for _, trace in begun),
         )
 
@@ -225,7 +226,7 @@ class TraceStore:
         assert all(len(trace.spans) <= SPANS_MAX for trace in self._traces.values())
 
 
-def _figures(traces: Iterable[_Trace]) -> list[control_pb2.HopFigures]:
+def _figures(traces: Iterable[_Trace]) -> list[Hop]:
     """Of each way between two components, each hop; in the order of a tuple's way."""
     found: dict[tuple[str, str], dict[str, _Figures]] = {}
     for trace in traces:
@@ -234,7 +235,7 @@ def _figures(traces: Iterable[_Trace]) -> list[control_pb2.HopFigures]:
             figures.values.append(took_s)
             figures.error_s = max(figures.error_s, error_s)
     return [
-        figures.message(source, target, hop)
+        figures.shown(source, target, hop)
         for (source, target), hops in found.items()
         for hop, figures in sorted(hops.items(), key=lambda one: HOPS.index(one[0]))
     ]

@@ -27,7 +27,6 @@ from heronpy.views.past import (
     events_of,
     exceptions_of,
     series_name,
-    slow_of,
     timeline_of,
 )
 from heronpy.views.plan import Plan
@@ -42,7 +41,7 @@ from heronpy.views.saved import (
     checkpoints_of,
     detail_of,
 )
-from heronpy.views.traces import Traces, traces_of
+from heronpy.views.traces import Traces
 from heronpy.views.units import UNIT_METRICS, Pipelines, pipelines_of
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ async def exceptions(call: Call) -> Exceptions:
 async def slow(call: Call) -> Slow:
     """The slow tuples with their values, the slowest first."""
     request = control_pb2.GetSlow(component=call.query["component"] or "", task_id=call.query["task"])
-    return slow_of(await call.watched.master.ask(request))
+    return await call.watched.master.look(request, Slow)
 
 
 @table.route(
@@ -265,7 +264,7 @@ async def traces(call: Call) -> Traces:
     wanted = call.query
     since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
     request = control_pb2.GetTraces(since=since, min_s=wanted["min_ms"] / 1000, limit=wanted["limit"])
-    return traces_of(await call.watched.master.ask(request))
+    return await call.watched.master.look(request, Traces)
 
 
 @table.route("GET", TOPOLOGY + "/checkpoints", Scope.VIEW, returns=Checkpoints)

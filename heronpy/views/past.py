@@ -241,23 +241,3 @@ def exceptions_of(reply: control_pb2.ExceptionsReply) -> Exceptions:
 def exception_groups(reports: Iterable[control_pb2.ExceptionReport]) -> list[ExceptionGroup]:
     """The groups, the most recent first."""
     return [ExceptionGroup(**group.as_json()) for group in groups_of(reports)]
-
-
-def slow_of(reply: control_pb2.SlowReply) -> Slow:
-    """`GET /slow`"""
-    return Slow(
-        tuples=[
-            SlowTuple(
-                at=one.at,
-                instance_id=one.process,
-                component=one.component,
-                task_id=one.task_id,
-                source=one.source,
-                source_task=one.source_task,
-                took_s=one.took_s,
-                value=one.value or None,
-                tuples=one.tuples,
-            )
-            for one in reply.tuples
-        ]
-    )

@@ -13,14 +13,17 @@ from typing import Any, NamedTuple
 
 import pytest
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.cli.main import main
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.loader import child_environment
+from heronpy.net.answers import packed
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
+from heronpy.views.traces import Traces
 from tests.support.launch import launch_spec
 from tests.support.wires import new_endpoint
 
@@ -111,6 +114,12 @@ def word_count(name: str = "wordy") -> topology_pb2.Topology:
     return topology
 
 
+def traces(**fields: Any) -> Traces:
+    """An answer without any trace, but for these fields."""
+    empty = dict.fromkeys(("at", "matching", "kept", "discarded", "under_way"), 0)
+    return Traces(**(empty | {"hops": [], "traces": [], "p50_s": None, "p99_s": None} | fields))
+
+
 def packing() -> plan_pb2.PackingPlan:
     plan = plan_pb2.PackingPlan(id="wordy", version=1)
     container = plan.containers.add(id=1)
@@ -127,7 +136,7 @@ class FakeTopology:
     launch: LaunchSpec
     record: plan_pb2.ExecutionState
     status: control_pb2.StatusReply
-    answers: dict[str, Message | Exception] = field(default_factory=dict)
+    answers: dict[str, Message | Struct | Exception] = field(default_factory=dict)
     asked: list[tuple[str, Message]] = field(default_factory=list)
     on_ask: Callable[[str], None] | None = None
     #: Ids of the topologies that were to be changed.
@@ -150,7 +159,7 @@ class FakeTopology:
         reply = self.answers.get(name, empty.get(name, control_pb2.Ok(text="done")))
         if isinstance(reply, Exception):
             raise reply
-        return reply
+        return packed(reply) if isinstance(reply, Struct) else reply
 
 
 class Server:

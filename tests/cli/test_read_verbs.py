@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.cli.look import doctor, stateful
 from heronpy.common.errors import InvalidRpcError
@@ -20,7 +21,10 @@ from heronpy.health.recording import replay
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
-from tests.cli.conftest import FakeTopology, Heron, Server
+from heronpy.tmaster.trace_ways import Span, placed, shown
+from heronpy.views.past import Slow, SlowTuple
+from heronpy.views.traces import Hop, Trace
+from tests.cli.conftest import FakeTopology, Heron, Server, traces
 
 
 def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
@@ -442,11 +446,13 @@ def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, 
 
 
 def test_slow_shows_values_as_one_line_each(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["get_slow"] = reply = control_pb2.SlowReply()
+    wordy.answers["get_slow"] = reply = Slow(tuples=[])
     assert "No slow tuples in topology 'wordy'" in heron("slow", "local", "wordy").out
-    reply.tuples.add(at=9.0, process="container_1_count_2", component="count", task_id=2, source="word/default",
-                     source_task=1, took_s=1.5, value="['\x1b[31m<b>\n']", tuples=1)  # fmt: skip
-    reply.tuples.add(at=9.0, process="container_1_count_2", source="word/default", took_s=0.2, tuples=512)
+    one = SlowTuple(
+        at=9.0, instance_id="container_1_count_2", component="count", task_id=2, source="word/default", source_task=1,
+        took_s=1.5, value="['\x1b[31m<b>\n']", tuples=1,
+    )  # fmt: skip
+    reply.tuples += [one, replace(one, took_s=0.2, value=None, tuples=512)]
     out = heron("slow", "local", "wordy", "--component", "count").out
     assert "1.5s" in out and "['\\x1b[31m<b>\\n']" in out and "not known: one of 512 tuples" in out
     asked = dict(wordy.asked)["get_slow"]
@@ -459,7 +465,7 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heronpy.cli.look.trace.LATE_S", 0.0)
-    wordy.answers["get_traces"] = reply = control_pb2.TracesReply(now=50.0)
+    wordy.answers["get_traces"] = reply = traces(at=50.0)
     assert (
         "No tuple of topology 'wordy' was traced that took at least 5ms"
         in heron("trace", "local", "wordy", "--seconds", "1", "--min-ms", "5").out
@@ -469,12 +475,18 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     orders = [body for name, body in wordy.asked if isinstance(body, control_pb2.GetTraces)]
     assert (orders[0].per_s, orders[0].lease_s) == (100.0, 3.0)
     assert [(one.per_s, one.since, one.until, one.min_s) for one in orders if one.min_s] == [(0.0, 50.0, 51.0, 0.005)]
-    reply.MergeFrom(control_pb2.TracesReply(matching=1, kept=1, p50_s=0.01, p99_s=0.01, discarded=4))
-    reply.hops.add(source="word/default", target="count", hop="wire", count=1, p50_s=0.1)
-    spans = reply.traces.add(trace=7, took_s=0.01, at=9.0).spans
-    spans.add(trace=7, number=1, began=0, ended=2_000_000, process="container_1_word_1\x1b[31m", component="word")
-    spans.add(trace=7, number=2, parent=1, emitted=2_000_000, sealed=4_000_000, hops=[5_000_000, 6_000_000],
-              began=9_000_000, ended=10_000_000, process="container_1_count_2", end=control_pb2.SPAN_HELD)  # fmt: skip
+    hop = Hop(
+        source="word/default", target="count", hop="wire", count=1, p50_s=0.1, p99_s=0.1, max_s=0.1, error_s=0.0
+    )  # fmt: skip
+    spans = [
+        Span(trace=7, number=1, began=0, ended=2_000_000, process="container_1_word_1\x1b[31m", component="word"),
+        Span(trace=7, number=2, parent=1, emitted=2_000_000, sealed=4_000_000, hops=[5_000_000, 6_000_000],
+             began=9_000_000, ended=10_000_000, process="container_1_count_2", end=control_pb2.SPAN_HELD),
+    ]  # fmt: skip
+    trace = Trace(id=f"{7:016x}", at=9.0, took_s=0.01, spans=[shown(one) for one in placed(spans)])
+    wordy.answers["get_traces"] = reply = traces(
+        at=50.0, matching=1, kept=1, p50_s=0.01, p99_s=0.01, discarded=4, hops=[hop], traces=[trace]
+    )
     out = heron("trace", "local", "wordy", "--seconds", "1").out
     assert "the slowest, 10ms, trace 0000000000000007" in out and "4 calls were not kept" in out
     first, second = [line for line in out.splitlines() if line.lstrip().startswith("container_1")]

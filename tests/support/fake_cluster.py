@@ -25,10 +25,12 @@ from google.protobuf.message import Message
 
 from heronpy.common import settings
 from heronpy.common.ids import instance_id
+from heronpy.net.answers import packed
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.tmaster.minutes import SERIES
+from heronpy.views.past import Slow
 from tests.support.launch import launch_spec
 from tests.support.wires import new_endpoint
 
@@ -123,7 +125,7 @@ class FakeTopology:
         empty: dict[str, Message] = {
             "get_events": control_pb2.EventsReply(), "get_exceptions": control_pb2.ExceptionsReply(),
             "get_checkpoints": control_pb2.CheckpointsReply(), "get_containers": control_pb2.ContainersReply(),
-            "get_slow": control_pb2.SlowReply(), "get_traces": control_pb2.TracesReply(), "get_looks": control_pb2.LooksReply(),
+            "get_slow": packed(Slow(tuples=[])), "get_looks": control_pb2.LooksReply(),
         }  # fmt: skip
         return empty.get(name, control_pb2.Ok(text="done"))
 

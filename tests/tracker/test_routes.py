@@ -17,6 +17,8 @@ from heronpy.common.log_format import format_record
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
+from heronpy.tmaster.task_reports import SlowStore
+from heronpy.tmaster.traces import TraceStore
 from heronpy.tracker import reading_files
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
@@ -125,16 +127,16 @@ def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -
     raised.exceptions.add(type="ValueError", message="bad", traceback="Traceback", last_at=4.0, count=2, process="p")
     busy.answers["get_exceptions"] = raised
     assert asking.get(f"{WORDY}/exceptions")["groups"][0]["count"] == 2
-    slow = control_pb2.SlowReply()
-    slow.tuples.add(at=9.0, process="container_1_count_2", component="count", task_id=2, took_s=1.5, value="<b>")
-    busy.answers["get_slow"] = slow
-    traces = control_pb2.TracesReply(matching=1, kept=9, p50_s=0.25, now=7.0)
-    traces.hops.add(source="word/default", target="count", hop="wire", count=1, p50_s=0.1)
-    spans = traces.traces.add(trace=7, took_s=0.25).spans
-    spans.add(trace=7, number=1, began=1, ended=2, process="container_1_word_1", component="word")
-    busy.answers["get_traces"] = traces
+    report = control_pb2.MetricsReport(process="container_1_word_1", task_id=2, component="word")
+    report.slow.add(at=9.0, took_s=1.5, value="<b>")
+    report.spans.add(trace=7, number=1, began=10**9, ended=10**9 + 250_000_000, end=control_pb2.SPAN_ENDS)
+    slow, store = SlowStore(), TraceStore()
+    slow.take(report)
+    store.take(report, 0.0)
+    busy.answers["get_slow"] = slow.reply(control_pb2.GetSlow())
+    busy.answers["get_traces"] = store.reply(control_pb2.GetTraces(limit=1), 7.0, 7.0)
     found = asking.get(f"{WORDY}/traces?min_ms=5&limit=3")
-    assert found["hops"][0]["hop"] == "wire" and found["traces"][0]["id"] == "0000000000000007"
+    assert found["hops"][0]["hop"] == "process" and found["traces"][0]["id"] == "0000000000000007"
     assert found["traces"][0]["spans"][0]["instance_id"] == "container_1_word_1" and found["p50_s"] == 0.25
     asked = dict(busy.asked)["get_traces"]
     assert isinstance(asked, control_pb2.GetTraces)

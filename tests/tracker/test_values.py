@@ -24,7 +24,7 @@ from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.build_advice import finding_of
 from heronpy.views.quotes import UNSEEN, without_values
-from tests.cli.conftest import FakeTopology
+from tests.cli.conftest import FakeTopology, traces
 from tests.health.diagnose_cases import CASES
 from tests.tracker.conftest import WORDY, Asking, load_reply
 from tests.tracker.test_ended import end_of
@@ -91,7 +91,7 @@ def telling(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> FakeTopology
     busy.answers["get_events"] = events
     busy.answers["get_checkpoints"] = control_pb2.CheckpointsReply(last_failure=SAID, last_restore=SAID)
     busy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=10.0)
-    busy.answers["get_traces"] = control_pb2.TracesReply()
+    busy.answers["get_traces"] = traces()
     busy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
     topology = topology_pb2.Topology()
     topology.CopyFrom(busy.status.plan.topology)
