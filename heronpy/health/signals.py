@@ -17,6 +17,7 @@ from heronpy.common.states import UP_STATES, culprit_name
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.views.load import LoadAnswer
 
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -293,7 +294,7 @@ def signals_of(
     checkpoint_every_s: float | None = None,
     memory_limit: Callable[[str], int] = lambda component: 0,
     looks: Iterable[control_pb2.TaskLooks] = (),
-    load: control_pb2.LoadReply | None = None,
+    load: LoadAnswer | None = None,
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
     `asked_s` is the window that was asked for, `age_s` the time since the figures of the topology began.
@@ -335,8 +336,7 @@ def signals_of(
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
     if load is not None:
-        found.held_now = load.held if load.HasField("held") else None
-        found.still_s = {one.component: one.still_s for one in load.components if one.spout and one.HasField("still_s")}
+        found.held_now, found.still_s = load.load.held, load.still_s
     found.culprits = [culprit_name(culprit) for culprit in status.culprits]
     mode = reliability_mode(topology)
     found.acking = mode == "ATLEAST_ONCE"

@@ -73,33 +73,6 @@ TASK_PAUSED: TaskState
 TASK_RESTORED: TaskState
 TASK_RUNNING: TaskState
 TASK_STARTING: TaskState
-VERDICT_BAD_UPDATE: HealthVerdict
-VERDICT_CATCHING_UP: HealthVerdict
-VERDICT_CHANGING: HealthVerdict
-VERDICT_CHECKPOINTS: HealthVerdict
-VERDICT_CRASHING: HealthVerdict
-VERDICT_DEPENDENCY: HealthVerdict
-VERDICT_DESCRIPTORS: HealthVerdict
-VERDICT_DISK: HealthVerdict
-VERDICT_DOWN: HealthVerdict
-VERDICT_FAILED: HealthVerdict
-VERDICT_HEALTHY: HealthVerdict
-VERDICT_HUNG: HealthVerdict
-VERDICT_LIMIT: HealthVerdict
-VERDICT_LOGGING: HealthVerdict
-VERDICT_LOSSES: HealthVerdict
-VERDICT_MACHINE: HealthVerdict
-VERDICT_MEMORY: HealthVerdict
-VERDICT_NO_INPUT: HealthVerdict
-VERDICT_OVER_PROVISIONED: HealthVerdict
-VERDICT_PROCESSES: HealthVerdict
-VERDICT_SKEW: HealthVerdict
-VERDICT_SLOW_HOST: HealthVerdict
-VERDICT_SLOW_TASK: HealthVerdict
-VERDICT_SPARK: HealthVerdict
-VERDICT_STOPPED: HealthVerdict
-VERDICT_UNDER_PROVISIONED: HealthVerdict
-VERDICT_UNTRIAGED: HealthVerdict
 
 class Answer(_message.Message):
     __slots__ = ["data", "kind"]
@@ -207,84 +180,6 @@ class ClockReply(_message.Message):
     clock: int
     def __init__(self, at: _Optional[int] = ..., clock: _Optional[int] = ...) -> None: ...
 
-class ComponentLoad(_message.Message):
-    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_at_least", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_at_least", "end_to_end_p50_s", "end_to_end_p99_s", "execute_at_least", "execute_p50_s", "execute_p99_s", "executed", "failed", "frames", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "still_s", "tasks", "tuples_per_frame", "up"]
-    ACKED_FIELD_NUMBER: _ClassVar[int]
-    BLOCKED_FIELD_NUMBER: _ClassVar[int]
-    BUSIEST_FIELD_NUMBER: _ClassVar[int]
-    BUSY_FIELD_NUMBER: _ClassVar[int]
-    COMPLETE_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
-    COMPLETE_P50_S_FIELD_NUMBER: _ClassVar[int]
-    COMPLETE_P99_S_FIELD_NUMBER: _ClassVar[int]
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
-    CPU_FIELD_NUMBER: _ClassVar[int]
-    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
-    EMITTED_FIELD_NUMBER: _ClassVar[int]
-    END_TO_END_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
-    END_TO_END_P50_S_FIELD_NUMBER: _ClassVar[int]
-    END_TO_END_P99_S_FIELD_NUMBER: _ClassVar[int]
-    EXECUTED_FIELD_NUMBER: _ClassVar[int]
-    EXECUTE_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
-    EXECUTE_P50_S_FIELD_NUMBER: _ClassVar[int]
-    EXECUTE_P99_S_FIELD_NUMBER: _ClassVar[int]
-    FAILED_FIELD_NUMBER: _ClassVar[int]
-    FRAMES_FIELD_NUMBER: _ClassVar[int]
-    FULLEST_FIELD_NUMBER: _ClassVar[int]
-    IDLE_FIELD_NUMBER: _ClassVar[int]
-    LARGEST_FIELD_NUMBER: _ClassVar[int]
-    LOST_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MOST_BLOCKED_FIELD_NUMBER: _ClassVar[int]
-    PENDING_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_BOUND_BYTES_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
-    RESTARTS_FIELD_NUMBER: _ClassVar[int]
-    SPOUT_FIELD_NUMBER: _ClassVar[int]
-    STILL_S_FIELD_NUMBER: _ClassVar[int]
-    TASKS_FIELD_NUMBER: _ClassVar[int]
-    TUPLES_PER_FRAME_FIELD_NUMBER: _ClassVar[int]
-    UP_FIELD_NUMBER: _ClassVar[int]
-    acked: float
-    blocked: float
-    busiest: WorstTask
-    busy: float
-    complete_at_least: bool
-    complete_p50_s: float
-    complete_p99_s: float
-    component: str
-    cpu: float
-    dead_letters: int
-    emitted: float
-    end_to_end_at_least: bool
-    end_to_end_p50_s: float
-    end_to_end_p99_s: float
-    execute_at_least: bool
-    execute_p50_s: float
-    execute_p99_s: float
-    executed: float
-    failed: float
-    frames: float
-    fullest: WorstTask
-    idle: float
-    largest: WorstTask
-    lost: int
-    memory_bytes: int
-    memory_limit_bytes: int
-    most_blocked: WorstTask
-    pending: int
-    queue_bound_bytes: int
-    queue_bytes: int
-    queue_tuples: int
-    restarts: int
-    spout: bool
-    still_s: float
-    tasks: int
-    tuples_per_frame: float
-    up: int
-    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ..., frames: _Optional[float] = ..., tuples_per_frame: _Optional[float] = ..., execute_at_least: bool = ..., end_to_end_at_least: bool = ..., complete_at_least: bool = ..., still_s: _Optional[float] = ...) -> None: ...
-
 class ContainersReply(_message.Message):
     __slots__ = ["avoided", "containers", "engine_away", "killing", "refused"]
     AVOIDED_FIELD_NUMBER: _ClassVar[int]
@@ -383,18 +278,6 @@ class DumpStacksReply(_message.Message):
     text: str
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
-class EdgeLoad(_message.Message):
-    __slots__ = ["source", "stream", "target", "tuples"]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    STREAM_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    TUPLES_FIELD_NUMBER: _ClassVar[int]
-    source: int
-    stream: str
-    target: int
-    tuples: float
-    def __init__(self, source: _Optional[int] = ..., stream: _Optional[str] = ..., target: _Optional[int] = ..., tuples: _Optional[float] = ...) -> None: ...
-
 class EndedTopology(_message.Message):
     __slots__ = ["ended_at", "events", "last", "launch", "minutes", "packing", "physical", "record", "spark", "topology", "totals"]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -422,7 +305,7 @@ class EndedTopology(_message.Message):
     def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ..., last: _Optional[_Union[LastAnswers, _Mapping]] = ..., launch: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["answer", "backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "topology_id", "trace_rate", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
+    __slots__ = ["answer", "backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "topology_id", "trace_rate", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -465,7 +348,6 @@ class Envelope(_message.Message):
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     LIST_FILES_FIELD_NUMBER: _ClassVar[int]
     LIST_FILES_REPLY_FIELD_NUMBER: _ClassVar[int]
-    LOAD_REPLY_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
     LOOKS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -562,7 +444,6 @@ class Envelope(_message.Message):
     leave: _door_pb2.Leave
     list_files: ListFiles
     list_files_reply: ListFilesReply
-    load_reply: LoadReply
     log_end: _door_pb2.LogEnd
     looks_reply: LooksReply
     metrics_batch: MetricsBatch
@@ -617,7 +498,7 @@ class Envelope(_message.Message):
     update_reply: UpdateReply
     update_topology: UpdateTopology
     welcome: _door_pb2.Welcome
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "executors", "last", "start", "topology_id"]
@@ -838,31 +719,6 @@ class GetTraces(_message.Message):
     until: float
     def __init__(self, per_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., since: _Optional[float] = ..., min_s: _Optional[float] = ..., until: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
 
-class HealthFinding(_message.Message):
-    __slots__ = ["component", "figures", "host", "names", "quote", "task", "verdict"]
-    class FiguresEntry(_message.Message):
-        __slots__ = ["key", "value"]
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: float
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
-    FIGURES_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
-    NAMES_FIELD_NUMBER: _ClassVar[int]
-    QUOTE_FIELD_NUMBER: _ClassVar[int]
-    TASK_FIELD_NUMBER: _ClassVar[int]
-    VERDICT_FIELD_NUMBER: _ClassVar[int]
-    component: str
-    figures: _containers.ScalarMap[str, float]
-    host: str
-    names: _containers.RepeatedScalarFieldContainer[str]
-    quote: str
-    task: str
-    verdict: HealthVerdict
-    def __init__(self, verdict: _Optional[_Union[HealthVerdict, str]] = ..., component: _Optional[str] = ..., task: _Optional[str] = ..., figures: _Optional[_Mapping[str, float]] = ..., quote: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., host: _Optional[str] = ...) -> None: ...
-
 class Heap(_message.Message):
     __slots__ = ["limit_s", "name", "top"]
     LIMIT_S_FIELD_NUMBER: _ClassVar[int]
@@ -953,7 +809,7 @@ class KillUnderWay(_message.Message):
     def __init__(self, left: _Optional[_Iterable[str]] = ..., engine_away: _Optional[str] = ...) -> None: ...
 
 class LastAnswers(_message.Message):
-    __slots__ = ["checkpoints", "counts", "exceptions", "load", "minutes", "status", "tasks"]
+    __slots__ = ["checkpoints", "counts", "exceptions", "load", "minutes", "status", "tasks", "topology_id"]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -961,14 +817,16 @@ class LastAnswers(_message.Message):
     MINUTES_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     checkpoints: CheckpointsReply
     counts: MetricsReply
     exceptions: ExceptionsReply
-    load: LoadReply
+    load: Answer
     minutes: MinutesLedger
     status: StatusReply
     tasks: MetricsReply
-    def __init__(self, load: _Optional[_Union[LoadReply, _Mapping]] = ..., tasks: _Optional[_Union[MetricsReply, _Mapping]] = ..., status: _Optional[_Union[StatusReply, _Mapping]] = ..., counts: _Optional[_Union[MetricsReply, _Mapping]] = ..., exceptions: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ...) -> None: ...
+    topology_id: str
+    def __init__(self, topology_id: _Optional[str] = ..., load: _Optional[_Union[Answer, _Mapping]] = ..., tasks: _Optional[_Union[MetricsReply, _Mapping]] = ..., status: _Optional[_Union[StatusReply, _Mapping]] = ..., counts: _Optional[_Union[MetricsReply, _Mapping]] = ..., exceptions: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ...) -> None: ...
 
 class ListFiles(_message.Message):
     __slots__ = []
@@ -979,46 +837,6 @@ class ListFilesReply(_message.Message):
     FILES_FIELD_NUMBER: _ClassVar[int]
     files: _containers.RepeatedCompositeFieldContainer[FileEntry]
     def __init__(self, files: _Optional[_Iterable[_Union[FileEntry, _Mapping]]] = ...) -> None: ...
-
-class LoadReply(_message.Message):
-    __slots__ = ["at", "cause", "components", "culprits", "edges", "findings", "found_at", "held", "last_event", "lifecycle", "plan", "plan_version", "since", "topology", "topology_id", "totals", "uptime_s", "window_s"]
-    AT_FIELD_NUMBER: _ClassVar[int]
-    CAUSE_FIELD_NUMBER: _ClassVar[int]
-    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
-    CULPRITS_FIELD_NUMBER: _ClassVar[int]
-    EDGES_FIELD_NUMBER: _ClassVar[int]
-    FINDINGS_FIELD_NUMBER: _ClassVar[int]
-    FOUND_AT_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
-    LAST_EVENT_FIELD_NUMBER: _ClassVar[int]
-    LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
-    PLAN_FIELD_NUMBER: _ClassVar[int]
-    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
-    SINCE_FIELD_NUMBER: _ClassVar[int]
-    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
-    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
-    TOTALS_FIELD_NUMBER: _ClassVar[int]
-    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
-    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
-    at: float
-    cause: str
-    components: _containers.RepeatedCompositeFieldContainer[ComponentLoad]
-    culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
-    edges: _containers.RepeatedCompositeFieldContainer[EdgeLoad]
-    findings: _containers.RepeatedCompositeFieldContainer[HealthFinding]
-    found_at: float
-    held: float
-    last_event: int
-    lifecycle: Lifecycle
-    plan: _plan_pb2.PhysicalPlan
-    plan_version: int
-    since: float
-    topology: str
-    topology_id: str
-    totals: TupleTotals
-    uptime_s: float
-    window_s: float
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., uptime_s: _Optional[float] = ..., at: _Optional[float] = ..., window_s: _Optional[float] = ..., since: _Optional[float] = ..., components: _Optional[_Iterable[_Union[ComponentLoad, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[EdgeLoad, _Mapping]]] = ..., held: _Optional[float] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., last_event: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[HealthFinding, _Mapping]]] = ..., found_at: _Optional[float] = ...) -> None: ...
 
 class LogHit(_message.Message):
     __slots__ = ["after", "before", "head", "line", "offset"]
@@ -2034,16 +1852,6 @@ class UpdateTopology(_message.Message):
     topology: _topology_pb2.Topology
     def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing_plan: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., expected_version: _Optional[int] = ..., drain_timeout_s: _Optional[float] = ...) -> None: ...
 
-class WorstTask(_message.Message):
-    __slots__ = ["container", "task_id", "value"]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    container: int
-    task_id: int
-    value: float
-    def __init__(self, value: _Optional[float] = ..., task_id: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
-
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
@@ -2063,9 +1871,6 @@ class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = []
-
-class HealthVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Refusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
+from heronpy.health.doctor import doctor_of
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import TIME_MAX, Call, Param, Route, Table
 from heronpy.tracker.guard import SAFE, Scope
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.sources import Watched
 from heronpy.views.advice import Doctor
-from heronpy.views.build_advice import doctor_of
 from heronpy.views.build_ended import FIGURES_S, doctor_of_ended
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import History, Me, Topologies, Topology

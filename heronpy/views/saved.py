@@ -6,8 +6,8 @@ from collections import defaultdict
 
 from msgspec import Struct
 
+from heronpy.metrics.quantiles import quantile
 from heronpy.proto import checkpoint_pb2, control_pb2
-from heronpy.views.quantiles import quantile
 
 #: What `batches_of` reads, of the instance GATEWAY.
 BATCH_METRICS = (

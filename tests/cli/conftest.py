@@ -23,8 +23,8 @@ from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
-from heronpy.views.traces import Traces
 from tests.support.launch import launch_spec
+from tests.support.views import load_answer
 from tests.support.wires import new_endpoint
 
 
@@ -114,12 +114,6 @@ def word_count(name: str = "wordy") -> topology_pb2.Topology:
     return topology
 
 
-def traces(**fields: Any) -> Traces:
-    """An answer without any trace, but for these fields."""
-    empty = dict.fromkeys(("at", "matching", "kept", "discarded", "under_way"), 0)
-    return Traces(**(empty | {"hops": [], "traces": [], "p50_s": None, "p99_s": None} | fields))
-
-
 def packing() -> plan_pb2.PackingPlan:
     plan = plan_pb2.PackingPlan(id="wordy", version=1)
     container = plan.containers.add(id=1)
@@ -151,8 +145,8 @@ class FakeTopology:
             self.on_ask(name)
         if name == "get_status":
             return self.status
-        empty = {
-            "get_load": control_pb2.LoadReply(),
+        empty: dict[str, Message | Struct] = {
+            "get_load": load_answer(),
             "get_timeline": control_pb2.TimelineReply(),
             "get_looks": control_pb2.LooksReply(),
         }

@@ -36,6 +36,7 @@ from heronpy.storage.objects.port import ObjectsError, Trouble
 from tests.cli.conftest import FakeTopology, Heron, Server, word_count
 from tests.cli.engine_settings import settings
 from tests.support.fake_engine import FakeEngine, running
+from tests.support.views import load_answer
 
 
 def record(container: int, phase: str, **more: Any) -> control_pb2.ProcessRecord:
@@ -225,7 +226,7 @@ def test_why_a_container_waits_is_what_status_and_doctor_say(placed: FakeTopolog
     )
     placed.answers["get_events"] = control_pb2.EventsReply(events=[ends])
     placed.answers["get_metrics"] = control_pb2.MetricsReply()
-    placed.answers["get_load"] = control_pb2.LoadReply(since=time.time() - 600)
+    placed.answers["get_load"] = load_answer(since=time.time() - 600)
     told = heron("doctor", "local", "wordy").out
     assert "container 1 is QUEUED: Priority" in told and "next       heron status local wordy" in told
     assert "restarted 3 times" not in told, "it waits, and does not end again and again"
@@ -296,7 +297,7 @@ def test_a_scheduler_that_is_gone_is_told_by_all_verbs_that_look(placed: FakeTop
     assert json.loads(heron("status", "local", "wordy", "--json").out)["scheduler_away"] is None
     placed.answers["get_metrics"] = control_pb2.MetricsReply()
     placed.answers["get_events"] = control_pb2.EventsReply()
-    placed.answers["get_load"] = control_pb2.LoadReply(since=time.time() - 600)
+    placed.answers["get_load"] = load_answer(since=time.time() - 600)
     assert "scheduler" not in heron("doctor", "local", "wordy").out
     placed.state.delete(paths.scheduler("wordy"))
 

@@ -10,21 +10,23 @@ import time
 from pathlib import Path
 from textwrap import indent
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from heronpy.cli.look import doctor, stateful
 from heronpy.common.errors import InvalidRpcError
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Finding, Verdict
 from heronpy.health.recording import replay
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
-from heronpy.tmaster.trace_ways import Span, placed, shown
+from heronpy.tmaster.traces import Span, placed, shown
+from heronpy.views.findings import Finding, Verdict
 from heronpy.views.past import Slow, SlowTuple
 from heronpy.views.traces import Hop, Trace
-from tests.cli.conftest import FakeTopology, Heron, Server, traces
+from tests.cli.conftest import FakeTopology, Heron, Server
+from tests.support.views import load_answer, traces
 
 
 def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
@@ -305,8 +307,8 @@ def test_what_is_not_answered_in_time_is_named_and_the_masters_own_finding_stand
     goes_on = threading.Event()
     wordy.on_ask = lambda name: name != "get_metrics" or goes_on.wait(60.0)  # type: ignore[assignment, func-returns-value]
     wordy.answers["get_events"] = control_pb2.EventsReply()
-    wordy.answers["get_load"] = load = control_pb2.LoadReply()
-    load.findings.add(verdict=control_pb2.VERDICT_HUNG, task="container_1_count_2", figures={"silent_s": 31.0})
+    hung = Finding(Verdict.HUNG, task="container_1_count_2", figures={"silent_s": 31.0})
+    wordy.answers["get_load"] = load_answer(findings=[hung])
     try:
         shown = heron("doctor", "local", "wordy", "--json")
         asked = [name for name, _ in wordy.asked]
@@ -347,15 +349,16 @@ def test_each_look_of_a_watch_says_when_it_was(
 
 def test_the_diagnosis_of_the_master_is_in_status_and_top(heron: Heron, wordy: FakeTopology) -> None:
     assert "doctor" not in heron("status", "local", "wordy").out
-    reply = control_pb2.LoadReply()
-    reply.findings.add(verdict=99)  # of a later release
-    reply.findings.add(verdict=control_pb2.VERDICT_HUNG, task="container_1_count_2\x1b[2J", figures={"silent_s": 31.0})
-    wordy.answers["get_load"] = reply
+    hung = Finding(Verdict.HUNG, task="container_1_count_2\x1b[2J", figures={"silent_s": 31.0})
+    wordy.answers["get_load"] = load_answer(findings=[hung])
     told = "doctor: container_1_count_2\\x1b[2J has been in one call for 31s"
     assert told in heron("status", "local", "wordy").out
     assert told in heron("top", "local", "wordy", "--iterations", "1").out
     wordy.answers["get_load"] = InvalidRpcError("the topology master does not answer get_load")
     assert "doctor" not in heron("status", "local", "wordy").out, "a master of an earlier release"
+    later = msgspec.msgpack.encode({**msgspec.to_builtins(load_answer()), "findings": [{"verdict": "of a later one"}]})
+    wordy.answers["get_load"] = control_pb2.Answer(kind="LoadAnswer", data=later)
+    assert "doctor" not in heron("status", "local", "wordy").out, "a master of a later one"
 
 
 def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeTopology, tmp_path: Path) -> None:

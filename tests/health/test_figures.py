@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Verdict
 from heronpy.health.signals import HostSignals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
+from heronpy.views.findings import Verdict
 from tests.health.diagnose_cases import EVEN, RUNNING, bolt, first, history, signals
 
 

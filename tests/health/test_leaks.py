@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Verdict
 from heronpy.health.recording import from_json, to_json
 from heronpy.health.signals import LookSignals, Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.health.trends import steady_growth
 from heronpy.proto import control_pb2
 from heronpy.tmaster.task_reports import POINTS_MAX, MemoryStore
+from heronpy.views.findings import Verdict
 from tests.health.diagnose_cases import bolt, signals
 
 MB = 1 << 20

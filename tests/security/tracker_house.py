@@ -18,7 +18,8 @@ from heronpy.tracker.app import App, routes
 from heronpy.tracker.calls import Route
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.past import Slow
-from tests.cli.conftest import FakeTopology, traces
+from tests.cli.conftest import FakeTopology
+from tests.support.views import traces
 from tests.tracker.conftest import HOST, Asking
 
 T = TypeVar("T")

@@ -291,7 +291,7 @@ def test_an_end_is_known_as_soon_as_its_executor_says_it() -> None:
     def shown() -> tuple[str, int, int]:
         [status] = [one for one in w.status().tasks if one.task_id == number]
         w.now += SHARED_S
-        up = sum(one.up for one in figures.reply(NO_PLAN, w.now).components)
+        up = sum(one.up for one in figures.reply(NO_PLAN, w.now).load.components)
         return control_pb2.TaskState.Name(status.state), up, w.life
 
     def say(state: control_pb2.ProcessState, epoch: int) -> None:
@@ -333,9 +333,9 @@ def test_the_memory_of_a_component_counts_the_pages_of_forked_tasks_once() -> No
             figures.take(told, w.now + second)
     w.now += 3.0
 
-    def shown() -> int:
+    def shown() -> int | None:
         w.now += SHARED_S
-        return figures.reply(NO_PLAN, w.now).components[-1].memory_bytes
+        return figures.reply(NO_PLAN, w.now).load.components[-1].memory_bytes
 
     assert shown() == 1000 * len(tasks)
     records = [

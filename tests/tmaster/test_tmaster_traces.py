@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2
-from heronpy.tmaster.trace_ways import placed, way_of
-from heronpy.tmaster.traces import SETTLE_S, SPANS_MAX, TRACES_MAX, Clocks, TraceStore, quantile
+from heronpy.tmaster.traces import SETTLE_S, SPANS_MAX, TRACES_MAX, Clocks, TraceStore, placed, quantile, way_of
 from heronpy.views.traces import Traces
 
 Span = control_pb2.Span

@@ -103,8 +103,7 @@ def test_the_last_minutes_are_told_as_they_were_seen(asking: Asking, busy: FakeT
     async def do(client: httpx.AsyncClient, tracker: Tracker) -> Any:
         for at, used in ((1e9 + 65, 100), (1e9 + 67, 200)):
             reply = load_reply()
-            reply.at = at
-            reply.components[1].largest.value = used
+            reply.load.at, reply.load.components[1].memory_bytes_max = at, used
             busy.answers["get_load"] = reply
             for one in tracker.clusters["local"].topologies.values():
                 one._load._answer = None  # noqa: SLF001

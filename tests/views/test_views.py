@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.clusters.summary import topology_of
 from heronpy.health.diagnose import diagnose
+from heronpy.health.doctor import doctor_of
 from heronpy.health.signals import Signals
+from heronpy.metrics.quantiles import quantile, quantiles_s
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tracker.samples import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
-from heronpy.views.build_advice import doctor_of
-from heronpy.views.build_overview import topology_of
-from heronpy.views.load import component_load, load_of, tasks_of
+from heronpy.views.load import tasks_of
 from heronpy.views.past import events_of, timeline_of
-from heronpy.views.quantiles import quantile, quantiles_s
 from heronpy.views.saved import batches_of, checkpoints_of, spark_figures
 from tests.cli.conftest import packing, word_count
+from tests.support.views import load_answer
 from tests.tracker.conftest import load_reply
 
 SHAPES = [
@@ -40,28 +41,8 @@ def test_every_shape_has_a_meaning_and_a_schema(shape: type[msgspec.Struct]) -> 
             assert not field.name.endswith(("_ms", "_ns", "_kb", "_mb", "_percent")), "base units only"
 
 
-def test_an_absent_figure_is_unknown_and_not_zero() -> None:
-    row = component_load(control_pb2.ComponentLoad(component="x", tasks=1))
-    assert row.busy is row.executed_per_s is row.busiest is row.latency_p99_s is row.memory_bytes is None
-    assert component_load(control_pb2.ComponentLoad(component="x", busy=0.0)).busy == 0.0
-
-
-def test_what_nobody_has_counted_is_not_none_lost() -> None:
-    """Beside "lost an unknown number" each component said 0."""
-    reply = load_reply()
-    reply.components[1].lost = 3
-    assert [row.lost for row in load_of(reply, 1).components] == [0, 3]
-    reply.totals.lost_unknown = True
-    assert [row.lost for row in load_of(reply, 1).components] == [None, 3]
-
-
-def test_a_bound_is_told_as_a_bound_and_a_call_that_lasts_as_a_latency() -> None:
+def test_a_call_that_lasts_is_told_as_a_latency() -> None:
     """While tuples took longer than the window, their latency was unknown."""
-    reply = load_reply()
-    assert not load_of(reply, 1).latency_at_least
-    reply.components[1].end_to_end_at_least = reply.components[1].execute_at_least = True
-    shown = load_of(reply, 1)
-    assert shown.latency_at_least and shown.components[1].latency_at_least and not shown.components[0].latency_at_least
     status = control_pb2.StatusReply()
     status.plan.topology.bolts.add().comp.name = "count"
     for number, age_s in ((1, 0.1), (2, 31.0)):
@@ -70,12 +51,6 @@ def test_a_bound_is_told_as_a_bound_and_a_call_that_lasts_as_a_latency() -> None
     idle, slow = tasks_of(status, control_pb2.MetricsReply(interval_s=10.0), 1, 0.0).tasks
     assert (idle.latency_p50_s, idle.latency_p99_s, idle.latency_at_least) == (None, None, False)
     assert (slow.latency_p50_s, slow.latency_p99_s, slow.latency_at_least) == (31.0, 31.0, True)
-
-
-def test_an_edge_beyond_the_components_is_left_out() -> None:
-    reply = load_reply()
-    reply.edges.add(source=7, target=1)
-    assert [edge.id for edge in load_of(reply, 1).edges] == ["word/default>count"]
 
 
 def test_a_topology_without_answer_keeps_its_totals_and_loses_its_rates() -> None:
@@ -182,7 +157,7 @@ def test_figures_of_spark_are_samples_of_a_young_topology() -> None:
     for second in (0.0, 2.0, 4.0):
         if second:
             samples.see_batches(batches, second)
-        samples.see(load_of(control_pb2.LoadReply(at=100.0 + second), 1))
+        samples.see(load_answer(at=100.0 + second).load)
     found = samples.timeline()
     assert found is not None
     series = {(one.component, one.metric): one.values for one in found.series}

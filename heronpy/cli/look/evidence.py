@@ -22,10 +22,10 @@ from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.redaction import redacted, redacted_text, redacted_texts
 from heronpy.health import recording
-from heronpy.health.findings import Finding
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
+from heronpy.views.findings import Finding
 
 EVENTS_MAX, EXCEPTIONS_MAX, LOGS_MAX, LINES_MAX = 500, 20, 20, 50
 _TAIL_BYTES = 64 << 10
