@@ -13,12 +13,13 @@ from heronpy.common.errors import AnswerError, DeadlineError, InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import settings_for
 from heronpy.health.diagnose import diagnose
-from heronpy.health.signals import HISTORY_S, METRICS, SERIES, Signals, signals_of, window_of
+from heronpy.health.signals import HISTORY_S, METRICS, SERIES, Looks, Signals, signals_of, window_of
 from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 from heronpy.views.findings import SCHEDULER_DOWN, Finding, Verdict
 from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Timeline
 
 if TYPE_CHECKING:
     from heronpy.net.rpc import RpcClient
@@ -108,8 +109,8 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
     metrics = ask(control_pb2.GetMetrics(names=METRICS, interval_s=over_s), "figures")
     if metrics is None and load is None:
         raise DeadlineError(f"the topology master of '{topology}' does not answer in time; try again, or see its log")
-    looks = ask(control_pb2.GetLooks(), "lines and keys")
-    timeline = ask(control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S), "the last hour")
+    looks = ask.look(control_pb2.GetLooks(), Looks, "lines and keys")
+    timeline = ask.look(control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S), Timeline, "the last hour")
     checkpoints = None
     if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE":
         checkpoints = ask(control_pb2.GetCheckpoints(), "checkpoints")
@@ -126,7 +127,7 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
         age_s=age_s,
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
         memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
-        looks=looks.tasks if looks is not None else (),
+        looks=looks.tasks if looks is not None else None,
         load=load,
     )
     signals.unanswered = ask.unanswered

@@ -6,11 +6,11 @@ never 0.
 
 from __future__ import annotations
 
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import isnan
+
+from msgspec import Struct
 
 from heronpy.common.ids import executor_id
 from heronpy.common.states import UP_STATES, culprit_name
@@ -18,6 +18,7 @@ from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Timeline, series_name
 
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -167,6 +168,13 @@ def _type_of(exception: str) -> str:
     return exception.partition(":")[0]
 
 
+class Looks(Struct, kw_only=True):
+    """What a topology master answers to `GetLooks`."""
+
+    #: By task.
+    tasks: dict[str, LookSignals]
+
+
 @dataclass(slots=True)
 class Signals:
     """One topology. `window_s` is the time covered by rates and shares."""
@@ -285,7 +293,7 @@ def signals_of(
     metrics: control_pb2.MetricsReply,
     events: Iterable[control_pb2.TopologyEvent] | None = (),
     checkpoints: control_pb2.CheckpointsReply | None = None,
-    timeline: control_pb2.TimelineReply | None = None,
+    timeline: Timeline | None = None,
     *,
     now: float,
     recent_s: float = WINDOW_S,
@@ -293,7 +301,7 @@ def signals_of(
     age_s: float | None = None,
     checkpoint_every_s: float | None = None,
     memory_limit: Callable[[str], int] = lambda component: 0,
-    looks: Iterable[control_pb2.TaskLooks] = (),
+    looks: Mapping[str, LookSignals] | None = None,
     load: LoadAnswer | None = None,
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
@@ -320,7 +328,7 @@ def signals_of(
         found.tasks[-1].sent = sent.get(task.instance_id)
         found.tasks[-1].emits = task.component not in silent
         found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
-    found.looks = {one.process: look_signals(one) for one in looks}
+    found.looks = dict(looks or {})
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     component_of = {task.name: task.component for task in found.tasks}
     _add_losses(found, metrics, component_of)
@@ -353,7 +361,8 @@ def signals_of(
     _add_footprints(found, status)
     if timeline is not None:
         found.history = history_of(timeline)
-        found.history_age_s = max(0.0, now - timeline.first - timeline.points * timeline.step_s)
+        ended_at = timeline.times[-1] + timeline.step_s if timeline.times else 0.0
+        found.history_age_s = max(0.0, now - ended_at)
     gateway = sums.get("spark-gateway", {})
     found.spark_waiting = gateway.get("spark-batches-waiting", 0.0)
     found.spark_lag_s = gateway.get("spark-lag-seconds", 0.0)
@@ -362,14 +371,12 @@ def signals_of(
     return found
 
 
-def history_of(timeline: control_pb2.TimelineReply) -> History:
+def history_of(timeline: Timeline) -> History:
     """The series of an answer; one of another length than it says is left out."""
     found: History = {}
     for series in timeline.series:
-        if len(series.values) == 4 * timeline.points:
-            values = struct.unpack(f"<{timeline.points}f", series.values)
-            numbers = [None if isnan(value) else value for value in values]
-            found.setdefault(series.component, {})[series.name] = numbers
+        if len(series.values) == len(timeline.times):
+            found.setdefault(series.component, {})[series_name(series.metric)] = series.values
     return found
 
 
@@ -447,28 +454,6 @@ def _sent(metrics: control_pb2.MetricsReply, over_s: float) -> dict[str, float]:
             if sample.name == "__tuples_by_instanceid":
                 found[sample.label] += sample.value / over_s
     return found
-
-
-def look_signals(found: control_pb2.TaskLooks) -> LookSignals:
-    """What is known of one task by looks at it."""
-    return LookSignals(
-        looks=found.looks,
-        keyed=found.keyed,
-        line=found.line,
-        at_line=found.at_line / found.looks if found.looks else 0.0,
-        key=found.key,
-        of_key=found.of_key / found.keyed if found.keyed else 0.0,
-        raised=found.raised,
-        alike=found.alike,
-        alike_times=found.alike_times,
-        raised_times=found.raised_times,
-        memory=_trail(found.memory),
-        memory_before=_trail(found.memory_before),
-    )
-
-
-def _trail(found: control_pb2.MemoryTrail) -> list[tuple[float, float]]:
-    return [(age_s, float(size)) for age_s, size in zip(found.age_s, found.bytes, strict=False)]
 
 
 def _shares(

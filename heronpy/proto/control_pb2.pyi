@@ -305,7 +305,7 @@ class EndedTopology(_message.Message):
     def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ..., last: _Optional[_Union[LastAnswers, _Mapping]] = ..., launch: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["answer", "backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "topology_id", "trace_rate", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
+    __slots__ = ["answer", "backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "log_end", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "topology_id", "trace_rate", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -349,7 +349,6 @@ class Envelope(_message.Message):
     LIST_FILES_FIELD_NUMBER: _ClassVar[int]
     LIST_FILES_REPLY_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
-    LOOKS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_BATCH_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -395,7 +394,6 @@ class Envelope(_message.Message):
     TAKE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     TAKE_CHECKPOINT_REPLY_FIELD_NUMBER: _ClassVar[int]
     TASK_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    TIMELINE_REPLY_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     TRACE_RATE_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -445,7 +443,6 @@ class Envelope(_message.Message):
     list_files: ListFiles
     list_files_reply: ListFilesReply
     log_end: _door_pb2.LogEnd
-    looks_reply: LooksReply
     metrics_batch: MetricsBatch
     metrics_reply: MetricsReply
     metrics_report: MetricsReport
@@ -491,14 +488,13 @@ class Envelope(_message.Message):
     take_checkpoint: TakeCheckpoint
     take_checkpoint_reply: TakeCheckpointReply
     task_checkpoint: TaskCheckpoint
-    timeline_reply: TimelineReply
     topology_id: str
     trace_rate: TraceRate
     trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
     welcome: _door_pb2.Welcome
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "executors", "last", "start", "topology_id"]
@@ -851,20 +847,6 @@ class LogHit(_message.Message):
     line: bytes
     offset: int
     def __init__(self, offset: _Optional[int] = ..., line: _Optional[bytes] = ..., head: _Optional[bytes] = ..., before: _Optional[_Iterable[bytes]] = ..., after: _Optional[_Iterable[bytes]] = ...) -> None: ...
-
-class LooksReply(_message.Message):
-    __slots__ = ["tasks"]
-    TASKS_FIELD_NUMBER: _ClassVar[int]
-    tasks: _containers.RepeatedCompositeFieldContainer[TaskLooks]
-    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskLooks, _Mapping]]] = ...) -> None: ...
-
-class MemoryTrail(_message.Message):
-    __slots__ = ["age_s", "bytes"]
-    AGE_S_FIELD_NUMBER: _ClassVar[int]
-    BYTES_FIELD_NUMBER: _ClassVar[int]
-    age_s: _containers.RepeatedScalarFieldContainer[float]
-    bytes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, age_s: _Optional[_Iterable[float]] = ..., bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MetricsBatch(_message.Message):
     __slots__ = ["container", "exceptions", "reports"]
@@ -1338,16 +1320,6 @@ class SearchFileReply(_message.Message):
     until: int
     def __init__(self, hits: _Optional[_Iterable[_Union[LogHit, _Mapping]]] = ..., until: _Optional[int] = ..., searched: _Optional[int] = ...) -> None: ...
 
-class Series(_message.Message):
-    __slots__ = ["component", "name", "values"]
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    component: str
-    name: str
-    values: bytes
-    def __init__(self, component: _Optional[str] = ..., name: _Optional[str] = ..., values: _Optional[bytes] = ...) -> None: ...
-
 class SetState(_message.Message):
     __slots__ = ["active", "end_input"]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
@@ -1599,38 +1571,20 @@ class TaskLedger(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ..., has_run: bool = ...) -> None: ...
 
 class TaskLooks(_message.Message):
-    __slots__ = ["alike", "alike_times", "at_line", "component", "key", "keyed", "line", "looks", "memory", "memory_before", "of_key", "process", "raised", "raised_times", "task_id"]
-    ALIKE_FIELD_NUMBER: _ClassVar[int]
-    ALIKE_TIMES_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["at_line", "key", "keyed", "line", "looks", "of_key"]
     AT_LINE_FIELD_NUMBER: _ClassVar[int]
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
     KEYED_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     LOOKS_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BEFORE_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_FIELD_NUMBER: _ClassVar[int]
     OF_KEY_FIELD_NUMBER: _ClassVar[int]
-    PROCESS_FIELD_NUMBER: _ClassVar[int]
-    RAISED_FIELD_NUMBER: _ClassVar[int]
-    RAISED_TIMES_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    alike: str
-    alike_times: int
     at_line: int
-    component: str
     key: str
     keyed: int
     line: str
     looks: int
-    memory: MemoryTrail
-    memory_before: MemoryTrail
     of_key: int
-    process: str
-    raised: str
-    raised_times: int
-    task_id: int
-    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., raised: _Optional[str] = ..., memory: _Optional[_Union[MemoryTrail, _Mapping]] = ..., memory_before: _Optional[_Union[MemoryTrail, _Mapping]] = ..., alike: _Optional[str] = ..., alike_times: _Optional[int] = ..., raised_times: _Optional[int] = ...) -> None: ...
+    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "untracked", "waiting_for", "waiting_s"]
@@ -1707,20 +1661,6 @@ class TaskStatus(_message.Message):
     waiting_for: str
     waiting_s: float
     def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ..., rewinds: bool = ..., ends: bool = ..., saves_nothing: bool = ..., letters_before: _Optional[int] = ..., untracked: bool = ..., at_least: bool = ...) -> None: ...
-
-class TimelineReply(_message.Message):
-    __slots__ = ["first", "known_since", "points", "series", "step_s"]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    KNOWN_SINCE_FIELD_NUMBER: _ClassVar[int]
-    POINTS_FIELD_NUMBER: _ClassVar[int]
-    SERIES_FIELD_NUMBER: _ClassVar[int]
-    STEP_S_FIELD_NUMBER: _ClassVar[int]
-    first: float
-    known_since: float
-    points: int
-    series: _containers.RepeatedCompositeFieldContainer[Series]
-    step_s: float
-    def __init__(self, first: _Optional[float] = ..., step_s: _Optional[float] = ..., points: _Optional[int] = ..., series: _Optional[_Iterable[_Union[Series, _Mapping]]] = ..., known_since: _Optional[float] = ...) -> None: ...
 
 class TopologyEvent(_message.Message):
     __slots__ = ["at", "detail", "first_at", "kind", "lasted_s", "number", "reason", "subject", "text", "times", "warning"]

@@ -23,7 +23,7 @@ from heronpy.common.errors import AnswerError, ConfigError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import missing_text, state_label
 from heronpy.executor.files_door import ContainerFiles
-from heronpy.net.answers import read
+from heronpy.net.answers import packed, read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import Here, LaunchSpec, Submitted, checkpoints_dir
 from heronpy.proto import control_pb2
@@ -34,7 +34,7 @@ from heronpy.tracker.sources import SENTENCES, Diagnosis, Watched, how_ended
 from heronpy.views.findings import Verdict
 from heronpy.views.load import LoadAnswer, Tasks, tasks_of
 from heronpy.views.overview import Topology, totals_of
-from heronpy.views.past import Event, Timeline, event_of, timeline_of
+from heronpy.views.past import Event, Timeline, event_of
 from heronpy.views.plan import Plan, plan_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import GATEWAY
@@ -57,7 +57,7 @@ class EndedError(NoMasterError):
 
 def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
     """How a topology ended, its events and its last minutes."""
-    timeline = timeline_of(_minutes(kept).query(control_pb2.GetTimeline()))
+    timeline = _minutes(kept).query(control_pb2.GetTimeline())
     return summary_of(kept), [event_of(one) for one in kept.events.events], timeline
 
 
@@ -133,7 +133,7 @@ class _Kept(Master):
         self._kept, self._why = kept, why
         self._answers: dict[type, Callable[[Any], Message | None]] = {
             control_pb2.GetEvents: self._events,
-            control_pb2.GetTimeline: lambda asked: _minutes(kept).query(asked),
+            control_pb2.GetTimeline: lambda asked: packed(_minutes(kept).query(asked)),
             control_pb2.GetExceptions: self._exceptions,
             control_pb2.GetMetrics: self._metrics,
             control_pb2.GetStatus: lambda asked: self._last("status"),

@@ -27,7 +27,6 @@ from heronpy.views.past import (
     events_of,
     exceptions_of,
     series_name,
-    timeline_of,
 )
 from heronpy.views.plan import Plan
 from heronpy.views.quotes import without_values
@@ -182,8 +181,9 @@ async def doctor(call: Call) -> Doctor:
     watched = call.watched
     if watched.ended_at is not None:
         past = events_of(await watched.master.ask(control_pb2.GetEvents(limit=EVENTS_MAX)))
-        minutes = await watched.master.ask(control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S))
-        return doctor_of_ended(watched.summary(), past.events, timeline_of(minutes))
+        asked = control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S)
+        minutes = await watched.master.look(asked, Timeline)
+        return doctor_of_ended(watched.summary(), past.events, minutes)
     signals, findings = await call.watched.diagnosis()
     return doctor_of(signals, findings, call.watched.record.cluster)
 
@@ -216,7 +216,7 @@ async def timeline(call: Call) -> Timeline:
         components=wanted["component"], since=since, until=wanted["until"], points=wanted["points"],
         names=[series_name(name) for name in wanted["metric"]],
     )  # fmt: skip
-    return timeline_of(await watched.master.ask(request))
+    return await watched.master.look(request, Timeline)
 
 
 @table.route(

@@ -28,7 +28,7 @@ from heronpy.tmaster.minutes import MINUTE_S
 from heronpy.tracker.samples import Samples
 from heronpy.views.load import TASK_METRICS, Load, LoadAnswer, Tasks, tasks_of
 from heronpy.views.overview import Topology
-from heronpy.views.past import timeline_of
+from heronpy.views.past import Timeline
 from heronpy.views.plan import Plan, plan_of
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Watched:
         """Points of `recent_per_s` before that time, when nobody looked: each is the mean of its minute."""
         asked = control_pb2.GetTimeline(components=[""], names=["emitted"], since=at - RECENT_MAX * RECENT_S)
         try:
-            told = timeline_of(await self.master.ask(asked, ASK_S))
+            told = await self.master.look(asked, Timeline, ASK_S)
         except HeronError:
             return []
         values = told.series[0].values if told.series else []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
-from math import isnan
 
 from msgspec import Struct
 
@@ -163,30 +161,6 @@ def series_name(metric: str) -> str:
 def metric_name(series: str) -> str:
     """What a series of the topology master is called here."""
     return _METRICS.get(series, series)
-
-
-def timeline_of(reply: control_pb2.TimelineReply) -> Timeline:
-    """`GET /timeline`"""
-    return Timeline(
-        times=[reply.first + number * reply.step_s for number in range(reply.points)],
-        step_s=reply.step_s,
-        series=[
-            Series(
-                component=series.component,
-                metric=_METRICS.get(series.name, series.name),
-                values=_values(series.values, reply.points),
-            )
-            for series in reply.series
-        ],
-        kept_from=reply.known_since or None,
-    )
-
-
-def _values(data: bytes, points: int) -> list[float | None]:
-    """float32, little-endian; what is missing at the end is unknown."""
-    count = min(points, len(data) // 4)
-    known = [None if isnan(value) else value for value in struct.unpack_from(f"<{count}f", data)]
-    return [*known, *([None] * (points - count))]
 
 
 def event_kind(event: control_pb2.TopologyEvent) -> str:

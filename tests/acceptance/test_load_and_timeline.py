@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import struct
 from collections.abc import Callable
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Timeline, series_name
 from tests.support.command import Heron
 from tests.support.waiting import wait_for
 
@@ -162,13 +161,11 @@ def test_figures_by_component_and_edge(heron: Heron, tmp_path: Path) -> None:
 
 def _minutes(master: Master, most: int) -> dict[tuple[str, str], list[float]] | None:
     """The known values of all series, once there are so many minutes."""
-    reply = master.ask(control_pb2.GetTimeline())
-    if reply.points < most:
+    reply = read(master.ask(control_pb2.GetTimeline()), Timeline)
+    if len(reply.times) < most:
         return None
-    assert reply.known_since == reply.first
+    assert reply.kept_from == reply.times[0]
     return {
-        (series.component, series.name): [
-            value for value in struct.unpack(f"<{reply.points}f", series.values) if not isnan(value)
-        ]
+        (series.component, series_name(series.metric)): [value for value in series.values if value is not None]
         for series in reply.series
     }

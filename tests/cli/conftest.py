@@ -18,13 +18,14 @@ from msgspec import Struct
 from heronpy.cli.main import main
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.loader import child_environment
+from heronpy.health.signals import Looks
 from heronpy.net.answers import packed
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from tests.support.launch import launch_spec
-from tests.support.views import load_answer
+from tests.support.views import load_answer, timeline
 from tests.support.wires import new_endpoint
 
 
@@ -147,8 +148,8 @@ class FakeTopology:
             return self.status
         empty: dict[str, Message | Struct] = {
             "get_load": load_answer(),
-            "get_timeline": control_pb2.TimelineReply(),
-            "get_looks": control_pb2.LooksReply(),
+            "get_timeline": timeline(),
+            "get_looks": Looks(tasks={}),
         }
         reply = self.answers.get(name, empty.get(name, control_pb2.Ok(text="done")))
         if isinstance(reply, Exception):

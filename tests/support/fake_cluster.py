@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import struct
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from google.protobuf.message import Message
 
 from heronpy.common import settings
 from heronpy.common.ids import edge_id, instance_id
+from heronpy.health.signals import Looks
 from heronpy.net.answers import packed
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
@@ -33,7 +33,7 @@ from heronpy.tmaster.minutes import SERIES
 from heronpy.views.findings import Finding, Verdict
 from heronpy.views.load import ComponentLoad, EdgeLoad
 from heronpy.views.overview import totals_of
-from heronpy.views.past import Slow
+from heronpy.views.past import Series, Slow, Timeline, metric_name
 from tests.support.launch import launch_spec
 from tests.support.views import component_load, load_answer
 from tests.support.wires import new_endpoint
@@ -129,7 +129,7 @@ class FakeTopology:
         empty: dict[str, Message] = {
             "get_events": control_pb2.EventsReply(), "get_exceptions": control_pb2.ExceptionsReply(),
             "get_checkpoints": control_pb2.CheckpointsReply(), "get_containers": control_pb2.ContainersReply(),
-            "get_slow": packed(Slow(tuples=[])), "get_looks": control_pb2.LooksReply(),
+            "get_slow": packed(Slow(tuples=[])), "get_looks": packed(Looks(tasks={})),
         }  # fmt: skip
         return empty.get(name, control_pb2.Ok(text="done"))
 
@@ -227,23 +227,25 @@ class FakeTopology:
                     sample.buckets.add(le=le * 1e6, count=min(1000, 200 * (part + 1)))
         return reply
 
-    def _timeline(self, request: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
+    def _timeline(self, request: control_pb2.GetTimeline) -> Message:
         now = time.time()
         first = max(request.since, self.submitted_at) // 60 * 60
         points = max(0, min(request.points or MINUTES, MINUTES, int((now - first) / 60)))
-        reply = control_pb2.TimelineReply(first=first, step_s=60.0, points=points, known_since=self.submitted_at)
-        for component in ["", *self.components]:
-            if request.components and component not in request.components:
-                continue
-            for name in SERIES:
-                if (
-                    (not request.names or name in request.names)
-                    and (name in _LEVELS)
-                    and (component == "") == (name == "held")
-                ):
-                    values = [_LEVELS[name] * (0.9 + 0.2 * noise(minute, 7)) for minute in range(points)]
-                    reply.series.add(component=component, name=name, values=struct.pack(f"<{points}f", *values))
-        return reply
+        series = [
+            Series(
+                component=component,
+                metric=metric_name(name),
+                values=[_LEVELS[name] * (0.9 + 0.2 * noise(minute, 7)) for minute in range(points)],
+            )
+            for component in ["", *self.components]
+            if not request.components or component in request.components
+            for name in SERIES
+            if (not request.names or name in request.names)
+            and (name in _LEVELS)
+            and (component == "") == (name == "held")
+        ]
+        times = [first + 60.0 * point for point in range(points)]
+        return packed(Timeline(times=times, step_s=60.0, series=series, kept_from=self.submitted_at))
 
     def close(self) -> None:
         """Nothing is held."""

@@ -9,6 +9,7 @@ from msgspec import structs
 from heronpy.proto import control_pb2
 from heronpy.views.load import ComponentLoad, Load, LoadAnswer
 from heronpy.views.overview import totals_of
+from heronpy.views.past import Series, Timeline
 from heronpy.views.traces import Traces
 
 
@@ -26,6 +27,19 @@ def load_answer(*components: ComponentLoad, **fields: Any) -> LoadAnswer:
     whole = {"topology_id": "", "uptime_s": 0.0, "totals": totals_of(control_pb2.TupleTotals()), "last_event": 0}
     figures = Load(**(load | {"components": list(components)}))
     return LoadAnswer(**(whole | {"still_s": {}, "findings": [], "load": figures} | fields))
+
+
+def timeline(first: float = 0.0, points: int = 0, **series: list[float | None]) -> Timeline:
+    """Minutes with these series, which are called `component__metric`; the topology's begin with `__`."""
+    return Timeline(
+        times=[first + 60.0 * point for point in range(points)],
+        step_s=60.0,
+        series=[
+            Series(component=name.partition("__")[0], metric=name.partition("__")[2], values=values)
+            for name, values in series.items()
+        ],
+        kept_from=first or None,
+    )
 
 
 def traces(**fields: Any) -> Traces:

@@ -24,6 +24,7 @@ from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
 from heronpy.tmaster.totals import COUNTERS
 from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Timeline
 from heronpy.views.traces import Traces
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint
@@ -414,11 +415,10 @@ def test_figures_are_answered_and_the_minutes_handed_over() -> None:
             c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
             await eventually(lambda: state.get(paths.minutes("wc")))
         async with cluster(MemoryStateManager(store), None) as c:
-            known = await c.cli.call(control_pb2.GetTimeline())
-            assert (known.first, known.points) == (29_000_000 * 60.0, 1)
+            assert read(await c.cli.call(control_pb2.GetTimeline()), Timeline).times == [29_000_000 * 60.0]
         state.set(paths.minutes("wc"), b"\xff garbage")
         async with cluster(MemoryStateManager(store), None) as c:
-            assert (await c.cli.call(control_pb2.GetTimeline())).points == 0
+            assert read(await c.cli.call(control_pb2.GetTimeline()), Timeline).times == []
 
     run(scenario)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from heronpy.tmaster.traces import TraceStore
 from heronpy.tracker import reading_files
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
+from tests.support.views import timeline
 from tests.tracker.conftest import WORDY, Asking, load_reply
 
 
@@ -75,9 +75,7 @@ def test_tasks_have_rates_shares_and_their_process(asking: Asking, busy: FakeTop
 
 
 def test_timeline_has_gaps_where_nothing_is_known(asking: Asking, busy: FakeTopology) -> None:
-    reply = control_pb2.TimelineReply(first=1e9, step_s=60.0, points=3, known_since=1e9)
-    reply.series.add(component="count", name="busiest", values=struct.pack("<2f", 0.5, float("nan")))
-    busy.answers["get_timeline"] = reply
+    busy.answers["get_timeline"] = timeline(1e9, 3, count__busy_max=[0.5, None, None])
     found = asking.get(f"{WORDY}/timeline?component=count&metric=busy_max&points=3")
     assert found["times"] == [1e9, 1e9 + 60, 1e9 + 120]
     assert found["series"] == [{"component": "count", "metric": "busy_max", "values": [0.5, None, None]}]
@@ -87,9 +85,7 @@ def test_timeline_has_gaps_where_nothing_is_known(asking: Asking, busy: FakeTopo
 
 
 def test_the_list_shows_the_minutes_in_which_nobody_looked(asking: Asking, busy: FakeTopology) -> None:
-    minutes = control_pb2.TimelineReply(first=6000.0, step_s=60.0, points=2, known_since=6000.0)
-    minutes.series.add(component="", name="emitted", values=struct.pack("<2f", 7.0, 8.0))
-    busy.answers["get_timeline"] = minutes
+    busy.answers["get_timeline"] = timeline(6000.0, 2, __emitted_per_s=[7.0, 8.0])
     assert asking.get(WORDY)["recent_per_s"] == [7.0] * 6 + [8.0] * 6 + [1000.0]
     asked = next(body for name, body in busy.asked if name == "get_timeline")
     assert asked.since == 1e9 + 65 - 300

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-from math import inf, nan
+from math import inf
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from heronpy.clusters.summary import topology_of
 from heronpy.health.diagnose import diagnose
@@ -19,7 +16,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tracker.samples import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
 from heronpy.views.load import tasks_of
-from heronpy.views.past import events_of, timeline_of
+from heronpy.views.past import events_of
 from heronpy.views.saved import batches_of, checkpoints_of, spark_figures
 from tests.cli.conftest import packing, word_count
 from tests.support.views import load_answer
@@ -62,16 +59,6 @@ def test_a_topology_without_answer_keeps_its_totals_and_loses_its_rates() -> Non
     assert shown.sentence is shown.emitted_per_s is shown.tasks_up is None
     assert shown.totals is not None and shown.totals.acked == 41
     assert topology_of(record, None, None, None).state == "STARTING"
-
-
-@given(st.lists(st.floats(width=32), max_size=8), st.integers(0, 10))
-def test_a_timeline_has_as_many_values_as_times(values: list[float], points: int) -> None:
-    reply = control_pb2.TimelineReply(first=60.0, step_s=60.0, points=points)
-    reply.series.add(component="x", name="busy", values=struct.pack(f"<{len(values)}f", *values) + b"\1")
-    found = timeline_of(reply)
-    assert len(found.times) == len(found.series[0].values) == points
-    assert all(value is None or value == value for value in found.series[0].values)
-    assert nan not in found.times
 
 
 def test_an_event_of_a_newer_release_is_shown() -> None:

@@ -36,7 +36,7 @@ from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM
 from heronpy.views.load import TASK_METRICS, Load, LoadAnswer, tasks_of
-from heronpy.views.past import timeline_of
+from heronpy.views.past import Timeline
 from heronpy.views.units import pipelines_of
 
 #: The other screen, without cursor; and back. Lines never wrap, so that a resize does not tear them.
@@ -225,7 +225,7 @@ def _trends(client: RpcClient, load: Load) -> dict[str, tuple[float | None, ...]
     """Tuples per second by minute: what spouts emit and bolts execute, and now as the last."""
     request = control_pb2.GetTimeline(names=["emitted", "executed"], since=load.at - TREND_S)
     try:
-        kept = timeline_of(client.call(request, ASK_S))
+        kept = read(client.call(request, ASK_S), Timeline)
     except (DeadlineError, RpcError):
         return {}
     found: dict[str, tuple[float | None, ...]] = {}
