@@ -1,7 +1,7 @@
 """Answers that are only read: a struct of `heronpy.views` travels as MessagePack in an `Answer`. Pure.
 
-A topology master makes the struct and a client reads the same one, with all types checked. The kind tells an answer
-of another release from a damaged one.
+A topology master or an executor makes the struct, and a client reads the same one with all types checked. The kind
+tells an answer of another release from a damaged one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read(found: object, shape: type[T]) -> T:
     """The struct that an answer carries; AnswerError when it carries none, another one or a damaged one."""
     if not isinstance(found, control_pb2.Answer) or found.kind != shape.__name__:
         raise AnswerError(
-            f"the topology master answers with something else than {shape.__name__}: it is of another release; use the"
+            f"the answer is something else than {shape.__name__}: its sender is of another release; use the"
             " heron command of the release that submitted the topology"
         )
     if len(found.data) > BYTES_MAX:
@@ -43,4 +43,4 @@ def read(found: object, shape: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(found.data, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise AnswerError(f"the answer {found.kind} of the topology master cannot be read: {error}") from None
+        raise AnswerError(f"the answer {found.kind} cannot be read: {error}") from None
