@@ -6,14 +6,13 @@ Exceptions, tasks and minutes are left out, or cut, where they exceed their limi
 
 from __future__ import annotations
 
+from heronpy.metrics.names import BATCH_METRICS, UNIT_METRICS
 from heronpy.net.answers import packed
 from heronpy.proto import components_of, control_pb2
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import KEPT_MAX
 from heronpy.tmaster.observatory import Observatory
 from heronpy.views.load import TASK_METRICS, LoadAnswer
-from heronpy.views.saved import BATCH_METRICS
-from heronpy.views.units import UNIT_METRICS
 
 EXCEPTIONS_BYTES_MAX, TASKS_BYTES_MAX, MINUTES_BYTES_MAX = 256 << 10, 1 << 20, 1 << 20
 #: Figures of tasks are over this time, seconds.

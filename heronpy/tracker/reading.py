@@ -10,6 +10,7 @@ from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
 from heronpy.health.doctor import doctor_of
+from heronpy.metrics.names import BATCH_METRICS, UNIT_METRICS
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import TIME_MAX, Call, Param, Route, Table
 from heronpy.tracker.guard import SAFE, Scope
@@ -31,7 +32,6 @@ from heronpy.views.past import (
 from heronpy.views.plan import Plan
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import (
-    BATCH_METRICS,
     GATEWAY,
     Batches,
     CheckpointDetail,
@@ -41,7 +41,7 @@ from heronpy.views.saved import (
     detail_of,
 )
 from heronpy.views.traces import Traces
-from heronpy.views.units import UNIT_METRICS, Pipelines, pipelines_of
+from heronpy.views.units import Pipelines, pipelines_of
 
 if TYPE_CHECKING:
     from heronpy.ckpt.catalogue import Found
