@@ -19,7 +19,7 @@ from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 from heronpy.views.findings import SCHEDULER_DOWN, Finding, Verdict
 from heronpy.views.load import LoadAnswer
-from heronpy.views.past import Timeline
+from heronpy.views.past import Events, Timeline
 
 if TYPE_CHECKING:
     from heronpy.net.rpc import RpcClient
@@ -60,6 +60,7 @@ class _Asking:
         try:
             return read(found, shape) if found is not None else None
         except AnswerError:
+            self.unanswered.append(what)
             return None
 
 
@@ -101,8 +102,8 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
     status, now = ask.must(control_pb2.GetStatus()), time.time()
     # Without the rest, its own findings still stand.
     load = ask.look(control_pb2.GetLoad(plan_version=status.plan_version), LoadAnswer, "load")
-    reply = ask(control_pb2.GetEvents(), "events")
-    events = reply.events[:] if reply is not None else None
+    reply = ask.look(control_pb2.GetEvents(), Events, "events")
+    events = reply.events if reply is not None else None
     since = load.load.since if load is not None else now - _age(status)
     age_s = now - since if since else None
     over_s = window_of(window_s, age_s or 0.0, events, now)

@@ -18,7 +18,7 @@ from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.load import LoadAnswer
-from heronpy.views.past import Timeline, series_name
+from heronpy.views.past import Event, Timeline, series_name
 
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -280,7 +280,7 @@ class Signals:
         return self.history.get(component, {}).get(series, [])
 
 
-def window_of(window_s: float, age_s: float, events: Iterable[control_pb2.TopologyEvent] | None, now: float) -> float:
+def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float) -> float:
     """The time to look at: no figure is older than the topology, nor than a change that has settled."""
     found = max(1.0, min(window_s, age_s))
     changes = [now - event.at for event in events or () if _is_change(event)]
@@ -291,7 +291,7 @@ def window_of(window_s: float, age_s: float, events: Iterable[control_pb2.Topolo
 def signals_of(
     status: control_pb2.StatusReply,
     metrics: control_pb2.MetricsReply,
-    events: Iterable[control_pb2.TopologyEvent] | None = (),
+    events: Iterable[Event] | None = (),
     checkpoints: control_pb2.CheckpointsReply | None = None,
     timeline: Timeline | None = None,
     *,
@@ -553,13 +553,13 @@ def _counted(
     return own
 
 
-def _is_change(event: control_pb2.TopologyEvent) -> bool:
-    return event.kind in (control_pb2.EVENT_UPDATE, control_pb2.EVENT_RESTORE)
+def _is_change(event: Event) -> bool:
+    return event.kind in ("update", "restore")
 
 
 def _add_events(
     found: Signals,
-    events: Iterable[control_pb2.TopologyEvent],
+    events: Iterable[Event],
     now: float,
     recent_s: float,
     executors: Mapping[str, str],
@@ -570,19 +570,19 @@ def _add_events(
         if _is_change(event):
             if found.changed_s is None or age_s < found.changed_s:
                 found.changed_s, found.change = age_s, event.text
-            if event.kind == control_pb2.EVENT_UPDATE and (found.updated_s is None or age_s < found.updated_s):
+            if event.kind == "update" and (found.updated_s is None or age_s < found.updated_s):
                 found.updated_s, found.update = age_s, event.text
         elif age_s > recent_s:
             continue
-        elif event.kind == control_pb2.EVENT_OOM:
+        elif event.kind == "oom":
             _add_end(found.out_of_memory, event.subject, event)
             if event.times > 1 and event.at > event.first_at:
                 found.memory_lasts_s[event.subject] = (event.at - event.first_at) / (event.times - 1)
-        elif event.kind == control_pb2.EVENT_RESTART and event.warning:
+        elif event.kind == "restart" and event.warning:
             _add_end(found.restarted, executors.get(event.subject, event.subject), event)
 
 
-def _add_end(ends: dict[str, tuple[int, str]], name: str, event: control_pb2.TopologyEvent) -> None:
+def _add_end(ends: dict[str, tuple[int, str]], name: str, event: Event) -> None:
     """Count the exits of a process, whatever their reason; the newest is quoted."""
     times, _ = ends.get(name, (0, ""))
     ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)

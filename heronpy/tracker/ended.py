@@ -34,7 +34,7 @@ from heronpy.tracker.sources import SENTENCES, Diagnosis, Watched, how_ended
 from heronpy.views.findings import Verdict
 from heronpy.views.load import LoadAnswer, Tasks, tasks_of
 from heronpy.views.overview import Topology, totals_of
-from heronpy.views.past import Event, Timeline, event_of
+from heronpy.views.past import Event, Events, Timeline, event_of
 from heronpy.views.plan import Plan, plan_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import GATEWAY
@@ -151,10 +151,10 @@ class _Kept(Master):
     def _last(self, name: str) -> Any:
         return getattr(self._kept.last, name) if self._kept.last.HasField(name) else None  # type: ignore[arg-type]
 
-    def _events(self, asked: control_pb2.GetEvents) -> control_pb2.EventsReply:
+    def _events(self, asked: control_pb2.GetEvents) -> Message:
         known = self._kept.events
-        newer = [one for one in known.events if one.number > asked.after]
-        return control_pb2.EventsReply(events=newer[-asked.limit :], last=known.last)
+        newer = [event_of(one) for one in known.events if one.number > asked.after]
+        return packed(Events(events=newer[-asked.limit :], last=known.last, forgotten=0, start=None))
 
     def _exceptions(self, asked: control_pb2.GetExceptions) -> control_pb2.ExceptionsReply | None:
         known: control_pb2.ExceptionsReply | None = self._last("exceptions")

@@ -25,7 +25,6 @@ from heronpy.views.past import (
     Exceptions,
     Slow,
     Timeline,
-    events_of,
     exceptions_of,
     series_name,
 )
@@ -180,7 +179,7 @@ async def doctor(call: Call) -> Doctor:
     """What holds the topology back, and what to do next; of what has ended, what its last minutes and events tell."""
     watched = call.watched
     if watched.ended_at is not None:
-        past = events_of(await watched.master.ask(control_pb2.GetEvents(limit=EVENTS_MAX)))
+        past = await watched.master.look(control_pb2.GetEvents(limit=EVENTS_MAX), Events)
         asked = control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S)
         minutes = await watched.master.look(asked, Timeline)
         return doctor_of_ended(watched.summary(), past.events, minutes)
@@ -228,7 +227,7 @@ async def timeline(call: Call) -> Timeline:
 async def events(call: Call) -> Events:
     """What happened: restarts, backpressure, checkpoints, updates; the oldest first. And how long the start took."""
     request = control_pb2.GetEvents(after=call.query["after"], limit=call.query["limit"])
-    return events_of(await call.watched.master.ask(request))
+    return await call.watched.master.look(request, Events)
 
 
 @table.route(

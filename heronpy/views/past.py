@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import Struct
 
 from heronpy.common import states
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import groups_of
+from heronpy.views.exception_groups import ExceptionGroup, groups_of
 
 #: Names of series at the topology master that are called otherwise here, as in `Load`.
 _METRICS = {
@@ -103,25 +101,6 @@ class Events(Struct, kw_only=True):
     start: Start | None
 
 
-class ExceptionGroup(Struct, kw_only=True):
-    """Exceptions of one type raised at one line, over all tasks."""
-
-    type: str
-    #: `file:line in function`; empty when no traceback has it.
-    where: str
-    #: While the task started.
-    startup: bool
-    count: int
-    first_at: float
-    last_at: float
-    #: Instances or processes.
-    tasks: list[str]
-    #: The first line of each different message, newest first.
-    messages: list[str]
-    #: The newest, whole.
-    traceback: str
-
-
 class Exceptions(Struct, kw_only=True):
     """`GET /exceptions?component&task`: the most recent first."""
 
@@ -187,16 +166,6 @@ def event_of(event: control_pb2.TopologyEvent) -> Event:
     )
 
 
-def events_of(reply: control_pb2.EventsReply) -> Events:
-    """`GET /events`"""
-    return Events(
-        events=[event_of(one) for one in reply.events],
-        last=reply.last,
-        forgotten=reply.forgotten,
-        start=start_of(reply.start),
-    )
-
-
 def start_of(times: control_pb2.StartTimes) -> Start | None:
     """How long the phases of a start took; None when none of them is known."""
     took = states.start_phases(times)
@@ -209,9 +178,4 @@ def start_of(times: control_pb2.StartTimes) -> Start | None:
 
 def exceptions_of(reply: control_pb2.ExceptionsReply) -> Exceptions:
     """`GET /exceptions`"""
-    return Exceptions(groups=exception_groups(reply.exceptions), discarded=reply.discarded)
-
-
-def exception_groups(reports: Iterable[control_pb2.ExceptionReport]) -> list[ExceptionGroup]:
-    """The groups, the most recent first."""
-    return [ExceptionGroup(**group.as_json()) for group in groups_of(reports)]
+    return Exceptions(groups=[group for group, _ in groups_of(reply.exceptions)], discarded=reply.discarded)

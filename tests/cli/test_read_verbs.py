@@ -23,10 +23,10 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.tmaster.traces import Span, placed, shown
 from heronpy.views.findings import Finding, Verdict
-from heronpy.views.past import Slow, SlowTuple
+from heronpy.views.past import Slow, SlowTuple, start_of
 from heronpy.views.traces import Hop, Trace
 from tests.cli.conftest import FakeTopology, Heron, Server
-from tests.support.views import load_answer, traces
+from tests.support.views import event, events, load_answer, traces
 
 
 def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
@@ -241,14 +241,15 @@ def test_exceptions_are_grouped_by_type_and_line(heron: Heron, wordy: FakeTopolo
 
 
 def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     assert heron("events", "local", "wordy").out == "No events in topology 'wordy'\n"
-    reply = control_pb2.EventsReply(last=9, forgotten=4)
-    reply.events.add(number=7, at=1e9, first_at=9.9e8, times=3, kind=control_pb2.EVENT_OOM, subject="count-7",
-                     reason="oom", text="count-7 was started again\x1b[2J", warning=True)  # fmt: skip
-    reply.events.add(number=8, at=1.1e9, first_at=1.1e9, times=1, kind=control_pb2.EVENT_UPDATE, text="update done")
-    reply.events.add(number=9, at=1.2e9, first_at=1.2e9, times=1, kind=99, text="of a newer release")  # type: ignore[arg-type]
-    wordy.answers["get_events"] = reply
+    oom = event(
+        7, at=1e9, first_at=9.9e8, times=3, kind="oom", subject="count-7", reason="oom", warning=True,
+        text="count-7 was started again\x1b[2J",
+    )  # fmt: skip
+    update = event(8, at=1.1e9, first_at=1.1e9, kind="update", text="update done")
+    newer = event(9, at=1.2e9, first_at=1.2e9, kind="kind-99", text="of a newer release")
+    wordy.answers["get_events"] = events(oom, update, newer, last=9, forgotten=4)
     lines = heron("events", "local", "wordy").out.splitlines()
     assert "! oom" in lines[0] and "count-7 was started again\\x1b[2J  (3 times since" in lines[0]
     assert lines[1].endswith("  update       update done") and "kind-99" in lines[2]
@@ -258,18 +259,23 @@ def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopo
     assert heron("events", "local", "wordy", "--kind", "restore").out.startswith("No events of this kind")
     shown = json.loads(heron("events", "local", "wordy", "--json").out)
     assert shown["forgotten"] == 4 and [one["kind"] for one in shown["events"]] == ["oom", "update", "kind-99"]
-    assert (shown["events"][0]["times"], shown["events"][0]["reason"]) == (3, "oom")
+    assert shown["events"][0] == {
+        "kind": "oom", "number": 7, "at": 1e9, "first_at": 9.9e8, "times": 3, "subject": "count-7", "reason": "oom",
+        "text": oom.text, "lasted_s": 0.0, "warning": True,
+    }  # fmt: skip
     assert heron("events", "local", "wordy", "--kind", "nonsense").code == 2
 
 
 def test_the_phases_of_a_start_are_shown(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["get_events"] = reply = control_pb2.EventsReply()
+    wordy.answers["get_events"] = reply = events()
     refused = heron("events", "local", "wordy", "--start")
     assert refused.code == 1 and "how topology 'wordy' was started is not known" in refused.err
-    reply.start.begun_at, reply.start.packaged_at, reply.start.launched_at = 1e9, 1e9 + 1.5, 1e9 + 2
+    times = control_pb2.StartTimes(begun_at=1e9, packaged_at=1e9 + 1.5, launched_at=1e9 + 2)
+    reply.start = start_of(times)
     shown = heron("events", "local", "wordy", "--start").out
     assert ": 2s so far" in shown and "package" in shown and "register" not in shown
-    reply.start.registered_at, reply.start.planned_at, reply.start.running_at = 1e9 + 3, 1e9 + 3.25, 1e9 + 5
+    times.registered_at, times.planned_at, times.running_at = 1e9 + 3, 1e9 + 3.25, 1e9 + 5
+    reply.start = start_of(times)
     told = json.loads(heron("events", "local", "wordy", "--start", "--json").out)
     assert (told["took_s"], told["running"], told["begun_at"]) == (5.0, True, 1e9)
     phases = {"package": 1.5, "launch": 0.5, "register": 1.0, "plan": 0.25, "initialise": 1.75}
@@ -281,11 +287,14 @@ def test_the_phases_of_a_start_are_shown(heron: Heron, wordy: FakeTopology) -> N
 
 def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: FakeTopology) -> None:
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
-    wordy.answers["get_events"] = reply = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     calm = heron("doctor", "local", "wordy")
     assert calm.code == 0 and calm.out.startswith("NO INPUT   nothing to read: word emitted nothing in the last 1m00s")
-    reply.events.add(number=1, at=time.time(), times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2",
-                     detail="limit 64MB\x1b[2J", text="x", warning=True)  # fmt: skip
+    oom = event(
+        at=time.time(), times=3, kind="oom", subject="container_1_count_2", detail="limit 64MB\x1b[2J", text="x",
+        warning=True,
+    )  # fmt: skip
+    wordy.answers["get_events"] = events(oom)
     ill = heron("doctor", "local", "wordy")
     assert ill.code == 1 and ill.out.startswith("MEMORY     container_1_count_2 ran out of memory 3 times")
     assert (
@@ -306,7 +315,7 @@ def test_what_is_not_answered_in_time_is_named_and_the_masters_own_finding_stand
     """Seven questions had five seconds each."""
     goes_on = threading.Event()
     wordy.on_ask = lambda name: name != "get_metrics" or goes_on.wait(60.0)  # type: ignore[assignment, func-returns-value]
-    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     hung = Finding(Verdict.HUNG, task="container_1_count_2", figures={"silent_s": 31.0})
     wordy.answers["get_load"] = load_answer(findings=[hung])
     try:
@@ -364,9 +373,11 @@ def test_the_diagnosis_of_the_master_is_in_status_and_top(heron: Heron, wordy: F
 def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeTopology, tmp_path: Path) -> None:
     secret = "c4naryC4NARY"
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
-    wordy.answers["get_events"] = events = control_pb2.EventsReply()
-    events.events.add(number=1, at=time.time(), times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2",
-                      text=f"password={secret}", detail="limit 64MB", warning=True)  # fmt: skip
+    oom = event(
+        at=time.time(), times=3, kind="oom", subject="container_1_count_2", text=f"password={secret}",
+        detail="limit 64MB", warning=True,
+    )  # fmt: skip
+    wordy.answers["get_events"] = events(oom)
     wordy.answers["get_exceptions"] = raised = control_pb2.ExceptionsReply()
     raised.exceptions.add(message=f"amqp://me:{secret}@host is away")
     logs = Path(wordy.record.working_dir) / "log-files"
@@ -393,7 +404,7 @@ def test_evidence_without_a_file_is_in_one_of_this_folder(
 ) -> None:
     """It took what came behind it for the file, or was refused."""
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
-    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
     monkeypatch.chdir(tmp_path)
     found = heron("doctor", "local", "wordy", "--evidence")

@@ -20,8 +20,9 @@ from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
 from heronpy.views.findings import CALM, Finding, Verdict
 from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Event
 from tests.health.diagnose_cases import CASES, EVEN, HELD, RUNNING, SKEWED, bolt, first, history, signals
-from tests.support.views import load_answer
+from tests.support.views import event, load_answer
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -271,8 +272,8 @@ def test_what_explains_a_latency_is_said_instead() -> None:
 
 
 def test_the_window_begins_after_a_change_that_has_settled() -> None:
-    def update(at: float) -> control_pb2.TopologyEvent:
-        return control_pb2.TopologyEvent(kind=control_pb2.EVENT_UPDATE, at=at)
+    def update(at: float) -> Event:
+        return event(kind="update", at=at)
 
     assert window_of(300.0, 9e9, [update(800.0)], 1000.0) == 200.0
     assert window_of(300.0, 9e9, [update(950.0)], 1000.0) == 300.0, "not settled: nothing is judged yet"
@@ -381,9 +382,9 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
         for metric, value in values.items():
             report.samples.add(name=metric, value=value)
     events = [
-        control_pb2.TopologyEvent(at=990.0, kind=control_pb2.EVENT_OOM, subject="count-2", times=2, detail="limit"),
-        control_pb2.TopologyEvent(at=100.0, kind=control_pb2.EVENT_RESTART, subject="old", times=2, warning=True),
-        control_pb2.TopologyEvent(at=100.0, kind=control_pb2.EVENT_UPDATE, text="update done"),
+        event(at=990.0, kind="oom", subject="count-2", times=2, detail="limit"),
+        event(at=100.0, kind="restart", subject="old", times=2, warning=True),
+        event(at=100.0, kind="update", text="update done"),
     ]
     found = signals_of(status, metrics, events, now=1000.0)
     assert [task.name for task in found.tasks] == ["words-1", "count-2"], "in the order of the topology"

@@ -35,7 +35,7 @@ from heronpy.views.load import ComponentLoad, EdgeLoad
 from heronpy.views.overview import totals_of
 from heronpy.views.past import Series, Slow, Timeline, metric_name
 from tests.support.launch import launch_spec
-from tests.support.views import component_load, load_answer
+from tests.support.views import component_load, events, load_answer
 from tests.support.wires import new_endpoint
 
 PER_CONTAINER = 10
@@ -127,7 +127,7 @@ class FakeTopology:
             reply: Message = made[name](body)
             return reply
         empty: dict[str, Message] = {
-            "get_events": control_pb2.EventsReply(), "get_exceptions": control_pb2.ExceptionsReply(),
+            "get_events": packed(events()), "get_exceptions": control_pb2.ExceptionsReply(),
             "get_checkpoints": control_pb2.CheckpointsReply(), "get_containers": control_pb2.ContainersReply(),
             "get_slow": packed(Slow(tuples=[])), "get_looks": packed(Looks(tasks={})),
         }  # fmt: skip

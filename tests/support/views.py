@@ -9,7 +9,7 @@ from msgspec import structs
 from heronpy.proto import control_pb2
 from heronpy.views.load import ComponentLoad, Load, LoadAnswer
 from heronpy.views.overview import totals_of
-from heronpy.views.past import Series, Timeline
+from heronpy.views.past import Event, Events, Series, Timeline
 from heronpy.views.traces import Traces
 
 
@@ -27,6 +27,18 @@ def load_answer(*components: ComponentLoad, **fields: Any) -> LoadAnswer:
     whole = {"topology_id": "", "uptime_s": 0.0, "totals": totals_of(control_pb2.TupleTotals()), "last_event": 0}
     figures = Load(**(load | {"components": list(components)}))
     return LoadAnswer(**(whole | {"still_s": {}, "findings": [], "load": figures} | fields))
+
+
+def event(number: int = 1, **fields: Any) -> Event:
+    """An event of which nothing is known, but for these fields."""
+    empty = {"at": 0.0, "first_at": 0.0, "times": 1, "kind": "life", "lasted_s": None, "warning": False}
+    texts = dict.fromkeys(("subject", "reason", "text", "detail"), "")
+    return Event(number=number, **(empty | texts | fields))
+
+
+def events(*known: Event, last: int = 0, forgotten: int = 0) -> Events:
+    """An answer with these events."""
+    return Events(events=list(known), last=last, forgotten=forgotten, start=None)
 
 
 def timeline(first: float = 0.0, points: int = 0, **series: list[float | None]) -> Timeline:

@@ -24,7 +24,7 @@ from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
 from heronpy.tmaster.totals import COUNTERS
 from heronpy.views.load import LoadAnswer
-from heronpy.views.past import Timeline
+from heronpy.views.past import Events, Timeline
 from heronpy.views.traces import Traces
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint
@@ -334,7 +334,7 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             await c.cli.call(control_pb2.RestartTarget(container=1))
             assert (await c.status()).totals.dead_letters == 6
             last = c.shell.machine.desk.registry.totals.ledger("wc-1").tasks
-            told = (await c.cli.call(control_pb2.GetEvents())).last
+            told = read(await c.cli.call(control_pb2.GetEvents()), Events).last
 
             def kept() -> bool:
                 found, events = state.get(paths.totals("wc")), state.get(paths.events("wc"))
@@ -356,8 +356,8 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             await c.until_life(control_pb2.LIFE_RUNNING)
             found = await c.status()
             assert (found.tmaster_epoch, found.totals.dead_letters) == (2, 6)
-            story = (await c.cli.call(control_pb2.GetEvents())).events
-            taken = next(event for event in story if event.kind == control_pb2.EVENT_MASTER)
+            story = read(await c.cli.call(control_pb2.GetEvents()), Events).events
+            taken = next(event for event in story if event.kind == "master")
             assert taken.number > told
             running = next(event for event in story if event.reason == "running")
             assert running.times == 2 and running.first_at < taken.at, "once under each master"

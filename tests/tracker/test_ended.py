@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from heronpy.net.answers import packed
 from heronpy.proto import control_pb2, plan_pb2
@@ -20,6 +21,7 @@ from heronpy.tracker.ended import Ended
 from heronpy.views.findings import Finding, Verdict
 from heronpy.views.load import LoadAnswer
 from tests.cli.conftest import FakeTopology
+from tests.support.views import event, events
 from tests.tracker.conftest import WORDY, Asking
 
 PLACE = WORDY.rpartition("/")[0]
@@ -29,11 +31,8 @@ MINUTE = 27_000_000
 @pytest.fixture
 def seen(asking: Asking, busy: FakeTopology) -> FakeTopology:
     """wordy, whose master tells events and exceptions."""
-    events = control_pb2.EventsReply(last=7)
-    events.events.add(
-        number=7, at=5.0, first_at=5.0, kind=control_pb2.EVENT_LIFE, reason="running", text="wordy is RUNNING"
-    )
-    busy.answers["get_events"] = events
+    runs = event(7, at=5.0, first_at=5.0, reason="running", text="wordy is RUNNING")
+    busy.answers["get_events"] = events(runs, last=7)
     exceptions = control_pb2.ExceptionsReply()
     exceptions.exceptions.add(
         component="count", task_id=2, instance_id="container_1_count_2", type="ValueError", message="no number", count=3
@@ -67,7 +66,10 @@ def last_of(fake: FakeTopology) -> control_pb2.LastAnswers:
 
 def end_of(asking: Asking, fake: FakeTopology, reason: str = "running") -> None:
     """Its master leaves its last answers, and its nodes are removed."""
-    kept = control_pb2.EventLedger(topology_id="wordy-1", last=99, events=fake.answers["get_events"].events)  # type: ignore[union-attr]
+    kept = control_pb2.EventLedger(topology_id="wordy-1", last=99)
+    for one in fake.answers["get_events"].events:  # type: ignore[union-attr]
+        fields = {**structs.asdict(one), "lasted_s": one.lasted_s or 0.0, "kind": f"EVENT_{one.kind.upper()}"}
+        kept.events.add(**fields)
     text = f"wordy is {reason}"
     kept.events.add(number=99, at=6.0, first_at=6.0, kind=control_pb2.EVENT_LIFE, reason=reason, text=text)
     fake.state.set(paths.events("wordy"), kept.SerializeToString())

@@ -21,7 +21,7 @@ from heronpy.tmaster.traces import TraceStore
 from heronpy.tracker import reading_files
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
-from tests.support.views import timeline
+from tests.support.views import event, events, timeline
 from tests.tracker.conftest import WORDY, Asking, load_reply
 
 
@@ -113,9 +113,8 @@ def test_the_last_minutes_are_told_as_they_were_seen(asking: Asking, busy: FakeT
 
 
 def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -> None:
-    events = control_pb2.EventsReply(last=9, forgotten=1)
-    events.events.add(number=9, at=5.0, kind=control_pb2.EVENT_OOM, subject="x", text="<b>no\n</b>", warning=True)
-    busy.answers["get_events"] = events
+    oom = event(9, at=5.0, kind="oom", subject="x", text="<b>no\n</b>", warning=True)
+    busy.answers["get_events"] = events(oom, last=9, forgotten=1)
     found = asking.get(f"{WORDY}/events?after=3")
     assert (found["last"], found["events"][0]["kind"], found["events"][0]["text"]) == (9, "oom", "<b>no\n</b>")
     raised = control_pb2.ExceptionsReply()

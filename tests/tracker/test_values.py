@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from heronpy.cli.verbs.events import KINDS
 from heronpy.health.diagnose import diagnose
 from heronpy.health.doctor import finding_of
 from heronpy.health.signals import Signals, TaskSignals
@@ -28,7 +29,7 @@ from heronpy.views.load import LoadAnswer
 from heronpy.views.quotes import UNSEEN, without_values
 from tests.cli.conftest import FakeTopology
 from tests.health.diagnose_cases import CASES
-from tests.support.views import traces
+from tests.support.views import event, events, traces
 from tests.tracker.conftest import WORDY, Asking, load_reply
 from tests.tracker.test_ended import end_of
 
@@ -78,18 +79,20 @@ def telling(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> FakeTopology
     executor = busy.status.executors.add(container=1, host="here")
     for name, task in (("container_1_count_2", 2), ("stmgr-1", 0), ("spark-gateway", 0)):
         executor.processes.add(name=name, task_id=task, exit_reason="user_exception", exit_detail=SAID, restarts=3)
-    events = control_pb2.EventsReply(last=40)
-    for number, kind in enumerate(control_pb2.EventKind.values(), 20):
-        reasons = {control_pb2.EVENT_CHECKPOINT: "aborted", control_pb2.EVENT_UPDATE: "rolled_back"}
+    told = events(last=40)
+    for number, kind in enumerate(KINDS, 20):
+        reasons = {"checkpoint": "aborted", "update": "rolled_back"}
         heads = {
-            control_pb2.EVENT_MASTER: "topology master 3 took over", control_pb2.EVENT_SILENT: "no heartbeat from x",
-            control_pb2.EVENT_BACKPRESSURE: "the spouts were held for 3s",
+            "master": "topology master 3 took over", "silent": "no heartbeat from x",
+            "backpressure": "the spouts were held for 3s",
         }  # fmt: skip
-        events.events.add(
-            number=number, at=time.time(), first_at=5.0, kind=kind, subject="count-2", warning=True, times=1,
-            reason=reasons.get(kind, "user_exception"), text=heads.get(kind, f"it happened: {SAID}"), detail=SAID,
+        told.events.append(
+            event(
+                number, at=time.time(), first_at=5.0, kind=kind, subject="count-2", warning=True, detail=SAID,
+                reason=reasons.get(kind, "user_exception"), text=heads.get(kind, f"it happened: {SAID}"),
+            )
         )  # fmt: skip
-    busy.answers["get_events"] = events
+    busy.answers["get_events"] = told
     busy.answers["get_checkpoints"] = control_pb2.CheckpointsReply(last_failure=SAID, last_restore=SAID)
     busy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=10.0)
     busy.answers["get_traces"] = traces()
@@ -166,10 +169,8 @@ def test_a_live_stream_tells_no_value(asking: Asking, telling: FakeTopology, tok
         load = telling.answers["get_load"]
         assert isinstance(load, LoadAnswer)
         load = replace(load, load=replace(load.load, cause=f"{SAID} again"), last_event=41)
-        event = telling.answers["get_events"].events.add()  # type: ignore[union-attr]
-        event.MergeFrom(
-            control_pb2.TopologyEvent(number=41, kind=control_pb2.EVENT_OOM, text=f"x: {SAID}", detail=SAID)
-        )
+        more = event(41, kind="oom", text=f"x: {SAID}", detail=SAID)
+        telling.answers["get_events"].events.append(more)  # type: ignore[union-attr]
         telling.answers["get_load"] = load
         for values, stream in streams.items():
             while not ("event: delta" in found[values] and "event: event" in found[values]):

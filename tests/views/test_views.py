@@ -16,7 +16,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tracker.samples import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
 from heronpy.views.load import tasks_of
-from heronpy.views.past import events_of
+from heronpy.views.past import event_of, start_of
 from heronpy.views.saved import batches_of, checkpoints_of, spark_figures
 from tests.cli.conftest import packing, word_count
 from tests.support.views import load_answer
@@ -62,22 +62,20 @@ def test_a_topology_without_answer_keeps_its_totals_and_loses_its_rates() -> Non
 
 
 def test_an_event_of_a_newer_release_is_shown() -> None:
-    reply = control_pb2.EventsReply()
-    reply.events.add(number=1, kind=99)  # type: ignore[arg-type]
-    assert events_of(reply).events[0].kind == "kind-99"
+    assert event_of(control_pb2.TopologyEvent(number=1, kind=99)).kind == "kind-99"  # type: ignore[arg-type]
 
 
 def test_the_phases_of_a_start_add_up_to_the_whole() -> None:
     times = control_pb2.StartTimes(begun_at=100.0, packaged_at=101.5, launched_at=103.0, registered_at=103.25)
-    start = events_of(control_pb2.EventsReply(start=times)).start
+    start = start_of(times)
     assert start is not None and not start.running and start.took_s == 3.25
     times.planned_at, times.running_at = 103.5, 105.0
-    start = events_of(control_pb2.EventsReply(start=times)).start
+    start = start_of(times)
     assert start is not None and start.running and (start.begun_at, start.took_s) == (100.0, 5.0)
     assert [(one.name, one.took_s) for one in start.phases] == [
         ("package", 1.5), ("launch", 1.5), ("register", 0.25), ("plan", 0.25), ("initialise", 1.5)
     ]  # fmt: skip
-    assert events_of(control_pb2.EventsReply()).start is None
+    assert start_of(control_pb2.StartTimes()) is None
 
 
 def test_quantiles_merge_what_several_tasks_report() -> None:
