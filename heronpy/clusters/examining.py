@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.clusters.session import Session, named, waiting_of
-from heronpy.common.errors import DeadlineError, InvalidRpcError
+from heronpy.common.errors import AnswerError, DeadlineError, InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import settings_for
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import SCHEDULER_DOWN, Finding, Verdict, from_proto
-from heronpy.health.signals import HISTORY_S, METRICS, SERIES, Signals, signals_of, window_of
+from heronpy.health.signals import HISTORY_S, METRICS, SERIES, Looks, Signals, signals_of, window_of
+from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
+from heronpy.views.findings import SCHEDULER_DOWN, Finding, Verdict
+from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Events, Timeline
 
 if TYPE_CHECKING:
     from heronpy.net.rpc import RpcClient
+
+T = TypeVar("T", bound=Struct)
 
 #: All questions of one look together; what is not answered by then is left out, and named.
 LOOK_S = 5.0
@@ -47,6 +53,15 @@ class _Asking:
         if left_s <= 0:
             raise DeadlineError("no time is left to ask")
         return self._client.call(body, left_s)
+
+    def look(self, body: Message, shape: type[T], what: str) -> T | None:
+        """The struct of this shape; None as for other answers."""
+        found = self(body, what)
+        try:
+            return read(found, shape) if found is not None else None
+        except AnswerError:
+            self.unanswered.append(what)
+            return None
 
 
 def look(session: Session, topology: str, window_s: float, within_s: float = LOOK_S) -> tuple[Signals, list[Finding]]:
@@ -86,17 +101,17 @@ def without_scheduler(findings: list[Finding]) -> list[Finding]:
 def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tuple[Signals, list[Finding]]:
     status, now = ask.must(control_pb2.GetStatus()), time.time()
     # Without the rest, its own findings still stand.
-    load = ask(control_pb2.GetLoad(plan_version=status.plan_version), "load")
-    reply = ask(control_pb2.GetEvents(), "events")
-    events = reply.events[:] if reply is not None else None
-    since = load.since if load is not None else now - _age(status)
+    load = ask.look(control_pb2.GetLoad(plan_version=status.plan_version), LoadAnswer, "load")
+    reply = ask.look(control_pb2.GetEvents(), Events, "events")
+    events = reply.events if reply is not None else None
+    since = load.load.since if load is not None else now - _age(status)
     age_s = now - since if since else None
     over_s = window_of(window_s, age_s or 0.0, events, now)
     metrics = ask(control_pb2.GetMetrics(names=METRICS, interval_s=over_s), "figures")
     if metrics is None and load is None:
         raise DeadlineError(f"the topology master of '{topology}' does not answer in time; try again, or see its log")
-    looks = ask(control_pb2.GetLooks(), "lines and keys")
-    timeline = ask(control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S), "the last hour")
+    looks = ask.look(control_pb2.GetLooks(), Looks, "lines and keys")
+    timeline = ask.look(control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S), Timeline, "the last hour")
     checkpoints = None
     if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE":
         checkpoints = ask(control_pb2.GetCheckpoints(), "checkpoints")
@@ -113,12 +128,12 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
         age_s=age_s,
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
         memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
-        looks=looks.tasks if looks is not None else (),
+        looks=looks.tasks if looks is not None else None,
         load=load,
     )
     signals.unanswered = ask.unanswered
     # Of a part of the figures a wrong cause follows: what is unknown to us is known to the topology master.
-    own = [one for one in map(from_proto, load.findings) if one is not None] if load is not None else []
+    own = load.findings if load is not None else []
     return signals, own if own and ask.unanswered else diagnose(signals, own)
 
 

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.way import Way
 from heronpy.common.errors import DeadlineError, LostReplyError
 from heronpy.common.ids import executor_id
+from heronpy.net.answers import read
 from heronpy.net.curve import Keys
 from heronpy.net.relaying import SLACK_S, TMASTER, To, relayed
 from heronpy.net.rpc import ControlClient
 from heronpy.net.transport import PATH_MAX_BYTES
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2
+
+T = TypeVar("T", bound=Struct)
 
 ASK_S = 5.0
 
@@ -94,21 +98,11 @@ class Master:
         self._keys: tuple[Keys | None] | None = None
 
     @overload
-    async def ask(self, body: control_pb2.GetLoad, timeout_s: float = ...) -> control_pb2.LoadReply: ...
-    @overload
-    async def ask(self, body: control_pb2.GetTimeline, timeout_s: float = ...) -> control_pb2.TimelineReply: ...
-    @overload
     async def ask(self, body: control_pb2.GetStatus, timeout_s: float = ...) -> control_pb2.StatusReply: ...
     @overload
     async def ask(self, body: control_pb2.GetMetrics, timeout_s: float = ...) -> control_pb2.MetricsReply: ...
     @overload
-    async def ask(self, body: control_pb2.GetEvents, timeout_s: float = ...) -> control_pb2.EventsReply: ...
-    @overload
     async def ask(self, body: control_pb2.GetExceptions, timeout_s: float = ...) -> control_pb2.ExceptionsReply: ...
-    @overload
-    async def ask(self, body: control_pb2.GetTraces, timeout_s: float = ...) -> control_pb2.TracesReply: ...
-    @overload
-    async def ask(self, body: control_pb2.GetSlow, timeout_s: float = ...) -> control_pb2.SlowReply: ...
     @overload
     async def ask(self, body: control_pb2.GetCheckpoints, timeout_s: float = ...) -> control_pb2.CheckpointsReply: ...
     async def ask(self, body: Message, timeout_s: float = ASK_S) -> Any:
@@ -123,6 +117,10 @@ class Master:
         self.session.check_endpoint(self.record, location.endpoint, "its topology master")
         keys = await self._own_keys()
         return await self._link.ask(location.endpoint, keys, peer, body, timeout_s, topology_id=self.record.topology_id)
+
+    async def look(self, body: Message, shape: type[T], timeout_s: float = ASK_S) -> T:
+        """Ask as `ask` does, for an answer that is only read: the struct of this shape."""
+        return read(await self.ask(body, timeout_s), shape)  # type: ignore[call-overload]
 
     async def launch(self) -> LaunchSpec:
         """The launch file; HeronError when it cannot be read."""

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, overload
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.records import Records
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from heronpy.clusters.way import Way
     from heronpy.net.curve import Keys
     from heronpy.net.rpc import RpcClient
+
+T = TypeVar("T", bound=Struct)
 
 ASK_CONTAINERS_S = 2.0
 
@@ -340,21 +343,9 @@ class Session(Records):
     @overload
     def ask(self, name: str, body: control_pb2.GetMetrics, timeout_s: float = ...) -> control_pb2.MetricsReply: ...
     @overload
-    def ask(self, name: str, body: control_pb2.GetEvents, timeout_s: float = ...) -> control_pb2.EventsReply: ...
-    @overload
-    def ask(self, name: str, body: control_pb2.GetLoad, timeout_s: float = ...) -> control_pb2.LoadReply: ...
-    @overload
-    def ask(self, name: str, body: control_pb2.GetTimeline, timeout_s: float = ...) -> control_pb2.TimelineReply: ...
-    @overload
     def ask(
         self, name: str, body: control_pb2.GetExceptions, timeout_s: float = ...
     ) -> control_pb2.ExceptionsReply: ...
-    @overload
-    def ask(self, name: str, body: control_pb2.GetTraces, timeout_s: float = ...) -> control_pb2.TracesReply: ...
-    @overload
-    def ask(self, name: str, body: control_pb2.GetSlow, timeout_s: float = ...) -> control_pb2.SlowReply: ...
-    @overload
-    def ask(self, name: str, body: control_pb2.GetLooks, timeout_s: float = ...) -> control_pb2.LooksReply: ...
     @overload
     def ask(
         self, name: str, body: control_pb2.GetCheckpoints, timeout_s: float = ...
@@ -377,6 +368,12 @@ class Session(Records):
             self.check_changes(name)
         with self.tmaster(name) as client:
             return client.call(body, timeout_s)
+
+    def look(self, name: str, body: Message, shape: type[T], timeout_s: float = 5.0) -> T:
+        """Ask as `ask` does, for an answer that is only read: the struct of this shape."""
+        from heronpy.net.answers import read
+
+        return read(self.ask(name, body, timeout_s), shape)  # type: ignore[call-overload]
 
     def status(self, name: str, timeout_s: float = 5.0) -> control_pb2.StatusReply:
         return self.ask(name, control_pb2.GetStatus(), timeout_s)

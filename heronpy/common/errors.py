@@ -102,6 +102,10 @@ class LateRpcError(RpcError):
     """The peer has answered: what was asked did not happen before its deadline."""
 
 
+class AnswerError(RpcError):
+    """The peer has answered with something that cannot be read, such as the answer of another release."""
+
+
 class DeadlineError(HeronError):
     """Something did not happen before its deadline."""
 

@@ -114,6 +114,11 @@ def topology_name_problem(name: str) -> str | None:
     return problem
 
 
+def edge_id(source: str, stream: str, target: str) -> str:
+    """`source/stream>target`"""
+    return f"{source}/{stream or 'default'}>{target}"
+
+
 def part_name_problem(name: str) -> str | None:
     """What is wrong with the name of a component or stream: it has to be one plain word in any shell."""
     problem = name_problem(name)

@@ -25,10 +25,12 @@ from typing import Any
 
 from heronpy.common.errors import DeadlineError, InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.folders import write_private_text
-from heronpy.executor.folding import Row, folded, packed, printed_stacks
+from heronpy.executor.folding import folded, printed_stacks, profile_of
+from heronpy.net.answers import packed
 from heronpy.procs.heap import LIMIT_MAX_S, LIMIT_MIN_S, TOP_MAX
 from heronpy.procs.sampler import RATE_MAX, paths_of
 from heronpy.proto import control_pb2
+from heronpy.views.evidence import Heap, HeapType, Row
 
 AT_ONCE_MAX = 4
 DURATION_MIN_S, DURATION_MAX_S = 0.1, 300.0
@@ -83,7 +85,7 @@ class Evidence:
                 raise RpcError(f"{request.name} printed no stacks")
             return control_pb2.DumpStacksReply(text=shown)
 
-    async def profile(self, request: control_pb2.Profile) -> control_pb2.ProfileReply:
+    async def profile(self, request: control_pb2.Profile) -> control_pb2.Answer:
         """Where the process spends its time. RpcError when it ends meanwhile or nothing can sample it."""
         if not DURATION_MIN_S <= request.duration_s <= DURATION_MAX_S:
             raise InvalidRpcError(
@@ -107,11 +109,9 @@ class Evidence:
                 self._check(request.name, pid, "it was sampled")
             if rows is None:
                 rows, by = await self._sample(pid, request), ITSELF
-            reply = packed(rows)
-            reply.sampler, reply.note, reply.pid = by, note, pid
-            return reply
+            return packed(profile_of(rows, by, note))
 
-    async def heap(self, request: control_pb2.Heap) -> control_pb2.HeapReply:
+    async def heap(self, request: control_pb2.Heap) -> control_pb2.Answer:
         """Its objects by type; the process stands still for up to about `limit_s`. RpcError when it ends meanwhile."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
@@ -122,13 +122,12 @@ class Evidence:
             found = await self._ask(request.name, pid, wanted, request.limit_s, "its objects were counted")
             if "error" in found:
                 raise RpcError(f"{request.name} {found['error']}")
-            reply = control_pb2.HeapReply(
-                kinds=found["kinds"], objects=found["objects"], bytes=found["bytes"], share=found["share"],
-                paused_s=found["seconds"], rss_bytes=_rss(pid), pid=pid,
+            types = [HeapType(name=name, count=count, bytes=size) for name, count, size in found["types"]]
+            heap = Heap(
+                types=types, kinds=found["kinds"], objects=found["objects"], bytes=found["bytes"],
+                share=found["share"], paused_s=found["seconds"], memory_bytes=_rss(pid),
             )  # fmt: skip
-            for name, count, size in found["types"]:
-                reply.types.add(name=name, count=count, bytes=size)
-            return reply
+            return packed(heap)
 
     @contextlib.contextmanager
     def _turn(self, name: str) -> Iterator[int]:

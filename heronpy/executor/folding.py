@@ -1,4 +1,4 @@
-"""Stacks as texts and as messages: what py-spy and the interpreter print, and what travels. Pure."""
+"""Stacks as texts and as structs: what py-spy and the interpreter print, and what travels. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from heronpy.proto import control_pb2
-
-#: A stack, the outermost frame first, and its seconds.
-Row = tuple[tuple[str, ...], float]
+from heronpy.views.evidence import Profile, Row, WeightedStack
 
 #: Of an answer with stacks; the lightest ones are left out.
 ANSWER_MAX_BYTES = 1 << 20
@@ -69,20 +66,21 @@ def _short(frame: str) -> str:
     return f"{match['function']} ({'/'.join(PurePath(match['file']).parts[-2:])}{match['line'] or ''})"
 
 
-def packed(rows: Iterable[Row], max_bytes: int = ANSWER_MAX_BYTES) -> control_pb2.ProfileReply:
+def profile_of(rows: Iterable[Row], sampler: str, note: str, max_bytes: int = ANSWER_MAX_BYTES) -> Profile:
     """The heaviest stacks, as far as there is room; the seconds of the others are in `left_out_s`."""
-    reply = control_pb2.ProfileReply()
+    found = Profile(frames=[], stacks=[], seconds=0.0, left_out_s=0.0, sampler=sampler, note=note)
     numbers: dict[str, int] = {}
     used = 0
     for stack, seconds in sorted(rows, key=lambda row: -row[1]):
+        found.seconds += seconds
         names = [frame[:FRAME_MAX] for frame in stack[-DEPTH_MAX:]]
-        used += 16 + 3 * len(names) + sum(len(name.encode()) + 4 for name in set(names) if name not in numbers)
+        used += 32 + 5 * len(names) + sum(len(name.encode()) + 5 for name in set(names) if name not in numbers)
         if used > max_bytes:
-            reply.left_out_s += seconds
+            found.left_out_s += seconds
             continue
         for name in names:
             if name not in numbers:
                 numbers[name] = len(numbers)
-                reply.frames.append(name)
-        reply.stacks.add(frames=[numbers[name] for name in names], seconds=seconds)
-    return reply
+                found.frames.append(name)
+        found.stacks.append(WeightedStack(stack=[numbers[name] for name in names], seconds=seconds))
+    return found

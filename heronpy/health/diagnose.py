@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from heronpy.common.states import lifecycle_name
 from heronpy.health import trends
-from heronpy.health.findings import CALM, Finding, Verdict
 from heronpy.health.footprint import footprints, full_disks, memory
 from heronpy.health.lasting import kept
 from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
 from heronpy.health.stopped import STOPPED_BY, stopped
 from heronpy.proto import control_pb2
+from heronpy.views.findings import CALM, Finding, Verdict
 
 #: Busy shares: above the first two a bolt sets the pace, below the third it does not.
 SATURATED, BUSY, IDLE = 0.9, 0.8, 0.6

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 from heronpy.health import trends
-from heronpy.health.findings import Finding, Verdict
 from heronpy.health.signals import Signals, TaskSignals
+from heronpy.views.findings import Finding, Verdict
 
 #: Processes below a task, the share of the machine's memory that they have, and its threads: more is a leak.
 PROCESSES_MANY, MEMORY_MUCH, THREADS_MANY = 200, 0.5, 1000

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from heronpy.health.findings import Finding, Verdict
 from heronpy.health.signals import Signals, TaskSignals
+from heronpy.views.findings import Finding, Verdict
 
 #: The causes that are kept.
 CAUSES = frozenset({Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK})

@@ -6,17 +6,19 @@ never 0.
 
 from __future__ import annotations
 
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import isnan
+
+from msgspec import Struct
 
 from heronpy.common.ids import executor_id
 from heronpy.common.states import UP_STATES, culprit_name
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Event, Timeline, series_name
 
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -166,6 +168,13 @@ def _type_of(exception: str) -> str:
     return exception.partition(":")[0]
 
 
+class Looks(Struct, kw_only=True):
+    """What a topology master answers to `GetLooks`."""
+
+    #: By task.
+    tasks: dict[str, LookSignals]
+
+
 @dataclass(slots=True)
 class Signals:
     """One topology. `window_s` is the time covered by rates and shares."""
@@ -271,7 +280,7 @@ class Signals:
         return self.history.get(component, {}).get(series, [])
 
 
-def window_of(window_s: float, age_s: float, events: Iterable[control_pb2.TopologyEvent] | None, now: float) -> float:
+def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float) -> float:
     """The time to look at: no figure is older than the topology, nor than a change that has settled."""
     found = max(1.0, min(window_s, age_s))
     changes = [now - event.at for event in events or () if _is_change(event)]
@@ -282,9 +291,9 @@ def window_of(window_s: float, age_s: float, events: Iterable[control_pb2.Topolo
 def signals_of(
     status: control_pb2.StatusReply,
     metrics: control_pb2.MetricsReply,
-    events: Iterable[control_pb2.TopologyEvent] | None = (),
+    events: Iterable[Event] | None = (),
     checkpoints: control_pb2.CheckpointsReply | None = None,
-    timeline: control_pb2.TimelineReply | None = None,
+    timeline: Timeline | None = None,
     *,
     now: float,
     recent_s: float = WINDOW_S,
@@ -292,8 +301,8 @@ def signals_of(
     age_s: float | None = None,
     checkpoint_every_s: float | None = None,
     memory_limit: Callable[[str], int] = lambda component: 0,
-    looks: Iterable[control_pb2.TaskLooks] = (),
-    load: control_pb2.LoadReply | None = None,
+    looks: Mapping[str, LookSignals] | None = None,
+    load: LoadAnswer | None = None,
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
     `asked_s` is the window that was asked for, `age_s` the time since the figures of the topology began.
@@ -319,7 +328,7 @@ def signals_of(
         found.tasks[-1].sent = sent.get(task.instance_id)
         found.tasks[-1].emits = task.component not in silent
         found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
-    found.looks = {one.process: look_signals(one) for one in looks}
+    found.looks = dict(looks or {})
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     component_of = {task.name: task.component for task in found.tasks}
     _add_losses(found, metrics, component_of)
@@ -335,8 +344,7 @@ def signals_of(
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
     if load is not None:
-        found.held_now = load.held if load.HasField("held") else None
-        found.still_s = {one.component: one.still_s for one in load.components if one.spout and one.HasField("still_s")}
+        found.held_now, found.still_s = load.load.held, load.still_s
     found.culprits = [culprit_name(culprit) for culprit in status.culprits]
     mode = reliability_mode(topology)
     found.acking = mode == "ATLEAST_ONCE"
@@ -353,7 +361,8 @@ def signals_of(
     _add_footprints(found, status)
     if timeline is not None:
         found.history = history_of(timeline)
-        found.history_age_s = max(0.0, now - timeline.first - timeline.points * timeline.step_s)
+        ended_at = timeline.times[-1] + timeline.step_s if timeline.times else 0.0
+        found.history_age_s = max(0.0, now - ended_at)
     gateway = sums.get("spark-gateway", {})
     found.spark_waiting = gateway.get("spark-batches-waiting", 0.0)
     found.spark_lag_s = gateway.get("spark-lag-seconds", 0.0)
@@ -362,14 +371,12 @@ def signals_of(
     return found
 
 
-def history_of(timeline: control_pb2.TimelineReply) -> History:
+def history_of(timeline: Timeline) -> History:
     """The series of an answer; one of another length than it says is left out."""
     found: History = {}
     for series in timeline.series:
-        if len(series.values) == 4 * timeline.points:
-            values = struct.unpack(f"<{timeline.points}f", series.values)
-            numbers = [None if isnan(value) else value for value in values]
-            found.setdefault(series.component, {})[series.name] = numbers
+        if len(series.values) == len(timeline.times):
+            found.setdefault(series.component, {})[series_name(series.metric)] = series.values
     return found
 
 
@@ -447,28 +454,6 @@ def _sent(metrics: control_pb2.MetricsReply, over_s: float) -> dict[str, float]:
             if sample.name == "__tuples_by_instanceid":
                 found[sample.label] += sample.value / over_s
     return found
-
-
-def look_signals(found: control_pb2.TaskLooks) -> LookSignals:
-    """What is known of one task by looks at it."""
-    return LookSignals(
-        looks=found.looks,
-        keyed=found.keyed,
-        line=found.line,
-        at_line=found.at_line / found.looks if found.looks else 0.0,
-        key=found.key,
-        of_key=found.of_key / found.keyed if found.keyed else 0.0,
-        raised=found.raised,
-        alike=found.alike,
-        alike_times=found.alike_times,
-        raised_times=found.raised_times,
-        memory=_trail(found.memory),
-        memory_before=_trail(found.memory_before),
-    )
-
-
-def _trail(found: control_pb2.MemoryTrail) -> list[tuple[float, float]]:
-    return [(age_s, float(size)) for age_s, size in zip(found.age_s, found.bytes, strict=False)]
 
 
 def _shares(
@@ -568,13 +553,13 @@ def _counted(
     return own
 
 
-def _is_change(event: control_pb2.TopologyEvent) -> bool:
-    return event.kind in (control_pb2.EVENT_UPDATE, control_pb2.EVENT_RESTORE)
+def _is_change(event: Event) -> bool:
+    return event.kind in ("update", "restore")
 
 
 def _add_events(
     found: Signals,
-    events: Iterable[control_pb2.TopologyEvent],
+    events: Iterable[Event],
     now: float,
     recent_s: float,
     executors: Mapping[str, str],
@@ -585,19 +570,19 @@ def _add_events(
         if _is_change(event):
             if found.changed_s is None or age_s < found.changed_s:
                 found.changed_s, found.change = age_s, event.text
-            if event.kind == control_pb2.EVENT_UPDATE and (found.updated_s is None or age_s < found.updated_s):
+            if event.kind == "update" and (found.updated_s is None or age_s < found.updated_s):
                 found.updated_s, found.update = age_s, event.text
         elif age_s > recent_s:
             continue
-        elif event.kind == control_pb2.EVENT_OOM:
+        elif event.kind == "oom":
             _add_end(found.out_of_memory, event.subject, event)
             if event.times > 1 and event.at > event.first_at:
                 found.memory_lasts_s[event.subject] = (event.at - event.first_at) / (event.times - 1)
-        elif event.kind == control_pb2.EVENT_RESTART and event.warning:
+        elif event.kind == "restart" and event.warning:
             _add_end(found.restarted, executors.get(event.subject, event.subject), event)
 
 
-def _add_end(ends: dict[str, tuple[int, str]], name: str, event: control_pb2.TopologyEvent) -> None:
+def _add_end(ends: dict[str, tuple[int, str]], name: str, event: Event) -> None:
     """Count the exits of a process, whatever their reason; the newest is quoted."""
     times, _ = ends.get(name, (0, ""))
     ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from math import ceil
 from statistics import median
 
-from heronpy.health.findings import Finding, Verdict
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2
+from heronpy.views.findings import Finding, Verdict
 
 #: A spout that is held has stopped after this time, and if it would have emitted so many tuples in it.
 STILL_S, MISSED = 15.0, 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from heronpy.common.units import counted, format_bytes, format_duration, listed
-from heronpy.health.findings import SCHEDULER_DOWN, Finding, Verdict
+from heronpy.views.findings import SCHEDULER_DOWN, Finding, Verdict
 
 
 def sentence(finding: Finding, topology: str) -> str:

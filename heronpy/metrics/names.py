@@ -284,6 +284,15 @@ _UNITS = (
     Metric("units-attempts-in-vain", _C, "", _PIPELINE, "Attempts that another one made needless; backups or not."),
 )
 
+#: What the Spark gateway tells of its batches.
+BATCH_METRICS = (
+    "spark-rows-committed", "spark-batches-committed", "spark-batches-failed", "spark-attempts-failed", "spark-seconds",
+    "spark-lag-seconds", "spark-batches-running", "spark-batches-waiting", "spark-ui-port", "spark-wait-seconds",
+    "spark-run-seconds", "spark-publish-seconds",
+)  # fmt: skip
+#: What keepers and workers tell of their pipelines.
+UNIT_METRICS = tuple(one.name for one in _UNITS if one.label == _PIPELINE)
+
 #: Every metric of heronpy, by name.
 METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON, *_TMASTER, *_SPARK, *_UNITS)}
 

@@ -73,33 +73,14 @@ TASK_PAUSED: TaskState
 TASK_RESTORED: TaskState
 TASK_RUNNING: TaskState
 TASK_STARTING: TaskState
-VERDICT_BAD_UPDATE: HealthVerdict
-VERDICT_CATCHING_UP: HealthVerdict
-VERDICT_CHANGING: HealthVerdict
-VERDICT_CHECKPOINTS: HealthVerdict
-VERDICT_CRASHING: HealthVerdict
-VERDICT_DEPENDENCY: HealthVerdict
-VERDICT_DESCRIPTORS: HealthVerdict
-VERDICT_DISK: HealthVerdict
-VERDICT_DOWN: HealthVerdict
-VERDICT_FAILED: HealthVerdict
-VERDICT_HEALTHY: HealthVerdict
-VERDICT_HUNG: HealthVerdict
-VERDICT_LIMIT: HealthVerdict
-VERDICT_LOGGING: HealthVerdict
-VERDICT_LOSSES: HealthVerdict
-VERDICT_MACHINE: HealthVerdict
-VERDICT_MEMORY: HealthVerdict
-VERDICT_NO_INPUT: HealthVerdict
-VERDICT_OVER_PROVISIONED: HealthVerdict
-VERDICT_PROCESSES: HealthVerdict
-VERDICT_SKEW: HealthVerdict
-VERDICT_SLOW_HOST: HealthVerdict
-VERDICT_SLOW_TASK: HealthVerdict
-VERDICT_SPARK: HealthVerdict
-VERDICT_STOPPED: HealthVerdict
-VERDICT_UNDER_PROVISIONED: HealthVerdict
-VERDICT_UNTRIAGED: HealthVerdict
+
+class Answer(_message.Message):
+    __slots__ = ["data", "kind"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    kind: str
+    def __init__(self, kind: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class AvoidedHost(_message.Message):
     __slots__ = ["draining", "host", "left_s", "why"]
@@ -199,84 +180,6 @@ class ClockReply(_message.Message):
     clock: int
     def __init__(self, at: _Optional[int] = ..., clock: _Optional[int] = ...) -> None: ...
 
-class ComponentLoad(_message.Message):
-    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_at_least", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_at_least", "end_to_end_p50_s", "end_to_end_p99_s", "execute_at_least", "execute_p50_s", "execute_p99_s", "executed", "failed", "frames", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "still_s", "tasks", "tuples_per_frame", "up"]
-    ACKED_FIELD_NUMBER: _ClassVar[int]
-    BLOCKED_FIELD_NUMBER: _ClassVar[int]
-    BUSIEST_FIELD_NUMBER: _ClassVar[int]
-    BUSY_FIELD_NUMBER: _ClassVar[int]
-    COMPLETE_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
-    COMPLETE_P50_S_FIELD_NUMBER: _ClassVar[int]
-    COMPLETE_P99_S_FIELD_NUMBER: _ClassVar[int]
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
-    CPU_FIELD_NUMBER: _ClassVar[int]
-    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
-    EMITTED_FIELD_NUMBER: _ClassVar[int]
-    END_TO_END_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
-    END_TO_END_P50_S_FIELD_NUMBER: _ClassVar[int]
-    END_TO_END_P99_S_FIELD_NUMBER: _ClassVar[int]
-    EXECUTED_FIELD_NUMBER: _ClassVar[int]
-    EXECUTE_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
-    EXECUTE_P50_S_FIELD_NUMBER: _ClassVar[int]
-    EXECUTE_P99_S_FIELD_NUMBER: _ClassVar[int]
-    FAILED_FIELD_NUMBER: _ClassVar[int]
-    FRAMES_FIELD_NUMBER: _ClassVar[int]
-    FULLEST_FIELD_NUMBER: _ClassVar[int]
-    IDLE_FIELD_NUMBER: _ClassVar[int]
-    LARGEST_FIELD_NUMBER: _ClassVar[int]
-    LOST_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MOST_BLOCKED_FIELD_NUMBER: _ClassVar[int]
-    PENDING_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_BOUND_BYTES_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
-    RESTARTS_FIELD_NUMBER: _ClassVar[int]
-    SPOUT_FIELD_NUMBER: _ClassVar[int]
-    STILL_S_FIELD_NUMBER: _ClassVar[int]
-    TASKS_FIELD_NUMBER: _ClassVar[int]
-    TUPLES_PER_FRAME_FIELD_NUMBER: _ClassVar[int]
-    UP_FIELD_NUMBER: _ClassVar[int]
-    acked: float
-    blocked: float
-    busiest: WorstTask
-    busy: float
-    complete_at_least: bool
-    complete_p50_s: float
-    complete_p99_s: float
-    component: str
-    cpu: float
-    dead_letters: int
-    emitted: float
-    end_to_end_at_least: bool
-    end_to_end_p50_s: float
-    end_to_end_p99_s: float
-    execute_at_least: bool
-    execute_p50_s: float
-    execute_p99_s: float
-    executed: float
-    failed: float
-    frames: float
-    fullest: WorstTask
-    idle: float
-    largest: WorstTask
-    lost: int
-    memory_bytes: int
-    memory_limit_bytes: int
-    most_blocked: WorstTask
-    pending: int
-    queue_bound_bytes: int
-    queue_bytes: int
-    queue_tuples: int
-    restarts: int
-    spout: bool
-    still_s: float
-    tasks: int
-    tuples_per_frame: float
-    up: int
-    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ..., frames: _Optional[float] = ..., tuples_per_frame: _Optional[float] = ..., execute_at_least: bool = ..., end_to_end_at_least: bool = ..., complete_at_least: bool = ..., still_s: _Optional[float] = ...) -> None: ...
-
 class ContainersReply(_message.Message):
     __slots__ = ["avoided", "containers", "engine_away", "killing", "refused"]
     AVOIDED_FIELD_NUMBER: _ClassVar[int]
@@ -375,18 +278,6 @@ class DumpStacksReply(_message.Message):
     text: str
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
-class EdgeLoad(_message.Message):
-    __slots__ = ["source", "stream", "target", "tuples"]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    STREAM_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    TUPLES_FIELD_NUMBER: _ClassVar[int]
-    source: int
-    stream: str
-    target: int
-    tuples: float
-    def __init__(self, source: _Optional[int] = ..., stream: _Optional[str] = ..., target: _Optional[int] = ..., tuples: _Optional[float] = ...) -> None: ...
-
 class EndedTopology(_message.Message):
     __slots__ = ["ended_at", "events", "last", "launch", "minutes", "packing", "physical", "record", "spark", "topology", "totals"]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -414,7 +305,8 @@ class EndedTopology(_message.Message):
     def __init__(self, record: _Optional[_Union[_plan_pb2.ExecutionState, _Mapping]] = ..., ended_at: _Optional[float] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., physical: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., totals: _Optional[_Union[TotalsLedger, _Mapping]] = ..., events: _Optional[_Union[EventLedger, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ..., spark: _Optional[_Union[MetricsReport, _Mapping]] = ..., last: _Optional[_Union[LastAnswers, _Mapping]] = ..., launch: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "heap_reply", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "load_reply", "log_end", "looks_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "profile_reply", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "slow_reply", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "topology_id", "trace_rate", "traces_reply", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
+    __slots__ = ["answer", "backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "clock_reply", "containers_reply", "data_lost", "delete_checkpoints", "drain_host", "dump_stacks", "dump_stacks_reply", "error", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_clock", "get_containers", "get_events", "get_exceptions", "get_load", "get_looks", "get_metrics", "get_slow", "get_status", "get_timeline", "get_traces", "heap", "hello", "hold_ticks", "instance_status", "kill_topology", "kill_under_way", "leave", "list_files", "list_files_reply", "log_end", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "package_piece", "profile", "read_file", "read_file_reply", "read_package", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "relay", "relayed", "renew", "renewed", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "search_file", "search_file_reply", "set_state", "start_spans", "state_answer", "state_call", "state_changed", "state_open", "state_opened", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "topology_id", "trace_rate", "trigger_checkpoint", "update_reply", "update_topology", "welcome"]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
@@ -428,7 +320,6 @@ class Envelope(_message.Message):
     DUMP_STACKS_FIELD_NUMBER: _ClassVar[int]
     DUMP_STACKS_REPLY_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
-    EVENTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     EXCEPTIONS_REPLY_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_REPORT_FIELD_NUMBER: _ClassVar[int]
     EXECUTOR_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -447,7 +338,6 @@ class Envelope(_message.Message):
     GET_TIMELINE_FIELD_NUMBER: _ClassVar[int]
     GET_TRACES_FIELD_NUMBER: _ClassVar[int]
     HEAP_FIELD_NUMBER: _ClassVar[int]
-    HEAP_REPLY_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HOLD_TICKS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -456,9 +346,7 @@ class Envelope(_message.Message):
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     LIST_FILES_FIELD_NUMBER: _ClassVar[int]
     LIST_FILES_REPLY_FIELD_NUMBER: _ClassVar[int]
-    LOAD_REPLY_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
-    LOOKS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_BATCH_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -466,7 +354,6 @@ class Envelope(_message.Message):
     OK_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_PIECE_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
-    PROFILE_REPLY_FIELD_NUMBER: _ClassVar[int]
     READ_FILE_FIELD_NUMBER: _ClassVar[int]
     READ_FILE_REPLY_FIELD_NUMBER: _ClassVar[int]
     READ_PACKAGE_FIELD_NUMBER: _ClassVar[int]
@@ -492,7 +379,6 @@ class Envelope(_message.Message):
     SEARCH_FILE_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FILE_REPLY_FIELD_NUMBER: _ClassVar[int]
     SET_STATE_FIELD_NUMBER: _ClassVar[int]
-    SLOW_REPLY_FIELD_NUMBER: _ClassVar[int]
     START_SPANS_FIELD_NUMBER: _ClassVar[int]
     STATE_ANSWER_FIELD_NUMBER: _ClassVar[int]
     STATE_CALL_FIELD_NUMBER: _ClassVar[int]
@@ -505,14 +391,13 @@ class Envelope(_message.Message):
     TAKE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     TAKE_CHECKPOINT_REPLY_FIELD_NUMBER: _ClassVar[int]
     TASK_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    TIMELINE_REPLY_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
-    TRACES_REPLY_FIELD_NUMBER: _ClassVar[int]
     TRACE_RATE_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_REPLY_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
+    answer: Answer
     backpressure: Backpressure
     checkpoint_aborted: CheckpointAborted
     checkpoint_complete: CheckpointComplete
@@ -526,7 +411,6 @@ class Envelope(_message.Message):
     dump_stacks: DumpStacks
     dump_stacks_reply: DumpStacksReply
     error: str
-    events_reply: EventsReply
     exception_report: ExceptionReport
     exceptions_reply: ExceptionsReply
     executor_heartbeat: ExecutorHeartbeat
@@ -545,7 +429,6 @@ class Envelope(_message.Message):
     get_timeline: GetTimeline
     get_traces: GetTraces
     heap: Heap
-    heap_reply: HeapReply
     hello: _door_pb2.Hello
     hold_ticks: HoldTicks
     instance_status: InstanceStatus
@@ -554,9 +437,7 @@ class Envelope(_message.Message):
     leave: _door_pb2.Leave
     list_files: ListFiles
     list_files_reply: ListFilesReply
-    load_reply: LoadReply
     log_end: _door_pb2.LogEnd
-    looks_reply: LooksReply
     metrics_batch: MetricsBatch
     metrics_reply: MetricsReply
     metrics_report: MetricsReport
@@ -564,7 +445,6 @@ class Envelope(_message.Message):
     ok: Ok
     package_piece: _door_pb2.PackagePiece
     profile: Profile
-    profile_reply: ProfileReply
     read_file: ReadFile
     read_file_reply: ReadFileReply
     read_package: _door_pb2.ReadPackage
@@ -590,7 +470,6 @@ class Envelope(_message.Message):
     search_file: SearchFile
     search_file_reply: SearchFileReply
     set_state: SetState
-    slow_reply: SlowReply
     start_spans: _door_pb2.StartSpans
     state_answer: _door_pb2.StateAnswer
     state_call: _door_pb2.StateCall
@@ -603,15 +482,13 @@ class Envelope(_message.Message):
     take_checkpoint: TakeCheckpoint
     take_checkpoint_reply: TakeCheckpointReply
     task_checkpoint: TaskCheckpoint
-    timeline_reply: TimelineReply
     topology_id: str
     trace_rate: TraceRate
-    traces_reply: TracesReply
     trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
     welcome: _door_pb2.Welcome
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., slow_reply: _Optional[_Union[SlowReply, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., traces_reply: _Optional[_Union[TracesReply, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., looks_reply: _Optional[_Union[LooksReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., profile_reply: _Optional[_Union[ProfileReply, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., heap_reply: _Optional[_Union[HeapReply, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., topology_id: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., get_slow: _Optional[_Union[GetSlow, _Mapping]] = ..., get_traces: _Optional[_Union[GetTraces, _Mapping]] = ..., trace_rate: _Optional[_Union[TraceRate, _Mapping]] = ..., get_looks: _Optional[_Union[GetLooks, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., heap: _Optional[_Union[Heap, _Mapping]] = ..., search_file: _Optional[_Union[SearchFile, _Mapping]] = ..., search_file_reply: _Optional[_Union[SearchFileReply, _Mapping]] = ..., hello: _Optional[_Union[_door_pb2.Hello, _Mapping]] = ..., welcome: _Optional[_Union[_door_pb2.Welcome, _Mapping]] = ..., renew: _Optional[_Union[_door_pb2.Renew, _Mapping]] = ..., renewed: _Optional[_Union[_door_pb2.Renewed, _Mapping]] = ..., leave: _Optional[_Union[_door_pb2.Leave, _Mapping]] = ..., read_package: _Optional[_Union[_door_pb2.ReadPackage, _Mapping]] = ..., package_piece: _Optional[_Union[_door_pb2.PackagePiece, _Mapping]] = ..., log_end: _Optional[_Union[_door_pb2.LogEnd, _Mapping]] = ..., start_spans: _Optional[_Union[_door_pb2.StartSpans, _Mapping]] = ..., state_open: _Optional[_Union[_door_pb2.StateOpen, _Mapping]] = ..., state_opened: _Optional[_Union[_door_pb2.StateOpened, _Mapping]] = ..., state_call: _Optional[_Union[_door_pb2.StateCall, _Mapping]] = ..., state_answer: _Optional[_Union[_door_pb2.StateAnswer, _Mapping]] = ..., state_changed: _Optional[_Union[_door_pb2.StateChanged, _Mapping]] = ..., relay: _Optional[_Union[_door_pb2.Relay, _Mapping]] = ..., relayed: _Optional[_Union[_door_pb2.Relayed, _Mapping]] = ..., drain_host: _Optional[_Union[DrainHost, _Mapping]] = ..., kill_under_way: _Optional[_Union[KillUnderWay, _Mapping]] = ..., get_clock: _Optional[_Union[GetClock, _Mapping]] = ..., clock_reply: _Optional[_Union[ClockReply, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "executors", "last", "start", "topology_id"]
@@ -633,18 +510,6 @@ class EventLedger(_message.Message):
     start: StartTimes
     topology_id: str
     def __init__(self, topology_id: _Optional[str] = ..., last: _Optional[int] = ..., events: _Optional[_Iterable[_Union[TopologyEvent, _Mapping]]] = ..., executors: _Optional[_Mapping[int, int]] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ...) -> None: ...
-
-class EventsReply(_message.Message):
-    __slots__ = ["events", "forgotten", "last", "start"]
-    EVENTS_FIELD_NUMBER: _ClassVar[int]
-    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
-    LAST_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
-    events: _containers.RepeatedCompositeFieldContainer[TopologyEvent]
-    forgotten: int
-    last: int
-    start: StartTimes
-    def __init__(self, events: _Optional[_Iterable[_Union[TopologyEvent, _Mapping]]] = ..., last: _Optional[int] = ..., forgotten: _Optional[int] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ...) -> None: ...
 
 class ExceptionReport(_message.Message):
     __slots__ = ["component", "container", "count", "first_at", "instance_id", "last_at", "message", "out_of_memory", "process", "startup", "task_id", "traceback", "type"]
@@ -832,31 +697,6 @@ class GetTraces(_message.Message):
     until: float
     def __init__(self, per_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., since: _Optional[float] = ..., min_s: _Optional[float] = ..., until: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
 
-class HealthFinding(_message.Message):
-    __slots__ = ["component", "figures", "host", "names", "quote", "task", "verdict"]
-    class FiguresEntry(_message.Message):
-        __slots__ = ["key", "value"]
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: float
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
-    FIGURES_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
-    NAMES_FIELD_NUMBER: _ClassVar[int]
-    QUOTE_FIELD_NUMBER: _ClassVar[int]
-    TASK_FIELD_NUMBER: _ClassVar[int]
-    VERDICT_FIELD_NUMBER: _ClassVar[int]
-    component: str
-    figures: _containers.ScalarMap[str, float]
-    host: str
-    names: _containers.RepeatedScalarFieldContainer[str]
-    quote: str
-    task: str
-    verdict: HealthVerdict
-    def __init__(self, verdict: _Optional[_Union[HealthVerdict, str]] = ..., component: _Optional[str] = ..., task: _Optional[str] = ..., figures: _Optional[_Mapping[str, float]] = ..., quote: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., host: _Optional[str] = ...) -> None: ...
-
 class Heap(_message.Message):
     __slots__ = ["limit_s", "name", "top"]
     LIMIT_S_FIELD_NUMBER: _ClassVar[int]
@@ -867,60 +707,11 @@ class Heap(_message.Message):
     top: int
     def __init__(self, name: _Optional[str] = ..., top: _Optional[int] = ..., limit_s: _Optional[float] = ...) -> None: ...
 
-class HeapReply(_message.Message):
-    __slots__ = ["bytes", "kinds", "objects", "paused_s", "pid", "rss_bytes", "share", "types"]
-    class Type(_message.Message):
-        __slots__ = ["bytes", "count", "name"]
-        BYTES_FIELD_NUMBER: _ClassVar[int]
-        COUNT_FIELD_NUMBER: _ClassVar[int]
-        NAME_FIELD_NUMBER: _ClassVar[int]
-        bytes: int
-        count: int
-        name: str
-        def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
-    BYTES_FIELD_NUMBER: _ClassVar[int]
-    KINDS_FIELD_NUMBER: _ClassVar[int]
-    OBJECTS_FIELD_NUMBER: _ClassVar[int]
-    PAUSED_S_FIELD_NUMBER: _ClassVar[int]
-    PID_FIELD_NUMBER: _ClassVar[int]
-    RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
-    SHARE_FIELD_NUMBER: _ClassVar[int]
-    TYPES_FIELD_NUMBER: _ClassVar[int]
-    bytes: int
-    kinds: int
-    objects: int
-    paused_s: float
-    pid: int
-    rss_bytes: int
-    share: float
-    types: _containers.RepeatedCompositeFieldContainer[HeapReply.Type]
-    def __init__(self, types: _Optional[_Iterable[_Union[HeapReply.Type, _Mapping]]] = ..., kinds: _Optional[int] = ..., objects: _Optional[int] = ..., bytes: _Optional[int] = ..., share: _Optional[float] = ..., paused_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
-
 class HoldTicks(_message.Message):
     __slots__ = ["task_ids"]
     TASK_IDS_FIELD_NUMBER: _ClassVar[int]
     task_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class HopFigures(_message.Message):
-    __slots__ = ["count", "error_s", "hop", "max_s", "p50_s", "p99_s", "source", "target"]
-    COUNT_FIELD_NUMBER: _ClassVar[int]
-    ERROR_S_FIELD_NUMBER: _ClassVar[int]
-    HOP_FIELD_NUMBER: _ClassVar[int]
-    MAX_S_FIELD_NUMBER: _ClassVar[int]
-    P50_S_FIELD_NUMBER: _ClassVar[int]
-    P99_S_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    count: int
-    error_s: float
-    hop: str
-    max_s: float
-    p50_s: float
-    p99_s: float
-    source: str
-    target: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., hop: _Optional[str] = ..., count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., max_s: _Optional[float] = ..., error_s: _Optional[float] = ...) -> None: ...
 
 class HostUsage(_message.Message):
     __slots__ = ["cores", "cpu_pressure", "cpu_used", "disk_bytes", "disk_free_bytes", "memory_bytes", "own_used", "spark_used"]
@@ -967,7 +758,7 @@ class KillUnderWay(_message.Message):
     def __init__(self, left: _Optional[_Iterable[str]] = ..., engine_away: _Optional[str] = ...) -> None: ...
 
 class LastAnswers(_message.Message):
-    __slots__ = ["checkpoints", "counts", "exceptions", "load", "minutes", "status", "tasks"]
+    __slots__ = ["checkpoints", "counts", "exceptions", "load", "minutes", "status", "tasks", "topology_id"]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -975,14 +766,16 @@ class LastAnswers(_message.Message):
     MINUTES_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     checkpoints: CheckpointsReply
     counts: MetricsReply
     exceptions: ExceptionsReply
-    load: LoadReply
+    load: Answer
     minutes: MinutesLedger
     status: StatusReply
     tasks: MetricsReply
-    def __init__(self, load: _Optional[_Union[LoadReply, _Mapping]] = ..., tasks: _Optional[_Union[MetricsReply, _Mapping]] = ..., status: _Optional[_Union[StatusReply, _Mapping]] = ..., counts: _Optional[_Union[MetricsReply, _Mapping]] = ..., exceptions: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ...) -> None: ...
+    topology_id: str
+    def __init__(self, topology_id: _Optional[str] = ..., load: _Optional[_Union[Answer, _Mapping]] = ..., tasks: _Optional[_Union[MetricsReply, _Mapping]] = ..., status: _Optional[_Union[StatusReply, _Mapping]] = ..., counts: _Optional[_Union[MetricsReply, _Mapping]] = ..., exceptions: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., minutes: _Optional[_Union[MinutesLedger, _Mapping]] = ...) -> None: ...
 
 class ListFiles(_message.Message):
     __slots__ = []
@@ -993,46 +786,6 @@ class ListFilesReply(_message.Message):
     FILES_FIELD_NUMBER: _ClassVar[int]
     files: _containers.RepeatedCompositeFieldContainer[FileEntry]
     def __init__(self, files: _Optional[_Iterable[_Union[FileEntry, _Mapping]]] = ...) -> None: ...
-
-class LoadReply(_message.Message):
-    __slots__ = ["at", "cause", "components", "culprits", "edges", "findings", "found_at", "held", "last_event", "lifecycle", "plan", "plan_version", "since", "topology", "topology_id", "totals", "uptime_s", "window_s"]
-    AT_FIELD_NUMBER: _ClassVar[int]
-    CAUSE_FIELD_NUMBER: _ClassVar[int]
-    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
-    CULPRITS_FIELD_NUMBER: _ClassVar[int]
-    EDGES_FIELD_NUMBER: _ClassVar[int]
-    FINDINGS_FIELD_NUMBER: _ClassVar[int]
-    FOUND_AT_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
-    LAST_EVENT_FIELD_NUMBER: _ClassVar[int]
-    LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
-    PLAN_FIELD_NUMBER: _ClassVar[int]
-    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
-    SINCE_FIELD_NUMBER: _ClassVar[int]
-    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
-    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
-    TOTALS_FIELD_NUMBER: _ClassVar[int]
-    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
-    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
-    at: float
-    cause: str
-    components: _containers.RepeatedCompositeFieldContainer[ComponentLoad]
-    culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
-    edges: _containers.RepeatedCompositeFieldContainer[EdgeLoad]
-    findings: _containers.RepeatedCompositeFieldContainer[HealthFinding]
-    found_at: float
-    held: float
-    last_event: int
-    lifecycle: Lifecycle
-    plan: _plan_pb2.PhysicalPlan
-    plan_version: int
-    since: float
-    topology: str
-    topology_id: str
-    totals: TupleTotals
-    uptime_s: float
-    window_s: float
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., uptime_s: _Optional[float] = ..., at: _Optional[float] = ..., window_s: _Optional[float] = ..., since: _Optional[float] = ..., components: _Optional[_Iterable[_Union[ComponentLoad, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[EdgeLoad, _Mapping]]] = ..., held: _Optional[float] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., last_event: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[HealthFinding, _Mapping]]] = ..., found_at: _Optional[float] = ...) -> None: ...
 
 class LogHit(_message.Message):
     __slots__ = ["after", "before", "head", "line", "offset"]
@@ -1047,20 +800,6 @@ class LogHit(_message.Message):
     line: bytes
     offset: int
     def __init__(self, offset: _Optional[int] = ..., line: _Optional[bytes] = ..., head: _Optional[bytes] = ..., before: _Optional[_Iterable[bytes]] = ..., after: _Optional[_Iterable[bytes]] = ...) -> None: ...
-
-class LooksReply(_message.Message):
-    __slots__ = ["tasks"]
-    TASKS_FIELD_NUMBER: _ClassVar[int]
-    tasks: _containers.RepeatedCompositeFieldContainer[TaskLooks]
-    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskLooks, _Mapping]]] = ...) -> None: ...
-
-class MemoryTrail(_message.Message):
-    __slots__ = ["age_s", "bytes"]
-    AGE_S_FIELD_NUMBER: _ClassVar[int]
-    BYTES_FIELD_NUMBER: _ClassVar[int]
-    age_s: _containers.RepeatedScalarFieldContainer[float]
-    bytes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, age_s: _Optional[_Iterable[float]] = ..., bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MetricsBatch(_message.Message):
     __slots__ = ["container", "exceptions", "reports"]
@@ -1279,29 +1018,6 @@ class Profile(_message.Message):
     native: bool
     rate: int
     def __init__(self, name: _Optional[str] = ..., duration_s: _Optional[float] = ..., rate: _Optional[int] = ..., idle: bool = ..., native: bool = ...) -> None: ...
-
-class ProfileReply(_message.Message):
-    __slots__ = ["frames", "left_out_s", "note", "pid", "sampler", "stacks"]
-    class Stack(_message.Message):
-        __slots__ = ["frames", "seconds"]
-        FRAMES_FIELD_NUMBER: _ClassVar[int]
-        SECONDS_FIELD_NUMBER: _ClassVar[int]
-        frames: _containers.RepeatedScalarFieldContainer[int]
-        seconds: float
-        def __init__(self, frames: _Optional[_Iterable[int]] = ..., seconds: _Optional[float] = ...) -> None: ...
-    FRAMES_FIELD_NUMBER: _ClassVar[int]
-    LEFT_OUT_S_FIELD_NUMBER: _ClassVar[int]
-    NOTE_FIELD_NUMBER: _ClassVar[int]
-    PID_FIELD_NUMBER: _ClassVar[int]
-    SAMPLER_FIELD_NUMBER: _ClassVar[int]
-    STACKS_FIELD_NUMBER: _ClassVar[int]
-    frames: _containers.RepeatedScalarFieldContainer[str]
-    left_out_s: float
-    note: str
-    pid: int
-    sampler: str
-    stacks: _containers.RepeatedCompositeFieldContainer[ProfileReply.Stack]
-    def __init__(self, frames: _Optional[_Iterable[str]] = ..., stacks: _Optional[_Iterable[_Union[ProfileReply.Stack, _Mapping]]] = ..., left_out_s: _Optional[float] = ..., sampler: _Optional[str] = ..., note: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class ReadFile(_message.Message):
     __slots__ = ["bytes", "from_end", "name", "offset"]
@@ -1534,16 +1250,6 @@ class SearchFileReply(_message.Message):
     until: int
     def __init__(self, hits: _Optional[_Iterable[_Union[LogHit, _Mapping]]] = ..., until: _Optional[int] = ..., searched: _Optional[int] = ...) -> None: ...
 
-class Series(_message.Message):
-    __slots__ = ["component", "name", "values"]
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    component: str
-    name: str
-    values: bytes
-    def __init__(self, component: _Optional[str] = ..., name: _Optional[str] = ..., values: _Optional[bytes] = ...) -> None: ...
-
 class SetState(_message.Message):
     __slots__ = ["active", "end_input"]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
@@ -1552,33 +1258,21 @@ class SetState(_message.Message):
     end_input: bool
     def __init__(self, active: bool = ..., end_input: bool = ...) -> None: ...
 
-class SlowReply(_message.Message):
-    __slots__ = ["tuples"]
-    TUPLES_FIELD_NUMBER: _ClassVar[int]
-    tuples: _containers.RepeatedCompositeFieldContainer[SlowTuple]
-    def __init__(self, tuples: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ...) -> None: ...
-
 class SlowTuple(_message.Message):
-    __slots__ = ["at", "component", "process", "source", "source_task", "task_id", "took_s", "tuples", "value"]
+    __slots__ = ["at", "source", "source_task", "took_s", "tuples", "value"]
     AT_FIELD_NUMBER: _ClassVar[int]
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
-    PROCESS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
     TOOK_S_FIELD_NUMBER: _ClassVar[int]
     TUPLES_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     at: float
-    component: str
-    process: str
     source: str
     source_task: int
-    task_id: int
     took_s: float
     tuples: int
     value: str
-    def __init__(self, at: _Optional[float] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., took_s: _Optional[float] = ..., value: _Optional[str] = ..., tuples: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, at: _Optional[float] = ..., source: _Optional[str] = ..., source_task: _Optional[int] = ..., took_s: _Optional[float] = ..., value: _Optional[str] = ..., tuples: _Optional[int] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ["at", "began", "clock", "clock_error", "clock_shift", "component", "emitted", "end", "ended", "hops", "left", "number", "parent", "process", "sealed", "source", "source_clock", "source_task", "trace", "tuples"]
@@ -1807,38 +1501,20 @@ class TaskLedger(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ..., let_emit: bool = ..., container: _Optional[int] = ..., stmgr_epoch: _Optional[int] = ..., rewinds: bool = ..., ends: bool = ..., at_least: bool = ..., saves_nothing: bool = ..., has_run: bool = ...) -> None: ...
 
 class TaskLooks(_message.Message):
-    __slots__ = ["alike", "alike_times", "at_line", "component", "key", "keyed", "line", "looks", "memory", "memory_before", "of_key", "process", "raised", "raised_times", "task_id"]
-    ALIKE_FIELD_NUMBER: _ClassVar[int]
-    ALIKE_TIMES_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["at_line", "key", "keyed", "line", "looks", "of_key"]
     AT_LINE_FIELD_NUMBER: _ClassVar[int]
-    COMPONENT_FIELD_NUMBER: _ClassVar[int]
     KEYED_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     LOOKS_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BEFORE_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_FIELD_NUMBER: _ClassVar[int]
     OF_KEY_FIELD_NUMBER: _ClassVar[int]
-    PROCESS_FIELD_NUMBER: _ClassVar[int]
-    RAISED_FIELD_NUMBER: _ClassVar[int]
-    RAISED_TIMES_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    alike: str
-    alike_times: int
     at_line: int
-    component: str
     key: str
     keyed: int
     line: str
     looks: int
-    memory: MemoryTrail
-    memory_before: MemoryTrail
     of_key: int
-    process: str
-    raised: str
-    raised_times: int
-    task_id: int
-    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ..., process: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., raised: _Optional[str] = ..., memory: _Optional[_Union[MemoryTrail, _Mapping]] = ..., memory_before: _Optional[_Union[MemoryTrail, _Mapping]] = ..., alike: _Optional[str] = ..., alike_times: _Optional[int] = ..., raised_times: _Optional[int] = ...) -> None: ...
+    def __init__(self, looks: _Optional[int] = ..., line: _Optional[str] = ..., at_line: _Optional[int] = ..., keyed: _Optional[int] = ..., key: _Optional[str] = ..., of_key: _Optional[int] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ["acked", "at_least", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "ends", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "letters_before", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "rewinds", "saves_nothing", "sent_frames", "sent_tuples", "state", "task_id", "untracked", "waiting_for", "waiting_s"]
@@ -1916,20 +1592,6 @@ class TaskStatus(_message.Message):
     waiting_s: float
     def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ..., rewinds: bool = ..., ends: bool = ..., saves_nothing: bool = ..., letters_before: _Optional[int] = ..., untracked: bool = ..., at_least: bool = ...) -> None: ...
 
-class TimelineReply(_message.Message):
-    __slots__ = ["first", "known_since", "points", "series", "step_s"]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    KNOWN_SINCE_FIELD_NUMBER: _ClassVar[int]
-    POINTS_FIELD_NUMBER: _ClassVar[int]
-    SERIES_FIELD_NUMBER: _ClassVar[int]
-    STEP_S_FIELD_NUMBER: _ClassVar[int]
-    first: float
-    known_since: float
-    points: int
-    series: _containers.RepeatedCompositeFieldContainer[Series]
-    step_s: float
-    def __init__(self, first: _Optional[float] = ..., step_s: _Optional[float] = ..., points: _Optional[int] = ..., series: _Optional[_Iterable[_Union[Series, _Mapping]]] = ..., known_since: _Optional[float] = ...) -> None: ...
-
 class TopologyEvent(_message.Message):
     __slots__ = ["at", "detail", "first_at", "kind", "lasted_s", "number", "reason", "subject", "text", "times", "warning"]
     AT_FIELD_NUMBER: _ClassVar[int]
@@ -1991,40 +1653,6 @@ class TraceRate(_message.Message):
     lease_s: float
     per_s: float
     def __init__(self, per_s: _Optional[float] = ..., lease_s: _Optional[float] = ...) -> None: ...
-
-class TraceRecord(_message.Message):
-    __slots__ = ["at", "spans", "took_s", "trace"]
-    AT_FIELD_NUMBER: _ClassVar[int]
-    SPANS_FIELD_NUMBER: _ClassVar[int]
-    TOOK_S_FIELD_NUMBER: _ClassVar[int]
-    TRACE_FIELD_NUMBER: _ClassVar[int]
-    at: float
-    spans: _containers.RepeatedCompositeFieldContainer[Span]
-    took_s: float
-    trace: int
-    def __init__(self, trace: _Optional[int] = ..., at: _Optional[float] = ..., took_s: _Optional[float] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
-
-class TracesReply(_message.Message):
-    __slots__ = ["discarded", "hops", "kept", "matching", "now", "p50_s", "p99_s", "traces", "under_way"]
-    DISCARDED_FIELD_NUMBER: _ClassVar[int]
-    HOPS_FIELD_NUMBER: _ClassVar[int]
-    KEPT_FIELD_NUMBER: _ClassVar[int]
-    MATCHING_FIELD_NUMBER: _ClassVar[int]
-    NOW_FIELD_NUMBER: _ClassVar[int]
-    P50_S_FIELD_NUMBER: _ClassVar[int]
-    P99_S_FIELD_NUMBER: _ClassVar[int]
-    TRACES_FIELD_NUMBER: _ClassVar[int]
-    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
-    discarded: int
-    hops: _containers.RepeatedCompositeFieldContainer[HopFigures]
-    kept: int
-    matching: int
-    now: float
-    p50_s: float
-    p99_s: float
-    traces: _containers.RepeatedCompositeFieldContainer[TraceRecord]
-    under_way: int
-    def __init__(self, hops: _Optional[_Iterable[_Union[HopFigures, _Mapping]]] = ..., traces: _Optional[_Iterable[_Union[TraceRecord, _Mapping]]] = ..., matching: _Optional[int] = ..., kept: _Optional[int] = ..., discarded: _Optional[int] = ..., now: _Optional[float] = ..., p50_s: _Optional[float] = ..., p99_s: _Optional[float] = ..., under_way: _Optional[int] = ...) -> None: ...
 
 class TriggerCheckpoint(_message.Message):
     __slots__ = ["checkpoint", "savepoint", "task_ids", "unaligned"]
@@ -2094,16 +1722,6 @@ class UpdateTopology(_message.Message):
     topology: _topology_pb2.Topology
     def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing_plan: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., expected_version: _Optional[int] = ..., drain_timeout_s: _Optional[float] = ...) -> None: ...
 
-class WorstTask(_message.Message):
-    __slots__ = ["container", "task_id", "value"]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    container: int
-    task_id: int
-    value: float
-    def __init__(self, value: _Optional[float] = ..., task_id: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
-
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
@@ -2123,9 +1741,6 @@ class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = []
-
-class HealthVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Refusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

@@ -62,7 +62,7 @@ def _ended(state: StateManager, topology: str) -> control_pb2.EndedTopology | No
     _copy(state, paths.packing_plan(topology), kept.packing)
     _copy(state, paths.totals(topology), kept.totals)
     _copy(state, paths.minutes(topology), kept.minutes)
-    if _copy(state, paths.last_answers(topology), kept.last) and kept.last.load.topology_id != kept.record.topology_id:
+    if _copy(state, paths.last_answers(topology), kept.last) and kept.last.topology_id != kept.record.topology_id:
         kept.ClearField("last")  # left by an earlier topology of this name
     submitted = state.get(paths.launch(topology))
     if submitted is not None:

@@ -10,19 +10,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from heronpy.common.states import UP_STATES
+from msgspec.structs import replace
+
+from heronpy.common.ids import edge_id, instance_id
+from heronpy.common.states import UP_STATES, lifecycle_name
 from heronpy.proto import control_pb2
 from heronpy.tmaster.loads import Extreme, Loads, Rates, Times, Window
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import MINUTE_S, Minutes, Row
 from heronpy.tmaster.totals import COUNTERS
-from heronpy.views.load import IN_CALL_S
+from heronpy.views.load import IN_CALL_S, ComponentLoad, EdgeLoad, Load, LoadAnswer, culprit_of
+from heronpy.views.overview import totals_of
 
 SHARED_S = 0.45
 CULPRITS_MAX = 10
 #: Counters are u64 on the wire, whatever a broken process reports.
 _MOST = (1 << 64) - 1
+_NO_TIMES = (None, None, False)
 _DEAD_LETTERS, _LOST = COUNTERS.index("dead_letters"), COUNTERS.index("lost_tuples")
 
 
@@ -64,7 +70,7 @@ class Figures:
         self.loads = Loads()
         self.minutes = Minutes()
         self._number: int | None = None
-        self._shared: control_pb2.LoadReply | None = None
+        self._shared: LoadAnswer | None = None
         self._shared_at = float("-inf")
         #: Per process: the incarnation of its executor, and its restarts when last seen.
         self._seen: dict[str, tuple[int, int]] = {}
@@ -104,91 +110,120 @@ class Figures:
 
     # ---- answers ----------------------------------------------------------------------------
 
-    def reply(self, plan_version: int, now: float) -> control_pb2.LoadReply:
-        """The figures, with the plan if it is newer than this version."""
+    def reply(self, plan_version: int, now: float) -> LoadAnswer:
+        """The figures without findings, with the plan if it is newer than this version."""
         if self._shared is None or not 0 <= now - self._shared_at < SHARED_S:
             self._shared, self._shared_at = self._look(now), now
         book = self._machine.desk.book
         if book.plan is None or book.plan.version <= plan_version:
             return self._shared
-        reply = control_pb2.LoadReply(plan=book.plan)
-        reply.MergeFrom(self._shared)
-        return reply
+        return replace(self._shared, plan=book.plan.SerializeToString())
 
-    def _look(self, now: float) -> control_pb2.LoadReply:
+    def _look(self, now: float) -> LoadAnswer:
         machine, desk = self._machine, self._machine.desk
         book, registry = desk.book, desk.registry
-        window = self.loads.recent(now)
-        reply = control_pb2.LoadReply(
-            topology=book.topology.name,
-            topology_id=book.topology.id,
-            lifecycle=machine.lifecycle,
-            cause=machine.cause(now),
-            plan_version=book.plan.version if book.plan is not None else 0,
-            uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
-            at=now + self._wall_offset_s,
-            window_s=window.over_s,
-            since=self.loads.began + self._wall_offset_s if self.loads.began is not None else 0.0,
-            held=window.held,
-            totals=machine.totals(0.0),
-            last_event=desk.journal.last,
-            culprits=registry.culprits()[:CULPRITS_MAX],
-        )
+        window, totals = self.loads.recent(now), totals_of(machine.totals(0.0))
         parts, sources = self._parts(), self._sources()
-        for part in parts.values():
-            rates = window.components.get(part.name)
-            self._describe(reply.components.add(), part, rates, part.name not in sources, now)
-            if part.spout and rates is not None and rates.emitted_at is not None:
-                reply.components[-1].still_s = max(0.0, now - rates.emitted_at)
-        self._add_edges(reply, window, {name: place for place, name in enumerate(parts)})
-        return reply
+        rows = [self._row(part, window.components.get(name), name not in sources, now) for name, part in parts.items()]
+        for row in rows:
+            # Some losses of the topology were not counted, so a component without a count may still have losses.
+            row.lost = None if totals.lost_unknown and not row.lost else row.lost
+        emitted_at = {name: rates.emitted_at for name, rates in window.components.items()}
+        load = Load(
+            plan_version=book.plan.version if book.plan is not None else 0,
+            state=lifecycle_name(machine.lifecycle),
+            cause=machine.cause(now),
+            at=now + self._wall_offset_s,
+            window_s=window.over_s or None,
+            since=self.loads.began + self._wall_offset_s if self.loads.began is not None else None,
+            components=rows,
+            edges=self._edges(window),
+            held=window.held,
+            culprits=[culprit_of(one) for one in registry.culprits()[:CULPRITS_MAX]],
+            **_slowest(rows),
+        )
+        return LoadAnswer(
+            topology_id=book.topology.id,
+            load=load,
+            uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
+            totals=totals,
+            last_event=desk.journal.last,
+            still_s={
+                name: max(0.0, now - at)
+                for name, part in parts.items()
+                if part.spout and (at := emitted_at.get(name)) is not None
+            },
+            findings=[],
+        )
 
-    def _add_edges(self, reply: control_pb2.LoadReply, window: Window, places: dict[str, int]) -> None:
+    def _edges(self, window: Window) -> list[EdgeLoad]:
         # Of the source, which counts a tuple once per component that receives it: what leaves a component is what it
         # emits, in one window.
         bolts = self._machine.desk.book.topology.bolts
         inputs = [{(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in bolts]
         receivers = Counter(stream for streams in inputs for stream in streams)
+        found = []
         for bolt in bolts:
             for given in bolt.inputs:
                 source, stream = given.stream.component_name, given.stream.id
-                edge = reply.edges.add(source=places[source], target=places[bolt.comp.name])
-                edge.stream = "" if stream == "default" else stream
-                rates = window.components.get(source)
+                rates, tuples = window.components.get(source), None
                 if rates is not None and rates.emitted is not None:
-                    edge.tuples = rates.streams.get(stream, 0.0) / receivers[source, stream]
+                    tuples = rates.streams.get(stream, 0.0) / receivers[source, stream]
+                found.append(EdgeLoad(id=edge_id(source, stream, bolt.comp.name), tuples_per_s=tuples))
+        return found
 
-    def _describe(
-        self, load: control_pb2.ComponentLoad, part: _Part, rates: Rates | None, sink: bool, now: float
-    ) -> None:
-        load.component, load.spout, load.tasks, load.up = part.name, part.spout, part.tasks, part.up
-        load.queue_bytes, load.queue_tuples, load.pending = part.queue_bytes, part.queue_tuples, part.pending
-        load.queue_bound_bytes = 0 if part.spout else self._queue_bound(part.name)
-        load.memory_limit_bytes = self._memory_limit(part.name)
-        load.restarts, load.dead_letters, load.lost = (min(count, _MOST) for count in self._counts(part))
-        _set_worst(load.fullest, part.fullest)
-        if rates is None:
-            return
-        for name in ("emitted", "executed", "acked", "failed", "busy", "blocked", "idle", "cpu"):
-            value = getattr(rates, name)
-            if value is not None:
-                setattr(load, name, value)
-        frames = rates.sent if part.spout else rates.taken
-        if frames is not None:
-            load.frames = frames[0]
-            if frames[0]:
-                load.tuples_per_frame = frames[1] / frames[0]
-        _set_worst(load.busiest, rates.busiest)
-        _set_worst(load.most_blocked, rates.most_blocked)
-        _set_worst(load.largest, rates.largest)
-        load.memory_bytes = int(_memory(part, rates) or 0)
-        execute, end_to_end, complete = _latencies(part, rates, sink, now)
-        if execute is not None:
-            load.execute_p50_s, load.execute_p99_s, load.execute_at_least = execute
-        if end_to_end is not None:
-            load.end_to_end_p50_s, load.end_to_end_p99_s, load.end_to_end_at_least = end_to_end
-        if complete is not None:
-            load.complete_p50_s, load.complete_p99_s, load.complete_at_least = complete
+    def _row(self, part: _Part, known: Rates | None, sink: bool, now: float) -> ComponentLoad:
+        rates = known if known is not None else Rates()
+        restarts, dead_letters, lost = (min(count, _MOST) for count in self._counts(part))
+        frames = (rates.sent if part.spout else rates.taken) or (None, None)
+        busy_max, busiest = _worst(part, rates.busiest)
+        blocked_max, most_blocked = _worst(part, rates.most_blocked)
+        queue_bytes_max, fullest = _worst(part, part.fullest)
+        memory_bytes_max, largest = _worst(part, rates.largest)
+        latencies = _latencies(part, rates, sink, now) if known is not None else (None, None, None)
+        execute, end_to_end, complete = (one or _NO_TIMES for one in latencies)
+        return ComponentLoad(
+            name=part.name,
+            kind="spout" if part.spout else "bolt",
+            tasks=part.tasks,
+            up=part.up,
+            emitted_per_s=rates.emitted,
+            executed_per_s=rates.executed,
+            acked_per_s=rates.acked,
+            failed_per_s=rates.failed,
+            frames_per_s=frames[0],
+            tuples_per_frame=frames[1] / frames[0] if frames[0] and frames[1] is not None else None,
+            busy=rates.busy,
+            blocked=rates.blocked,
+            idle=rates.idle,
+            busy_max=busy_max,
+            busiest=busiest,
+            blocked_max=blocked_max,
+            most_blocked=most_blocked,
+            queue_tuples=None if part.spout else part.queue_tuples,
+            queue_bytes=None if part.spout else part.queue_bytes,
+            queue_bytes_max=int(queue_bytes_max) if queue_bytes_max is not None else None,
+            fullest=fullest,
+            queue_bound_bytes=None if part.spout else self._queue_bound(part.name) or None,
+            pending=part.pending if part.spout else None,
+            latency_p50_s=execute[0],
+            latency_p99_s=execute[1],
+            latency_at_least=execute[2],
+            end_to_end_p50_s=end_to_end[0],
+            end_to_end_p99_s=end_to_end[1],
+            end_to_end_at_least=end_to_end[2],
+            complete_p50_s=complete[0],
+            complete_p99_s=complete[1],
+            complete_at_least=complete[2],
+            cpu=rates.cpu,
+            memory_bytes=int(_memory(part, rates) or 0) or None,
+            memory_bytes_max=int(memory_bytes_max) if memory_bytes_max is not None else None,
+            largest=largest,
+            memory_limit_bytes=self._memory_limit(part.name) or None,
+            restarts=restarts,
+            dead_letters=dead_letters,
+            lost=lost,
+        )
 
     def _sources(self) -> set[str]:
         """The components of which somebody receives what they emit; all others are sinks."""
@@ -249,7 +284,7 @@ class Figures:
     def _rows(self, parts: dict[str, _Part], window: Window, now: float) -> dict[str, Row]:
         sources = self._sources()
         rows: dict[str, Row] = {
-            name: _row(part, window.components.get(name), self._grown(part), name not in sources, now)
+            name: _minute_row(part, window.components.get(name), self._grown(part), name not in sources, now)
             for name, part in parts.items()
         }
         book = self._machine.desk.book
@@ -278,9 +313,22 @@ class Figures:
         return restarts, dead_letters, lost
 
 
-def _set_worst(worst: control_pb2.WorstTask, found: Extreme | None) -> None:
-    if found is not None:
-        worst.value, worst.task_id, worst.container = found.value, found.task_id, found.container
+def _worst(part: _Part, found: Extreme | None) -> tuple[float | None, str | None]:
+    """The value of the worst task, and its name."""
+    return (found.value, instance_id(found.container, part.name, found.task_id)) if found is not None else (None, None)
+
+
+def _slowest(rows: list[ComponentLoad]) -> dict[str, Any]:
+    """The latencies of the whole topology."""
+    ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s, one.end_to_end_at_least) for one in rows]
+    if not any(p99 is not None for _, p99, _ in ends):
+        ends = [(one.complete_p50_s, one.complete_p99_s, one.complete_at_least) for one in rows]
+    return {
+        "latency_p50_s": max((p50 for p50, _, _ in ends if p50 is not None), default=None),
+        "latency_p99_s": max((p99 for _, p99, _ in ends if p99 is not None), default=None),
+        # The longest known one is less than what another one may be.
+        "latency_at_least": any(at_least for _, _, at_least in ends),
+    }
 
 
 def _memory(part: _Part, rates: Rates) -> float | None:
@@ -298,7 +346,7 @@ def _latencies(part: _Part, rates: Rates, sink: bool, now: float) -> tuple[Times
     return rates.execute or in_call, rates.end_to_end or (in_call if sink else None), rates.complete or unacked
 
 
-def _row(part: _Part, rates: Rates | None, grown: tuple[int, int, int], sink: bool, now: float) -> Row:
+def _minute_row(part: _Part, rates: Rates | None, grown: tuple[int, int, int], sink: bool, now: float) -> Row:
     restarts, dead_letters, lost = grown
     row: dict[str, float | None] = {
         "tasks": part.tasks,

@@ -20,6 +20,7 @@ from heronpy.common.units import format_bytes, format_duration
 from heronpy.procs.exit_reason import ORDERLY, ExitReason
 from heronpy.proto import control_pb2, door_pb2
 from heronpy.proto.control_pb2 import EventKind, TopologyEvent
+from heronpy.views.past import Events, event_of, start_of
 
 #: Number of events kept in memory, and of those handed to a successor.
 KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
@@ -134,11 +135,14 @@ class Journal:
             if self._newest.get(known) == number:
                 del self._newest[known]
 
-    def after(self, number: int, limit: int = 0) -> control_pb2.EventsReply:
+    def after(self, number: int, limit: int = 0) -> Events:
         """The events with a higher number, oldest first; only the newest `limit`, or all if it is 0."""
-        found = [event for event in self._events.values() if event.number > number]
-        return control_pb2.EventsReply(
-            events=found[-limit:] if limit else found, last=self.last, forgotten=self.forgotten, start=self.start
+        found = [event for event in self._events.values() if event.number > number][-limit:]
+        return Events(
+            events=[event_of(one) for one in found],
+            last=self.last,
+            forgotten=self.forgotten,
+            start=start_of(self.start),
         )
 
     def ledger(self, topology_id: str) -> control_pb2.EventLedger:

@@ -6,13 +6,13 @@ Exceptions, tasks and minutes are left out, or cut, where they exceed their limi
 
 from __future__ import annotations
 
+from heronpy.metrics.names import BATCH_METRICS, UNIT_METRICS
+from heronpy.net.answers import packed
 from heronpy.proto import components_of, control_pb2
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import KEPT_MAX
 from heronpy.tmaster.observatory import Observatory
-from heronpy.views.load import TASK_METRICS
-from heronpy.views.saved import BATCH_METRICS
-from heronpy.views.units import UNIT_METRICS
+from heronpy.views.load import TASK_METRICS, LoadAnswer
 
 EXCEPTIONS_BYTES_MAX, TASKS_BYTES_MAX, MINUTES_BYTES_MAX = 256 << 10, 1 << 20, 1 << 20
 #: Figures of tasks are over this time, seconds.
@@ -31,7 +31,7 @@ class LastAnswers:
         self._event, self._life = 0, control_pb2.LIFE_STARTING
         self._ends = 0
         #: From when the topology began to finish.
-        self._figures: tuple[control_pb2.LoadReply, control_pb2.MetricsReply] | None = None
+        self._figures: tuple[LoadAnswer, control_pb2.MetricsReply] | None = None
 
     @property
     def changes(self) -> int:
@@ -56,7 +56,7 @@ class LastAnswers:
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
         counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS)), now)
-        found = control_pb2.LastAnswers(load=load, exceptions=self._exceptions())
+        found = control_pb2.LastAnswers(topology_id=load.topology_id, load=packed(load), exceptions=self._exceptions())
         found.counts.resumed_s = counts.resumed_s
         found.counts.reports.extend(one for one in counts.reports if one.samples)
         status = machine.status(now)
@@ -74,7 +74,7 @@ class LastAnswers:
             found.minutes.CopyFrom(ledger)
         return found
 
-    def _figures_now(self, now: float) -> tuple[control_pb2.LoadReply, control_pb2.MetricsReply]:
+    def _figures_now(self, now: float) -> tuple[LoadAnswer, control_pb2.MetricsReply]:
         asked = control_pb2.GetMetrics(names=TASK_METRICS, interval_s=WINDOW_S)
         return self._observatory.last_load(now), self._observatory.metrics.query(asked, now)
 

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 
 from heronpy.common.units import listed
-from heronpy.health.signals import look_signals
+from heronpy.health.signals import LookSignals
 from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.exceptions import last_line
@@ -202,7 +202,7 @@ def _exit_line(desk: Desk, process: control_pb2.ProcessRecord) -> str:
     # The first line has the exception's name; its message may have several.
     words, times = lines[0], ""
     mine = [one for one in desk.exceptions.select(task_id=process.task_id) if one.process == process.name]
-    looks = look_signals(raised_by(mine))
+    looks = raised_by(mine, LookSignals())
     if common := looks.in_common(words):
         # As the doctor says it.
         words, times = common, f" ({looks.alike_times} of {looks.raised_times} times)"

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from heronpy.metrics.quantiles import quantile_in
 from heronpy.proto import control_pb2
-from heronpy.views.quantiles import quantile_in
 
 MARK_S = 5.0
 #: A process that has not reported for this long does not count in the recent window, unless it has announced a pause.

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from heronpy.common.errors import InvalidRpcError
 from heronpy.proto import control_pb2
+from heronpy.views.past import Series, Timeline, metric_name
 
 #: A day; and 4 bytes each.
 KEPT_MAX, VALUES_MAX = 1_440, 4_000_000
@@ -141,22 +142,20 @@ class Minutes:
 
     # ---- questions --------------------------------------------------------------------------
 
-    def query(self, asked: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
+    def query(self, asked: control_pb2.GetTimeline) -> Timeline:
         """Answer a request; InvalidRpcError names a component or series that is not known."""
-        reply = control_pb2.TimelineReply(known_since=self.known_since, step_s=MINUTE_S)
         components, names = self._chosen(asked)
-        if not self._minutes:
-            return reply
-        first, end = self._span(asked.since, asked.until)
+        found = Timeline(times=[], step_s=MINUTE_S, series=[], kept_from=self.known_since or None)
+        first, end = self._span(asked.since, asked.until) if self._minutes else (0, 0)
         if first >= end:
-            reply.first = end * MINUTE_S
-            return reply
+            return found
         most, count = min(asked.points, POINTS_MAX) or end - first, end - first
         step = 1 if count <= most else count if most == 1 else ceil(count / (most - 1))
         if 1 < step < count:
             # Whole steps, so that a later request joins the same minutes: all points but the last stay what they are.
             first = first // step * step
-        reply.first, reply.step_s, reply.points = first * MINUTE_S, step * MINUTE_S, ceil((end - first) / step)
+        found.step_s = step * MINUTE_S
+        found.times = [first * MINUTE_S + point * found.step_s for point in range(ceil((end - first) / step))]
         for component in components:
             rows = self._rows(component, first, end)
             for name in names:
@@ -164,8 +163,9 @@ class Minutes:
                 if step > 1:
                     values = _joined(values, step, _JOINS[SERIES[name]])
                 if not all(map(isnan, values)):
-                    reply.series.add(component=component, name=name, values=_packed(values))
-        return reply
+                    known = [None if isnan(value) else value for value in values]
+                    found.series.append(Series(component=component, metric=metric_name(name), values=known))
+        return found
 
     def _rows(self, component: str, first: int, end: int) -> array[float]:
         """The rows of a component for all of these minutes, one after another."""

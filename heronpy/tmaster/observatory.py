@@ -10,17 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Finding, Verdict, to_proto
-from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Signals, signals_of, window_of
+from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Looks, Signals, signals_of, window_of
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.task_reports import LooksStore, MemoryStore, SlowStore
 from heronpy.tmaster.traces import Clocks, TraceStore
+from heronpy.views.findings import Finding, Verdict
+from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Timeline
+from heronpy.views.traces import Traces
 
 #: Findings are at least this old before they are worked out again, seconds; when something has happened, the second.
 FINDINGS_S, SOON_S = 5.0, 1.0
@@ -108,20 +113,15 @@ class Observatory:
             self._memories.forget(gone)
         self._placed = placed
 
-    def load(self, asked: control_pb2.GetLoad, now: float) -> control_pb2.LoadReply:
+    def load(self, asked: control_pb2.GetLoad, now: float) -> LoadAnswer:
         """Answer GetLoad."""
         self._diagnose(now)
-        findings = [to_proto(one) for one in self._findings[:FINDINGS_MAX]]
-        shared = self.figures.reply(asked.plan_version, now)
-        reply = control_pb2.LoadReply(findings=findings, found_at=self._found_at)
-        reply.MergeFrom(shared)
-        return reply
+        figures = self.figures.reply(asked.plan_version, now)
+        return replace(figures, findings=self._findings[:FINDINGS_MAX], found_at=self._found_at)
 
-    def last_load(self, now: float) -> control_pb2.LoadReply:
+    def last_load(self, now: float) -> LoadAnswer:
         """The figures, and what the findings were before the topology began to end."""
-        reply = control_pb2.LoadReply(findings=[to_proto(one) for one in self._said[:FINDINGS_MAX]])
-        reply.MergeFrom(self.figures.reply(NO_PLAN, now))
-        return reply
+        return replace(self.figures.reply(NO_PLAN, now), findings=self._said[:FINDINGS_MAX])
 
     def _diagnose(self, now: float) -> None:
         """Work out the findings, if they are due."""
@@ -136,23 +136,19 @@ class Observatory:
             patience_s = _PATIENCE * (time.thread_time() - began)
             self._due, self._due_by_event = now + max(FINDINGS_S, patience_s), now + max(SOON_S, patience_s)
 
-    def looks(self, asked: control_pb2.GetLooks, now: float) -> control_pb2.LooksReply:
+    def looks(self, asked: control_pb2.GetLooks, now: float) -> Looks:
         """Answer GetLooks."""
-        desk = self._machine.desk
-        reply = self._looks.reply(asked, desk.exceptions.select(asked.component, 0))
-        wanted = {
-            place.name: (place.component, task)
-            for task, place in desk.registry.places.items()
-            if not asked.component or place.component == asked.component
-        }
-        self._memories.add_to(reply, wanted, now)
-        return reply
+        desk, component = self._machine.desk, asked.component
+        found = self._looks.of(component, desk.exceptions.select(component, 0))
+        placed = desk.registry.places.values()
+        self._memories.add_to(found, [one.name for one in placed if component in ("", one.component)], now)
+        return Looks(tasks=found)
 
-    def traced(self, asked: control_pb2.GetTraces, now: float) -> control_pb2.TracesReply:
+    def traced(self, asked: control_pb2.GetTraces, now: float) -> Traces:
         """Answer GetTraces."""
         return self.traces.reply(asked, now, now + self._wall_offset_s)
 
-    def timeline(self, asked: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
+    def timeline(self, asked: control_pb2.GetTimeline) -> Timeline:
         """Answer GetTimeline."""
         return self.figures.minutes.query(asked)
 

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.common.backoff import Backoff
 from heronpy.common.clock import Clock, MonotonicClock
@@ -34,6 +35,7 @@ from heronpy.common.errors import (
 from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, TmasterSettings
+from heronpy.net.answers import packed
 from heronpy.net.curve import Keys
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
@@ -60,7 +62,8 @@ CLAIM_RETRY_S = 0.05
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
 
-Answer = Message | None | Awaitable[Message | None]
+#: A struct is read only, and sent as an `Answer`.
+Answer = Message | Struct | None | Awaitable[Message | None]
 
 
 class Shell:
@@ -299,7 +302,7 @@ class Shell:
             raise RetryableRpcError(f"the topology master of {self._name} is starting; try again")
         return self.machine
 
-    def _on_request(self, peer: bytes, envelope: control_pb2.Envelope) -> Answer:
+    def _on_request(self, peer: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message | None] | None:
         if envelope.topology_id not in ("", self._topology_id):
             raise InvalidRpcError(
                 f"this is the topology master of {self._topology_id}, not of {envelope.topology_id[:200]!r};"
@@ -313,7 +316,8 @@ class Shell:
             # It would begin what nobody carries out, after the others were told that it stops.
             raise self._stopping()
         self._running()
-        return handler(peer, body)
+        answer = handler(peer, body)
+        return packed(answer) if isinstance(answer, Struct) else answer
 
     def _feed(self, event: events.Event) -> None:
         machine = self._running()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from heronpy.health.signals import LookSignals
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import alike, short_line
+from heronpy.views.past import Slow, SlowTuple
 
 #: Of what exceptions have in common.
 ALIKE_MAX_CHARS = 500
@@ -21,14 +23,12 @@ _METRIC = "__py-physical-memory-byte"
 #: Slow tuples of a process.
 SLOW_KEPT = 16
 
-_Slow = control_pb2.SlowTuple
-
 
 @dataclass(slots=True)
 class _Task:
     epoch: int
-    now: list[_Slow] = field(default_factory=list)
-    before: list[_Slow] = field(default_factory=list)
+    now: list[SlowTuple] = field(default_factory=list)
+    before: list[SlowTuple] = field(default_factory=list)
 
 
 class SlowStore:
@@ -58,9 +58,9 @@ class SlowStore:
         """A task was removed."""
         self._tasks.pop(process, None)
 
-    def reply(self, asked: control_pb2.GetSlow) -> control_pb2.SlowReply:
+    def reply(self, asked: control_pb2.GetSlow) -> Slow:
         """Answer GetSlow; empty component and task 0 select everything."""
-        return control_pb2.SlowReply(
+        return Slow(
             tuples=slowest(
                 one
                 for task in self._tasks.values()
@@ -71,16 +71,23 @@ class SlowStore:
         )
 
 
-def slowest(tuples: Iterable[_Slow]) -> list[_Slow]:
+def slowest(tuples: Iterable[SlowTuple]) -> list[SlowTuple]:
     """The slowest first, of equal ones the newest."""
     return sorted(tuples, key=lambda one: (-one.took_s, -one.at))
 
 
-def _named(one: _Slow, report: control_pb2.MetricsReport) -> _Slow:
-    named = _Slow()
-    named.CopyFrom(one)
-    named.process, named.component, named.task_id = report.process, report.component, report.task_id
-    return named
+def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> SlowTuple:
+    return SlowTuple(
+        at=one.at,
+        instance_id=report.process,
+        component=report.component,
+        task_id=report.task_id,
+        source=one.source,
+        source_task=one.source_task,
+        took_s=one.took_s,
+        value=one.value or None,
+        tuples=one.tuples,
+    )
 
 
 @dataclass(slots=True)
@@ -126,81 +133,79 @@ class MemoryStore:
         """A task was removed."""
         self._trails.pop(process, None)
 
-    def add_to(self, found: control_pb2.LooksReply, component_of: dict[str, tuple[str, int]], now: float) -> None:
-        """Add the trails of these processes, given with component and task, unless they have hardly changed."""
-        known = {one.process: one for one in found.tasks}
-        for process, (component, task_id) in component_of.items():
+    def add_to(self, found: dict[str, LookSignals], processes: Iterable[str], now: float) -> None:
+        """Add the trails of these processes, unless they have hardly changed."""
+        for process in processes:
             trail = self._trails.get(process)
             if trail is None:
                 continue
             before = trail.before if trail.before is not None and now - trail.before.times[-1] <= TRAIL_KEPT_S else None
-            if not _changed(trail) and (before is None or not _changed(before)):
-                continue
-            one = known.get(process) or found.tasks.add(process=process, component=component, task_id=task_id)
-            _tell(one.memory, trail, now)
-            if before is not None:
-                _tell(one.memory_before, before, now)
+            if _changed(trail) or (before is not None and _changed(before)):
+                look = found.setdefault(process, LookSignals())
+                look.memory = _told(trail, now)
+                look.memory_before = _told(before, now) if before is not None else []
 
 
 def _changed(trail: _Trail) -> bool:
     return max(trail.sizes) - min(trail.sizes) >= TOLD_BYTES
 
 
-def _tell(into: control_pb2.MemoryTrail, trail: _Trail, now: float) -> None:
-    into.age_s.extend([max(0.0, now - at) for at in trail.times])
-    into.bytes.extend([int(size) for size in trail.sizes])
+def _told(trail: _Trail, now: float) -> list[tuple[float, float]]:
+    return [(max(0.0, now - at), size) for at, size in zip(trail.times, trail.sizes, strict=True)]
 
 
 class LooksStore:
     """Where tasks were found by who looked at them, and where they last raised something: the newest of each task."""
 
     def __init__(self) -> None:
-        self._found: dict[str, control_pb2.TaskLooks] = {}
+        #: By process: its component, and what is known of it.
+        self._found: dict[str, tuple[str, LookSignals]] = {}
 
     def take(self, report: control_pb2.MetricsReport) -> None:
         """Take what the report of a task has; one that was not found in user code is not known."""
         if not report.HasField("found"):
             self._found.pop(report.process, None)
             return
-        found = control_pb2.TaskLooks()
-        found.CopyFrom(report.found)
-        found.process, found.component, found.task_id = report.process, report.component, report.task_id
-        self._found[report.process] = found
+        found = report.found
+        self._found[report.process] = (
+            report.component,
+            LookSignals(
+                looks=found.looks,
+                keyed=found.keyed,
+                line=found.line,
+                at_line=found.at_line / found.looks if found.looks else 0.0,
+                key=found.key,
+                of_key=found.of_key / found.keyed if found.keyed else 0.0,
+            ),
+        )
 
     def forget(self, process: str) -> None:
         """A task was removed."""
         self._found.pop(process, None)
 
-    def reply(
-        self, asked: control_pb2.GetLooks, exceptions: Iterable[control_pb2.ExceptionReport]
-    ) -> control_pb2.LooksReply:
-        """Answer GetLooks."""
+    def of(self, component: str, exceptions: Iterable[control_pb2.ExceptionReport]) -> dict[str, LookSignals]:
+        """What is known by process; an empty component selects all."""
         reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
         for report in exceptions:
-            reports[report.process].append(report)
-        tasks = []
-        for name in {**self._found, **reports}:
-            one = raised_by(reports.get(name, ()))
-            if (found := self._found.get(name)) is not None:
-                one.MergeFrom(found)
-            one.process = name
-            if not asked.component or one.component == asked.component:
-                tasks.append(one)
-        return control_pb2.LooksReply(tasks=tasks)
+            if component in ("", report.component):
+                reports[report.process].append(report)
+        found = {name: look for name, (its, look) in self._found.items() if component in ("", its)}
+        return {name: raised_by(reports.get(name, ()), found.get(name, LookSignals())) for name in {**found, **reports}}
 
 
-def raised_by(reports: Sequence[control_pb2.ExceptionReport]) -> control_pb2.TaskLooks:
-    """Where one task last raised something, and what the exceptions of that type and line have in common."""
+def raised_by(reports: Sequence[control_pb2.ExceptionReport], look: LookSignals) -> LookSignals:
+    """The look, and where the task last raised something; what the exceptions of that type and line have in common."""
+    look = replace(look)
     if not reports:
-        return control_pb2.TaskLooks()
+        return look
     last = max(reports, key=lambda report: report.last_at)
-    looks = control_pb2.TaskLooks(component=last.component, task_id=last.task_id, raised=short_line(last.traceback))
-    if looks.raised:
+    look.raised = short_line(last.traceback)
+    if look.raised:
         messages = [
             (next(iter(one.message.splitlines()), ""), max(1, one.count))
             for one in reports
-            if one.type == last.type and short_line(one.traceback) == looks.raised
+            if one.type == last.type and short_line(one.traceback) == look.raised
         ]
-        text, looks.alike_times, looks.raised_times = alike(messages)
-        looks.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]
-    return looks
+        text, look.alike_times, look.raised_times = alike(messages)
+        look.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]
+    return look

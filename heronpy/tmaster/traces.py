@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from heronpy.common.clock_offset import KEPT_NS, Offset
 from heronpy.proto import control_pb2
-from heronpy.views.traces import HOPS, Placed, placed
+from heronpy.views.traces import HOPS, Hop, Trace, TracePart, Traces, TraceSpan
 
 TRACES_MAX = 1000
 SPANS_MAX = 200
@@ -27,7 +27,138 @@ SETTLE_S = 2.0
 
 CLOCKS_MAX: Final = 10_000
 
-_Span = control_pb2.Span
+Span = control_pb2.Span
+ENDS = {
+    control_pb2.SPAN_GOES_ON: "goes_on",
+    control_pb2.SPAN_ENDS: "ends",
+    control_pb2.SPAN_HELD: "held",
+    control_pb2.SPAN_JOINED: "joined",
+    control_pb2.SPAN_ACKED: "acked",
+    control_pb2.SPAN_FAILED: "failed",
+}
+
+
+# ---- the way of a tuple ----------------------------------------------------------------------
+
+
+class Way(Struct, frozen=True):
+    """The way of a tuple to a call and through it: each part in order, in seconds."""
+
+    parts: tuple[tuple[str, float], ...]
+    #: False: a part is between two hosts, so it is not measured by one clock.
+    exact: bool
+    #: By how much that part may be wrong; None: it is not known at all.
+    error_s: float | None = 0.0
+
+    @property
+    def took_s(self) -> float:
+        return sum(took for _, took in self.parts)
+
+    def sums(self) -> dict[str, float]:
+        """Seconds of each hop; there are several parts of some."""
+        found: dict[str, float] = {}
+        for hop, took in self.parts:
+            found[hop] = found.get(hop, 0.0) + took
+        return found
+
+
+def way_of(span: Span) -> Way:
+    """The way of one span; only the call for that of a spout, and nothing for an ack."""
+    if span.end in (control_pb2.SPAN_ACKED, control_pb2.SPAN_FAILED):
+        return Way((), True)
+    process = ("process", _seconds(span.began, span.ended))
+    if not span.parent:
+        return Way((process,), True)
+    parts = [("batch", _seconds(span.emitted, span.sealed))]
+    at = span.sealed
+    if span.left:
+        parts.append(("queue", _seconds(at, span.left)))
+        at = span.left
+    pairs = list(zip(span.hops[0::2], span.hops[1::2]))
+    # With two stream managers, the first is on the host of the sender and the second on that of the receiver.
+    crossing = len(pairs) - 1 if span.source_clock != span.clock else -1
+    exact, error_s = True, span.clock_error / 1e9 if span.clock_error else None
+    for number, (arrived, left) in enumerate(pairs):
+        if number == crossing:
+            exact = False
+            parts.append(("wire", _seconds(at, arrived + span.clock_shift) if span.clock_error else 0.0))
+        else:
+            parts.append(("wire", _seconds(at, arrived)))
+        parts.append(("queue", _seconds(arrived, left)))
+        at = left
+    parts.append(("in-queue", _seconds(at, span.began)))
+    parts.append(process)
+    return Way(tuple(parts), exact, 0.0 if exact else error_s)
+
+
+def _seconds(first_ns: int, last_ns: int) -> float:
+    return max(0, last_ns - first_ns) / 1e9
+
+
+class Placed(Struct, frozen=True):
+    """A span on the time line of its trace: seconds from the begin of next_tuple to where its first part begins."""
+
+    span: Span
+    start_s: float
+    way: Way
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.way.took_s
+
+
+def placed(spans: list[Span]) -> list[Placed]:
+    """The spans of a trace in their order in time, from the spout on.
+
+    What is known to come from a call whose own span is missing is left out. A span begins where the call of its parent
+    ends, or earlier when the tuple had to leave before that.
+    """
+    children: dict[int, list[Span]] = {}
+    for span in spans:
+        children.setdefault(span.parent, []).append(span)
+    found: list[Placed] = []
+    waiting = [Placed(span, 0.0, way_of(span)) for span in children.pop(0, [])[:1]]
+    root = waiting[0].span if waiting else None
+    while waiting:
+        parent = waiting.pop()
+        found.append(parent)
+        for span in children.pop(parent.span.number, []):
+            if span.end in (control_pb2.SPAN_ACKED, control_pb2.SPAN_FAILED):
+                continue
+            early = min(0, span.emitted - parent.span.ended) / 1e9
+            waiting.append(Placed(span, max(0.0, parent.end_s + early), way_of(span)))
+    found.sort(key=lambda one: (one.start_s, one.end_s))
+    acked = [span for span in spans if root is not None and span.end in _SETTLED and span.parent == root.number]
+    if acked and root is not None:
+        end = max(one.end_s for one in found)
+        heard = _seconds(root.began, acked[0].ended)
+        found.append(Placed(acked[0], min(end, heard), Way((("ack", max(0.0, heard - end)),), True)))
+    return found
+
+
+_SETTLED = (control_pb2.SPAN_ACKED, control_pb2.SPAN_FAILED)
+
+
+def shown(one: Placed) -> TraceSpan:
+    """A span as it is told."""
+    span = one.span
+    return TraceSpan(
+        number=f"{span.number:016x}",
+        parent=f"{span.parent:016x}" if span.parent else None,
+        component=span.component,
+        instance_id=span.process,
+        source=span.source,
+        source_task=span.source_task,
+        start_s=one.start_s,
+        parts=[TracePart(hop=hop, took_s=took_s) for hop, took_s in one.way.parts],
+        end=ENDS.get(span.end, "goes_on"),
+        tuples=span.tuples,
+        exact=one.way.exact,
+        error_s=one.way.error_s,
+    )
+
+
+# ---- clocks, and what is kept ----------------------------------------------------------------
 
 
 class Clocks:
@@ -77,13 +208,13 @@ class _Trace:
     __slots__ = ("_joined", "heard_at", "root", "spans")
 
     def __init__(self) -> None:
-        self.spans: dict[int, _Span] = {}
-        self.root: _Span | None = None
+        self.spans: dict[int, Span] = {}
+        self.root: Span | None = None
         self.heard_at = 0.0
         #: Worked out when it is asked for, until another span comes.
         self._joined: _Joined | None = None
 
-    def add(self, span: _Span, now: float) -> bool:
+    def add(self, span: Span, now: float) -> bool:
         """Whether there was room for it."""
         if span.number in self.spans:
             return True
@@ -132,9 +263,9 @@ class _Figures:
     values: list[float] = field(default_factory=list)
     error_s: float = 0.0
 
-    def message(self, source: str, target: str, hop: str) -> control_pb2.HopFigures:
+    def shown(self, source: str, target: str, hop: str) -> Hop:
         self.values.sort()
-        return control_pb2.HopFigures(
+        return Hop(
             source=source,
             target=target,
             hop=hop,
@@ -171,7 +302,7 @@ class TraceStore:
         for span in report.spans:
             if not span.trace or not span.number:
                 continue
-            kept = _Span()
+            kept = Span()
             kept.CopyFrom(span)
             kept.process, kept.component = report.process, report.component
             if self._clocks is not None:
@@ -183,7 +314,7 @@ class TraceStore:
                     self._traces.popitem(last=False)
             self.discarded += not trace.add(kept, now)
 
-    def reply(self, asked: control_pb2.GetTraces, now: float, wall_s: float) -> control_pb2.TracesReply:
+    def reply(self, asked: control_pb2.GetTraces, now: float, wall_s: float) -> Traces:
         """Answer GetTraces; `wall_s` is now."""
         begun = [
             (number, trace)
@@ -199,23 +330,23 @@ class TraceStore:
         ]
         took = sorted(trace.joined.took_s for _, trace in found)
         slowest = sorted(found, key=lambda one: -one[1].joined.took_s)[: min(asked.limit, TRACES_MAX)]
-        return control_pb2.TracesReply(
+        return Traces(
+            at=wall_s,
             hops=_figures(trace for _, trace in found),
             traces=[
-                control_pb2.TraceRecord(
-                    trace=number,
+                Trace(
+                    id=f"{number:016x}",
                     at=trace.root.at if trace.root is not None else 0.0,
                     took_s=trace.joined.took_s,
-                    spans=[one.span for one in trace.joined.placed],
+                    spans=[shown(one) for one in trace.joined.placed],
                 )
                 for number, trace in slowest
             ],
             matching=len(found),
             kept=len(self._traces),
             discarded=self.discarded,
-            now=wall_s,
-            p50_s=quantile(took, 0.5),
-            p99_s=quantile(took, 0.99),
+            p50_s=quantile(took, 0.5) if took else None,
+            p99_s=quantile(took, 0.99) if took else None,
             under_way=sum(not trace.joined.whole for _, trace in begun),
         )
 
@@ -225,7 +356,7 @@ class TraceStore:
         assert all(len(trace.spans) <= SPANS_MAX for trace in self._traces.values())
 
 
-def _figures(traces: Iterable[_Trace]) -> list[control_pb2.HopFigures]:
+def _figures(traces: Iterable[_Trace]) -> list[Hop]:
     """Of each way between two components, each hop; in the order of a tuple's way."""
     found: dict[tuple[str, str], dict[str, _Figures]] = {}
     for trace in traces:
@@ -234,7 +365,7 @@ def _figures(traces: Iterable[_Trace]) -> list[control_pb2.HopFigures]:
             figures.values.append(took_s)
             figures.error_s = max(figures.error_s, error_s)
     return [
-        figures.message(source, target, hop)
+        figures.shown(source, target, hop)
         for (source, target), hops in found.items()
         for hop, figures in sorted(hops.items(), key=lambda one: HOPS.index(one[0]))
     ]

@@ -18,11 +18,12 @@ from google.protobuf.message import Message
 from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
-from heronpy.common.errors import ConfigError
+from heronpy.clusters.summary import topology_of
+from heronpy.common.errors import AnswerError, ConfigError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import missing_text, state_label
 from heronpy.executor.files_door import ContainerFiles
-from heronpy.health.findings import Verdict
+from heronpy.net.answers import packed, read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import Here, LaunchSpec, Submitted, checkpoints_dir
 from heronpy.proto import control_pb2
@@ -30,10 +31,10 @@ from heronpy.scheduler.teardown import last_life
 from heronpy.tmaster.minutes import Minutes
 from heronpy.tmaster.totals import Totals
 from heronpy.tracker.sources import SENTENCES, Diagnosis, Watched, how_ended
-from heronpy.views.build_overview import topology_of, totals_of
-from heronpy.views.load import Tasks, tasks_of
-from heronpy.views.overview import Topology
-from heronpy.views.past import Event, Timeline, event_of, timeline_of
+from heronpy.views.findings import Verdict
+from heronpy.views.load import LoadAnswer, Tasks, tasks_of
+from heronpy.views.overview import Topology, totals_of
+from heronpy.views.past import Event, Events, Timeline, event_of
 from heronpy.views.plan import Plan, plan_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import GATEWAY
@@ -56,8 +57,16 @@ class EndedError(NoMasterError):
 
 def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
     """How a topology ended, its events and its last minutes."""
-    timeline = timeline_of(_minutes(kept).query(control_pb2.GetTimeline()))
+    timeline = _minutes(kept).query(control_pb2.GetTimeline())
     return summary_of(kept), [event_of(one) for one in kept.events.events], timeline
+
+
+def _load(kept: control_pb2.EndedTopology) -> LoadAnswer | None:
+    """Its last figures; None when none are kept, or those of a release that wrote others."""
+    try:
+        return read(kept.last.load, LoadAnswer)
+    except AnswerError:
+        return None
 
 
 def _minutes(kept: control_pb2.EndedTopology) -> Minutes:
@@ -73,7 +82,7 @@ def summary_of(kept: control_pb2.EndedTopology) -> Topology:
     how = how_ended(life.reason)
     known = topology_of(
         record,
-        kept.last.load if kept.last.HasField("load") else None,
+        _load(kept),
         kept.topology if kept.HasField("topology") else None,
         kept.packing if kept.HasField("packing") else None,
         # A Spark gateway leaves a last report.
@@ -124,7 +133,7 @@ class _Kept(Master):
         self._kept, self._why = kept, why
         self._answers: dict[type, Callable[[Any], Message | None]] = {
             control_pb2.GetEvents: self._events,
-            control_pb2.GetTimeline: lambda asked: _minutes(kept).query(asked),
+            control_pb2.GetTimeline: lambda asked: packed(_minutes(kept).query(asked)),
             control_pb2.GetExceptions: self._exceptions,
             control_pb2.GetMetrics: self._metrics,
             control_pb2.GetStatus: lambda asked: self._last("status"),
@@ -142,10 +151,10 @@ class _Kept(Master):
     def _last(self, name: str) -> Any:
         return getattr(self._kept.last, name) if self._kept.last.HasField(name) else None  # type: ignore[arg-type]
 
-    def _events(self, asked: control_pb2.GetEvents) -> control_pb2.EventsReply:
+    def _events(self, asked: control_pb2.GetEvents) -> Message:
         known = self._kept.events
-        newer = [one for one in known.events if one.number > asked.after]
-        return control_pb2.EventsReply(events=newer[-asked.limit :], last=known.last)
+        newer = [event_of(one) for one in known.events if one.number > asked.after]
+        return packed(Events(events=newer[-asked.limit :], last=known.last, forgotten=0, start=None))
 
     def _exceptions(self, asked: control_pb2.GetExceptions) -> control_pb2.ExceptionsReply | None:
         known: control_pb2.ExceptionsReply | None = self._last("exceptions")
@@ -199,8 +208,7 @@ class EndedTopology(Watched):
         self.ended_at = kept.ended_at
         self.gone = without_values(self._summary).cause  # an error is said to all who may ask
         self.master = _Kept(session, kept, self.gone)
-        if kept.last.HasField("load"):
-            self.reply = kept.last.load
+        self.reply = _load(kept)
         if kept.HasField("topology") and kept.HasField("packing"):
             self.definition, self.packing, self.physical = kept.topology, kept.packing, kept.physical
             hosts = {one.container: one.host for one in kept.physical.stmgrs if one.host}

@@ -8,7 +8,6 @@ from heronpy.tracker.calls import Call, Table, Text
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.sources import Shared
 from heronpy.tracker.tracker import Tracker
-from heronpy.views.build_advice import findings_of
 
 #: A page serves all who ask within this time.
 KEEP_S = 1.0
@@ -36,7 +35,7 @@ async def _written(tracker: Tracker) -> bytes:
     shown = []
     for one in sorted(mine, key=lambda one: one.record.topology_id):
         reply = one.reply if one.answers else None
-        findings = findings_of(reply.findings) if reply is not None else []
+        findings = reply.findings if reply is not None else []
         shown.append(Shown(one.summary(), one.load() if reply is not None else None, findings))
     unreadable = [one.name for one in clusters if one.trouble]
     # A hundred topologies take some tenths of a second, in which streams must go on.

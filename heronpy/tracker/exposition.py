@@ -9,8 +9,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from heronpy.health.findings import CALM, Finding
 from heronpy.metrics.sums import COMPONENT, DISCARDED, FINDING, REFUSED, STATE, TOPOLOGY, TOTALS, UNREADABLE, Sum
+from heronpy.views.findings import CALM, Finding
 from heronpy.views.load import Load
 from heronpy.views.overview import Topology
 

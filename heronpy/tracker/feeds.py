@@ -23,7 +23,7 @@ from heronpy.tracker import live
 from heronpy.tracker.sources import ClusterSource, Watched
 from heronpy.views.live import Gone, NewEvents, Snapshot
 from heronpy.views.load import Tasks
-from heronpy.views.past import Event, event_of
+from heronpy.views.past import Event, Events
 from heronpy.views.quotes import without_values
 
 log = logging.getLogger("heronpy.tracker")
@@ -198,7 +198,7 @@ class Feed:
         found: list[Event] = []
         if known is not None and newest > known:
             request = control_pb2.GetEvents(after=known, limit=EVENTS_MAX)
-            found = [event_of(one) for one in (await self._watched.master.ask(request)).events]
+            found = (await self._watched.master.look(request, Events)).events
         self._last_event = newest
         return found
 

@@ -21,7 +21,7 @@ from heronpy.tracker.problems import Problem
 from heronpy.tracker.sources import Watched
 from heronpy.views import heron_info
 from heronpy.views.heron_info import Json, Parts
-from heronpy.views.past import metric_name, series_name, timeline_of
+from heronpy.views.past import Timeline, metric_name, series_name
 
 table = Table()
 _CLUSTERS, _ENVIRONS = (
@@ -247,7 +247,7 @@ async def _timeline(call: Call) -> Json:
     request = control_pb2.GetTimeline(
         components=[component], names=sorted(set(names.values())), since=start, until=end + MINUTE_S
     )
-    found = timeline_of(await watched.master.ask(request))
+    found = await watched.master.look(request, Timeline)
     values = {series_name(one.metric): one.values for one in found.series if one.component == component}
     timeline: Json = {}
     for name, series in names.items():

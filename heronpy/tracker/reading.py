@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
+from heronpy.health.doctor import doctor_of
+from heronpy.metrics.names import BATCH_METRICS, UNIT_METRICS
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import TIME_MAX, Call, Param, Route, Table
 from heronpy.tracker.guard import SAFE, Scope
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.sources import Watched
 from heronpy.views.advice import Doctor
-from heronpy.views.build_advice import doctor_of
 from heronpy.views.build_ended import FIGURES_S, doctor_of_ended
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import History, Me, Topologies, Topology
@@ -24,16 +25,12 @@ from heronpy.views.past import (
     Exceptions,
     Slow,
     Timeline,
-    events_of,
     exceptions_of,
     series_name,
-    slow_of,
-    timeline_of,
 )
 from heronpy.views.plan import Plan
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import (
-    BATCH_METRICS,
     GATEWAY,
     Batches,
     CheckpointDetail,
@@ -42,8 +39,8 @@ from heronpy.views.saved import (
     checkpoints_of,
     detail_of,
 )
-from heronpy.views.traces import Traces, traces_of
-from heronpy.views.units import UNIT_METRICS, Pipelines, pipelines_of
+from heronpy.views.traces import Traces
+from heronpy.views.units import Pipelines, pipelines_of
 
 if TYPE_CHECKING:
     from heronpy.ckpt.catalogue import Found
@@ -182,9 +179,10 @@ async def doctor(call: Call) -> Doctor:
     """What holds the topology back, and what to do next; of what has ended, what its last minutes and events tell."""
     watched = call.watched
     if watched.ended_at is not None:
-        past = events_of(await watched.master.ask(control_pb2.GetEvents(limit=EVENTS_MAX)))
-        minutes = await watched.master.ask(control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S))
-        return doctor_of_ended(watched.summary(), past.events, timeline_of(minutes))
+        past = await watched.master.look(control_pb2.GetEvents(limit=EVENTS_MAX), Events)
+        asked = control_pb2.GetTimeline(since=watched.ended_at - 2 * FIGURES_S)
+        minutes = await watched.master.look(asked, Timeline)
+        return doctor_of_ended(watched.summary(), past.events, minutes)
     signals, findings = await call.watched.diagnosis()
     return doctor_of(signals, findings, call.watched.record.cluster)
 
@@ -217,7 +215,7 @@ async def timeline(call: Call) -> Timeline:
         components=wanted["component"], since=since, until=wanted["until"], points=wanted["points"],
         names=[series_name(name) for name in wanted["metric"]],
     )  # fmt: skip
-    return timeline_of(await watched.master.ask(request))
+    return await watched.master.look(request, Timeline)
 
 
 @table.route(
@@ -229,7 +227,7 @@ async def timeline(call: Call) -> Timeline:
 async def events(call: Call) -> Events:
     """What happened: restarts, backpressure, checkpoints, updates; the oldest first. And how long the start took."""
     request = control_pb2.GetEvents(after=call.query["after"], limit=call.query["limit"])
-    return events_of(await call.watched.master.ask(request))
+    return await call.watched.master.look(request, Events)
 
 
 @table.route(
@@ -247,7 +245,7 @@ async def exceptions(call: Call) -> Exceptions:
 async def slow(call: Call) -> Slow:
     """The slow tuples with their values, the slowest first."""
     request = control_pb2.GetSlow(component=call.query["component"] or "", task_id=call.query["task"])
-    return slow_of(await call.watched.master.ask(request))
+    return await call.watched.master.look(request, Slow)
 
 
 @table.route(
@@ -265,7 +263,7 @@ async def traces(call: Call) -> Traces:
     wanted = call.query
     since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
     request = control_pb2.GetTraces(since=since, min_s=wanted["min_ms"] / 1000, limit=wanted["limit"])
-    return traces_of(await call.watched.master.ask(request))
+    return await call.watched.master.look(request, Traces)
 
 
 @table.route("GET", TOPOLOGY + "/checkpoints", Scope.VIEW, returns=Checkpoints)

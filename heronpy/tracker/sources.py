@@ -13,25 +13,27 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from google.protobuf.message import DecodeError
+from msgspec.structs import replace
+
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
+from heronpy.clusters.summary import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
-from heronpy.common.states import lifecycle_name
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.tmaster.minutes import MINUTE_S
 from heronpy.tracker.samples import Samples
-from heronpy.views.build_overview import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
-from heronpy.views.load import TASK_METRICS, Load, Tasks, load_of, tasks_of
+from heronpy.views.load import TASK_METRICS, Load, LoadAnswer, Tasks, tasks_of
 from heronpy.views.overview import Topology
-from heronpy.views.past import timeline_of
+from heronpy.views.past import Timeline
 from heronpy.views.plan import Plan, plan_of
 
 if TYPE_CHECKING:
-    from heronpy.health.findings import Finding
     from heronpy.health.signals import Signals
+    from heronpy.views.findings import Finding
 
 T = TypeVar("T")
 Diagnosis: TypeAlias = "tuple[Signals, list[Finding]]"
@@ -95,15 +97,13 @@ class Watched:
         self.gone = ""
         #: When it ended, of a topology that has ended.
         self.ended_at: float | None = None
-        self.reply: control_pb2.LoadReply | None = None
+        self.reply: LoadAnswer | None = None
         self.definition: topology_pb2.Topology | None = None
         self.packing: plan_pb2.PackingPlan | None = None
         self.physical: plan_pb2.PhysicalPlan | None = None
         self._plan: Plan | None = None
         #: Whether it gives batches to Spark.
         self._spark: bool | None = None
-        #: What `load` has made of which answer.
-        self._made: tuple[control_pb2.LoadReply, Load] | None = None
         self._node = 0
         self._absent, self._cause = STARTING, ""
         self._heard_at: float | None = None
@@ -145,22 +145,23 @@ class Watched:
             return
         known = self.physical.version if self.physical is not None else 0
         try:
-            reply = await self.master.ask(control_pb2.GetLoad(plan_version=known), ASK_S)
+            reply = await self.master.look(control_pb2.GetLoad(plan_version=known), LoadAnswer, ASK_S)
+            plan = plan_pb2.PhysicalPlan.FromString(reply.plan) if reply.plan is not None else None
         except NoMasterError as error:
             self._away(*await asyncio.to_thread(self._why_no_master, str(error)))
             return
-        except HeronError as error:
+        except (HeronError, DecodeError) as error:
             self._away(*await asyncio.to_thread(self._why_no_answer, str(error)))
             return
         if reply.topology_id not in ("", self.record.topology_id):
             self._away(NO_ANSWER, "another topology of this name answers")
             return
-        if reply.HasField("plan"):
-            self.physical = reply.plan
-        await self._follow_plan(reply.HasField("plan"))
+        if plan is not None:
+            self.physical = plan
+        await self._follow_plan(plan is not None)
         self.reply, self._absent, self._cause = reply, "", ""
         self._heard_at, self._ask_at, self._pause_s = time.monotonic(), 0.0, 0.0
-        await self._note_rate(reply.at)
+        await self._note_rate(reply.load.at)
         self._note_figures()
 
     def _away(self, state: str, cause: str) -> None:
@@ -235,7 +236,7 @@ class Watched:
         """Points of `recent_per_s` before that time, when nobody looked: each is the mean of its minute."""
         asked = control_pb2.GetTimeline(components=[""], names=["emitted"], since=at - RECENT_MAX * RECENT_S)
         try:
-            told = timeline_of(await self.master.ask(asked, ASK_S))
+            told = await self.master.look(asked, Timeline, ASK_S)
         except HeronError:
             return []
         values = told.series[0].values if told.series else []
@@ -252,8 +253,7 @@ class Watched:
         """As far as it is known now."""
         return topology_of(
             self.record, self.reply, self.definition, self.packing,
-            absent=self._absent, cause=self._cause, recent=list(self._recent), load=self.load(),
-            spark=self._spark,
+            absent=self._absent, cause=self._cause, recent=list(self._recent), spark=self._spark,
         )  # fmt: skip
 
     async def plan(self) -> Plan:
@@ -268,10 +268,11 @@ class Watched:
         """The newest figures, the same object as long as they are the newest; None before the first."""
         if self.reply is None:
             return None
+        # A page compares it with that of the plan.
         version = self.packing.version if self.packing is not None else 0
-        if self._made is None or self._made[0] is not self.reply or self._made[1].plan_version != version:
-            self._made = self.reply, load_of(self.reply, version)
-        return self._made[1]
+        if self.reply.load.plan_version != version:
+            self.reply = replace(self.reply, load=replace(self.reply.load, plan_version=version))
+        return self.reply.load
 
     async def tasks(self) -> Tasks:
         """The figures of all tasks; HeronError when the topology master does not answer."""
@@ -342,7 +343,7 @@ class ClusterSource:
         for name, watched in list(self.topologies.items()):
             record = found.get(name)
             if record is None:
-                last = lifecycle_name(watched.reply.lifecycle) if watched.reply is not None else ""
+                last = watched.reply.load.state if watched.reply is not None else ""
                 self._forget(name, f"topology '{name}' {SENTENCES[how_ended(last.lower())]}")
             elif record.topology_id != watched.record.topology_id:
                 self._forget(name, f"topology '{name}' was killed and submitted again")

@@ -14,6 +14,7 @@ from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.live_evidence import HEAP_LIMIT_S, Process, answer_s, find_process, pause_text
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableRpcError
 from heronpy.common.ids import is_called
+from heronpy.net.answers import read
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Call, Table
 from heronpy.tracker.guard import Scope
@@ -21,7 +22,7 @@ from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import TASK
 from heronpy.tracker.shelf import Entry
 from heronpy.tracker.sources import Watched
-from heronpy.views.evidence import Evidence, EvidenceBody, heap_of, profile_of
+from heronpy.views.evidence import Evidence, EvidenceBody, Heap, Profile
 
 STACKS, PROFILE, HEAP = "stacks", "profile", "heap"
 DURATION_MIN_S, DURATION_MAX_S = 0.5, 60.0
@@ -81,10 +82,10 @@ async def _take(
     found = Evidence(process=process.name, kind=kind, under_way=False, at=0.0, takes_s=takes_s)
     if isinstance(reply, control_pb2.DumpStacksReply):
         found.stacks = reply.text
-    elif isinstance(reply, control_pb2.ProfileReply):
-        found.profile = profile_of(reply)
-    elif isinstance(reply, control_pb2.HeapReply):
-        found.heap = heap_of(reply)
+    elif kind == PROFILE:
+        found.profile = read(reply, Profile)
+    else:
+        found.heap = read(reply, Heap)
     return found
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+
+from msgspec import Struct
 
 from heronpy.common.units import is_installed, line_of
 from heronpy.proto import control_pb2
@@ -20,59 +20,47 @@ COMMON, OTHER = 0.9, "…"
 _FRAME = re.compile(r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]+))?', re.MULTILINE)
 
 
-@dataclass(slots=True)
-class Group:
-    """Exceptions of one type that were raised at one line, while starting or later."""
+class ExceptionGroup(Struct, kw_only=True):
+    """Exceptions of one type raised at one line, over all tasks."""
 
     type: str
+    #: `file:line in function`; empty when no traceback has it.
     where: str
-    """`file:line in function` of the user's code; "" when no traceback has it."""
+    #: While the task started.
     startup: bool
-    newest: control_pb2.ExceptionReport
-    count: int = 0
-    first_at: float = 0.0
-    last_at: float = 0.0
-    tasks: list[str] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    """The first line of each different message, the newest first."""
-
-    def add(self, report: control_pb2.ExceptionReport) -> None:
-        """Add one report."""
-        self.count += max(1, report.count)
-        self.first_at = min(self.first_at or report.first_at, report.first_at)
-        if report.last_at > self.last_at:
-            self.last_at, self.newest = report.last_at, report
-        task = report.instance_id or report.process
-        if task not in self.tasks:
-            self.tasks.append(task)
-        message = next(iter(report.message.splitlines()), "")
-        if message not in self.messages:
-            self.messages.append(message)
-
-    def as_json(self) -> dict[str, Any]:
-        """The documented shape of a group."""
-        return {
-            "type": self.type,
-            "where": self.where,
-            "startup": self.startup,
-            "count": self.count,
-            "first_at": self.first_at,
-            "last_at": self.last_at,
-            "tasks": self.tasks,
-            "messages": self.messages,
-            "traceback": self.newest.traceback,
-        }
+    count: int
+    first_at: float
+    last_at: float
+    #: Instances or processes.
+    tasks: list[str]
+    #: The first line of each different message, newest first.
+    messages: list[str]
+    #: The newest, whole.
+    traceback: str
 
 
-def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[Group]:
-    """The groups, the most recent first."""
-    found: dict[tuple[str, str, bool], Group] = {}
+def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[ExceptionGroup, str]]:
+    """The groups, the most recent first; each with the whole message of its newest exception."""
+    found: dict[tuple[str, str, bool], tuple[ExceptionGroup, str]] = {}
     for report in sorted(reports, key=lambda report: -report.last_at):
         where = user_line(report.traceback)
         # Without a line it is the end of a process, which is not the same fault in other components.
         key = (report.type, where or f" {report.component}", report.startup)
-        group = found.setdefault(key, Group(report.type, where, report.startup, report))
-        group.add(report)
+        if key not in found:
+            group = ExceptionGroup(
+                type=report.type, where=where, startup=report.startup, count=0, first_at=report.first_at,
+                last_at=report.last_at, tasks=[], messages=[], traceback=report.traceback,
+            )  # fmt: skip
+            found[key] = group, report.message
+        group, _ = found[key]
+        group.count += max(1, report.count)
+        group.first_at = min(group.first_at or report.first_at, report.first_at)
+        task = report.instance_id or report.process
+        if task not in group.tasks:
+            group.tasks.append(task)
+        message = next(iter(report.message.splitlines()), "")
+        if message not in group.messages:
+            group.messages.append(message)
     return list(found.values())
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
 
 from msgspec import Struct
 
-from heronpy.common.ids import instance_id
-from heronpy.common.states import UP_STATES, culprit_name, lifecycle_name, process_state_name, task_state_name
+from heronpy.common.states import UP_STATES, culprit_name, process_state_name, task_state_name
+from heronpy.metrics.quantiles import Quantile, quantiles_s
 from heronpy.proto import control_pb2
-from heronpy.views.plan import edge_id
-from heronpy.views.quantiles import Quantile, quantiles_s
+from heronpy.views.findings import Finding
+from heronpy.views.overview import Totals
 
 #: A call that has lasted this long is taken for a latency, where no other ended.
 IN_CALL_S = 1.0
@@ -137,6 +138,33 @@ class Load(Struct, kw_only=True):
     latency_at_least: bool = False
 
 
+class LoadAnswer(Struct, kw_only=True):
+    """What a topology master answers to `GetLoad`: its figures, and what is shown beside them."""
+
+    topology_id: str
+    #: A `PhysicalPlan`, where it is newer than the one that the asker has.
+    plan: bytes | None = None
+    #: With the version of the physical plan.
+    load: Load
+    #: Of the topology.
+    uptime_s: float
+    totals: Totals
+    #: The highest number of an event, see `Event.number`.
+    last_event: int
+    #: By spout: seconds since a task of it has emitted last; those that were never seen to emit are missing.
+    still_s: dict[str, float]
+    #: The most urgent first, at most three.
+    findings: list[Finding]
+    #: Wall time of the findings, which are renewed less often than the figures.
+    found_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        # Sentences are made of them.
+        for finding in self.findings:
+            for name in [name for name, value in finding.figures.items() if not isfinite(value)]:
+                del finding.figures[name]
+
+
 class TaskLoad(Struct, kw_only=True):
     """One task."""
 
@@ -207,108 +235,6 @@ class Tasks(Struct, kw_only=True):
     window_s: float | None
     tasks: list[TaskLoad]
     processes: list[ProcessRow]
-
-
-def _share(message: control_pb2.ComponentLoad, name: str) -> float | None:
-    return getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
-
-
-def _worst(load: control_pb2.ComponentLoad, name: str) -> tuple[float | None, str | None]:
-    """The value of the worst task, and its name."""
-    if not load.HasField(name):  # type: ignore[arg-type]
-        return None, None
-    worst: control_pb2.WorstTask = getattr(load, name)
-    return worst.value, instance_id(worst.container, load.component, worst.task_id)
-
-
-def load_of(reply: control_pb2.LoadReply, plan_version: int) -> Load:
-    """`GET /load`; the version is that of the packing plan, as in `plan_of`."""
-    components = [component_load(one) for one in reply.components]
-    for row in components:
-        # Some losses of the topology were not counted, so a component without a count may still have losses.
-        row.lost = None if reply.totals.lost_unknown and not row.lost else row.lost
-    ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s, one.end_to_end_at_least) for one in components]
-    if not any(p99 is not None for _, p99, _ in ends):
-        ends = [(one.complete_p50_s, one.complete_p99_s, one.complete_at_least) for one in components]
-    p99_s = max((p99 for _, p99, _ in ends if p99 is not None), default=None)
-    return Load(
-        plan_version=plan_version,
-        state=lifecycle_name(reply.lifecycle),
-        cause=reply.cause,
-        at=reply.at,
-        window_s=reply.window_s or None,
-        since=reply.since or None,
-        components=components,
-        edges=_edges(reply),
-        held=reply.held if reply.HasField("held") else None,
-        culprits=[culprit_of(one) for one in reply.culprits],
-        latency_p50_s=max((p50 for p50, _, _ in ends if p50 is not None), default=None),
-        latency_p99_s=p99_s,
-        # The longest known one is less than what another one may be.
-        latency_at_least=any(at_least for _, _, at_least in ends),
-    )
-
-
-def component_load(one: control_pb2.ComponentLoad) -> ComponentLoad:
-    """The row of one component."""
-    busy_max, busiest = _worst(one, "busiest")
-    blocked_max, most_blocked = _worst(one, "most_blocked")
-    fullest_bytes, fullest = _worst(one, "fullest")
-    largest_bytes, largest = _worst(one, "largest")
-    return ComponentLoad(
-        name=one.component,
-        kind="spout" if one.spout else "bolt",
-        tasks=one.tasks,
-        up=one.up,
-        emitted_per_s=_share(one, "emitted"),
-        executed_per_s=_share(one, "executed"),
-        acked_per_s=_share(one, "acked"),
-        failed_per_s=_share(one, "failed"),
-        frames_per_s=_share(one, "frames"),
-        tuples_per_frame=_share(one, "tuples_per_frame"),
-        busy=_share(one, "busy"),
-        blocked=_share(one, "blocked"),
-        idle=_share(one, "idle"),
-        busy_max=busy_max,
-        busiest=busiest,
-        blocked_max=blocked_max,
-        most_blocked=most_blocked,
-        queue_tuples=None if one.spout else one.queue_tuples,
-        queue_bytes=None if one.spout else one.queue_bytes,
-        queue_bytes_max=int(fullest_bytes) if fullest_bytes is not None else None,
-        fullest=fullest,
-        queue_bound_bytes=one.queue_bound_bytes or None,
-        pending=one.pending if one.spout else None,
-        latency_p50_s=_share(one, "execute_p50_s"),
-        latency_p99_s=_share(one, "execute_p99_s"),
-        latency_at_least=one.execute_at_least,
-        end_to_end_p50_s=_share(one, "end_to_end_p50_s"),
-        end_to_end_p99_s=_share(one, "end_to_end_p99_s"),
-        end_to_end_at_least=one.end_to_end_at_least,
-        complete_at_least=one.complete_at_least,
-        complete_p50_s=_share(one, "complete_p50_s"),
-        complete_p99_s=_share(one, "complete_p99_s"),
-        cpu=_share(one, "cpu"),
-        memory_bytes=one.memory_bytes or None,
-        memory_bytes_max=int(largest_bytes) if largest_bytes is not None else None,
-        largest=largest,
-        memory_limit_bytes=one.memory_limit_bytes or None,
-        restarts=one.restarts,
-        dead_letters=one.dead_letters,
-        lost=one.lost,
-    )
-
-
-def _edges(reply: control_pb2.LoadReply) -> list[EdgeLoad]:
-    names = [one.component for one in reply.components]
-    return [
-        EdgeLoad(
-            id=edge_id(names[edge.source], edge.stream, names[edge.target]),
-            tuples_per_s=edge.tuples if edge.HasField("tuples") else None,
-        )
-        for edge in reply.edges
-        if edge.source < len(names) and edge.target < len(names)
-    ]
 
 
 def culprit_of(culprit: control_pb2.Culprit) -> Culprit:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from heronpy.common.losses import losses_text, lost_text
+from heronpy.proto import control_pb2
+
 
 class Totals(Struct, kw_only=True):
     """What became of the tuples of a topology since it was submitted, over all processes it has had."""
@@ -142,3 +145,23 @@ class Me(Struct, kw_only=True):
     #: `view`: figures; `all`: also logs, values, settings and every change.
     scope: str
     release: str
+
+
+def totals_of(totals: control_pb2.TupleTotals) -> Totals:
+    """What became of the tuples."""
+    return Totals(
+        acked=totals.acked,
+        at_least=totals.at_least,
+        failed=totals.failed,
+        not_resent=totals.not_resent,
+        replayed=None if totals.spouts_begun_again else totals.replayed,
+        begun_again=list(totals.begun_again),
+        dead_letters=totals.dead_letters,
+        lost=totals.lost,
+        lost_estimated=totals.lost_estimated,
+        lost_unknown=totals.lost_unknown,
+        letters_at_least=totals.letters_at_least,
+        restores=totals.restores,
+        losses=losses_text(totals) or None,
+        lost_text=lost_text(totals),
+    )

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
-from math import isnan
-
 from msgspec import Struct
 
 from heronpy.common import states
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import groups_of
+from heronpy.views.exception_groups import ExceptionGroup, groups_of
 
 #: Names of series at the topology master that are called otherwise here, as in `Load`.
 _METRICS = {
@@ -105,25 +101,6 @@ class Events(Struct, kw_only=True):
     start: Start | None
 
 
-class ExceptionGroup(Struct, kw_only=True):
-    """Exceptions of one type raised at one line, over all tasks."""
-
-    type: str
-    #: `file:line in function`; empty when no traceback has it.
-    where: str
-    #: While the task started.
-    startup: bool
-    count: int
-    first_at: float
-    last_at: float
-    #: Instances or processes.
-    tasks: list[str]
-    #: The first line of each different message, newest first.
-    messages: list[str]
-    #: The newest, whole.
-    traceback: str
-
-
 class Exceptions(Struct, kw_only=True):
     """`GET /exceptions?component&task`: the most recent first."""
 
@@ -165,30 +142,6 @@ def metric_name(series: str) -> str:
     return _METRICS.get(series, series)
 
 
-def timeline_of(reply: control_pb2.TimelineReply) -> Timeline:
-    """`GET /timeline`"""
-    return Timeline(
-        times=[reply.first + number * reply.step_s for number in range(reply.points)],
-        step_s=reply.step_s,
-        series=[
-            Series(
-                component=series.component,
-                metric=_METRICS.get(series.name, series.name),
-                values=_values(series.values, reply.points),
-            )
-            for series in reply.series
-        ],
-        kept_from=reply.known_since or None,
-    )
-
-
-def _values(data: bytes, points: int) -> list[float | None]:
-    """float32, little-endian; what is missing at the end is unknown."""
-    count = min(points, len(data) // 4)
-    known = [None if isnan(value) else value for value in struct.unpack_from(f"<{count}f", data)]
-    return [*known, *([None] * (points - count))]
-
-
 def event_kind(event: control_pb2.TopologyEvent) -> str:
     """`restart`, `update`, ...; of a newer topology master perhaps `kind-12`."""
     if event.kind not in control_pb2.EventKind.values():
@@ -213,16 +166,6 @@ def event_of(event: control_pb2.TopologyEvent) -> Event:
     )
 
 
-def events_of(reply: control_pb2.EventsReply) -> Events:
-    """`GET /events`"""
-    return Events(
-        events=[event_of(one) for one in reply.events],
-        last=reply.last,
-        forgotten=reply.forgotten,
-        start=start_of(reply.start),
-    )
-
-
 def start_of(times: control_pb2.StartTimes) -> Start | None:
     """How long the phases of a start took; None when none of them is known."""
     took = states.start_phases(times)
@@ -235,29 +178,4 @@ def start_of(times: control_pb2.StartTimes) -> Start | None:
 
 def exceptions_of(reply: control_pb2.ExceptionsReply) -> Exceptions:
     """`GET /exceptions`"""
-    return Exceptions(groups=exception_groups(reply.exceptions), discarded=reply.discarded)
-
-
-def exception_groups(reports: Iterable[control_pb2.ExceptionReport]) -> list[ExceptionGroup]:
-    """The groups, the most recent first."""
-    return [ExceptionGroup(**group.as_json()) for group in groups_of(reports)]
-
-
-def slow_of(reply: control_pb2.SlowReply) -> Slow:
-    """`GET /slow`"""
-    return Slow(
-        tuples=[
-            SlowTuple(
-                at=one.at,
-                instance_id=one.process,
-                component=one.component,
-                task_id=one.task_id,
-                source=one.source,
-                source_task=one.source_task,
-                took_s=one.took_s,
-                value=one.value or None,
-                tuples=one.tuples,
-            )
-            for one in reply.tuples
-        ]
-    )
+    return Exceptions(groups=[group for group, _ in groups_of(reply.exceptions)], discarded=reply.discarded)

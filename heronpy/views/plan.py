@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from heronpy.common.ids import instance_id
+from heronpy.common.ids import edge_id, instance_id
 from heronpy.common.redaction import redacted
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import plan_pb2, topology_pb2
@@ -80,11 +80,6 @@ class Plan(Struct, kw_only=True):
     containers: list[ContainerPlace]
     #: Effectively once: components that are restored together, and the attempt of each.
     regions: list[list[str]]
-
-
-def edge_id(source: str, stream: str, target: str) -> str:
-    """`source/stream>target`"""
-    return f"{source}/{stream or 'default'}>{target}"
 
 
 def plan_of(

@@ -6,15 +6,9 @@ from collections import defaultdict
 
 from msgspec import Struct
 
+from heronpy.metrics.quantiles import quantile
 from heronpy.proto import checkpoint_pb2, control_pb2
-from heronpy.views.quantiles import quantile
 
-#: What `batches_of` reads, of the instance GATEWAY.
-BATCH_METRICS = (
-    "spark-rows-committed", "spark-batches-committed", "spark-batches-failed", "spark-attempts-failed", "spark-seconds",
-    "spark-lag-seconds", "spark-batches-running", "spark-batches-waiting", "spark-ui-port", "spark-wait-seconds",
-    "spark-run-seconds", "spark-publish-seconds",
-)  # fmt: skip
 GATEWAY = "spark-gateway"
 
 

@@ -30,7 +30,6 @@ _FIELDS = {
     "units-backups-won": "backups_won",
     "units-attempts-in-vain": "attempts_in_vain",
 }
-UNIT_METRICS = tuple(_FIELDS)
 
 
 class Pipeline(Struct, kw_only=True):

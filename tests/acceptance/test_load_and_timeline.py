@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import struct
 from collections.abc import Callable
-from math import isnan
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heronpy.common.errors import DeadlineError, InvalidRpcError, RetryableRpcError
+from heronpy.net.answers import read
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
+from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Timeline, series_name
 from tests.support.command import Heron
 from tests.support.waiting import wait_for
 
@@ -67,10 +68,10 @@ class Master:
         with RpcClient(found.endpoint) as client:
             return client.call(body, 10.0)
 
-    def load(self, check: Callable[[control_pb2.LoadReply], bool], what: str) -> control_pb2.LoadReply:
-        def asked() -> control_pb2.LoadReply | None:
+    def load(self, check: Callable[[LoadAnswer], bool], what: str) -> LoadAnswer:
+        def asked() -> LoadAnswer | None:
             try:
-                reply: control_pb2.LoadReply = self.ask(control_pb2.GetLoad())
+                reply = read(self.ask(control_pb2.GetLoad()), LoadAnswer)
             except (DeadlineError, RetryableRpcError):
                 return None  # it is being replaced
             return reply if check(reply) else None
@@ -78,19 +79,19 @@ class Master:
         return wait_for(asked, 60.0, what)
 
 
-def flows(reply: control_pb2.LoadReply) -> bool:
+def flows(reply: LoadAnswer) -> bool:
     """Whether a whole window was measured, in which tuples were processed everywhere."""
     return (
-        reply.window_s >= 5
-        and all(edge.tuples > 0 for edge in reply.edges)
-        and reply.lifecycle == control_pb2.LIFE_RUNNING
+        (reply.load.window_s or 0.0) >= 5
+        and all((edge.tuples_per_s or 0.0) > 0 for edge in reply.load.edges)
+        and reply.load.state == "RUNNING"
     )
 
 
-def adds_up(doubles: int) -> Callable[[control_pb2.LoadReply], bool]:
+def adds_up(doubles: int) -> Callable[[LoadAnswer], bool]:
     """Whether its figures fit each other: on a busy machine some windows hold a task's pause."""
 
-    def check(reply: control_pb2.LoadReply) -> bool:
+    def check(reply: LoadAnswer) -> bool:
         try:
             check_sums(reply, doubles)
         except AssertionError:
@@ -100,23 +101,26 @@ def adds_up(doubles: int) -> Callable[[control_pb2.LoadReply], bool]:
     return check
 
 
-def check_sums(reply: control_pb2.LoadReply, doubles: int) -> None:
-    numbers, double, keep = reply.components
-    assert [one.component for one in reply.components] == ["numbers", "double", "keep"]
-    assert [one.tasks for one in reply.components] == [1, doubles, 1] == [one.up for one in reply.components]
-    assert numbers.spout and not double.spout and not numbers.HasField("executed"), "a spout executes nothing"
-    edges = {(edge.source, edge.stream, edge.target): edge.tuples for edge in reply.edges}
-    assert edges.keys() == {(0, "", 1), (0, "", 2), (1, "", 2)}
-    assert double.executed == pytest.approx(edges[0, "", 1], rel=1e-3)
-    assert keep.executed == pytest.approx(edges[0, "", 2] + edges[1, "", 2], rel=1e-3)
+def check_sums(reply: LoadAnswer, doubles: int) -> None:
+    numbers, double, keep = rows = reply.load.components
+    assert [one.name for one in rows] == ["numbers", "double", "keep"]
+    assert [one.tasks for one in rows] == [1, doubles, 1] == [one.up for one in rows]
+    assert [one.kind for one in rows] == ["spout", "bolt", "bolt"]
+    assert numbers.executed_per_s is None, "a spout executes nothing"
+    edges: dict[str, Any] = {edge.id: edge.tuples_per_s for edge in reply.load.edges}
+    to_double, to_keep, doubled = "numbers/default>double", "numbers/default>keep", "double/default>keep"
+    assert edges.keys() == {to_double, to_keep, doubled}
+    assert double.executed_per_s == pytest.approx(edges[to_double], rel=1e-3)
+    assert keep.executed_per_s == pytest.approx(edges[to_keep] + edges[doubled], rel=1e-3)
     # Tasks report up to a second apart, so rates of different tasks differ by what a second more or less makes.
     near = {"rel": 0.35}
-    assert edges[0, "", 1] == pytest.approx(edges[0, "", 2], **near)
-    assert edges[0, "", 1] + edges[0, "", 2] == pytest.approx(numbers.emitted, **near), "one per receiving component"
-    assert double.emitted == pytest.approx(2 * double.executed, **near)
-    assert edges[1, "", 2] == pytest.approx(double.emitted, **near)
-    assert keep.execute_p99_s > 0 and double.largest.value > 1 << 20 and double.cpu > 0
-    assert numbers.queue_bound_bytes == 0 and keep.queue_bound_bytes > 0
+    assert edges[to_double] == pytest.approx(edges[to_keep], **near)
+    both = edges[to_double] + edges[to_keep]
+    assert both == pytest.approx(numbers.emitted_per_s, **near), "one per receiving component"
+    assert double.emitted_per_s == pytest.approx(2 * (double.executed_per_s or 0.0), **near)
+    assert edges[doubled] == pytest.approx(double.emitted_per_s, **near)
+    assert (keep.latency_p99_s or 0) > 0 and (double.memory_bytes_max or 0) > 1 << 20 and (double.cpu or 0) > 0
+    assert numbers.queue_bound_bytes is None and (keep.queue_bound_bytes or 0) > 0
 
 
 @pytest.mark.heavy
@@ -126,15 +130,16 @@ def test_figures_by_component_and_edge(heron: Heron, tmp_path: Path) -> None:
     heron("submit", "local", program, "Figures").ok()
     master = Master(heron)
     reply = master.load(lambda one: flows(one) and adds_up(2)(one), "a window of figures that add up")
-    assert reply.plan.version == reply.plan_version and len(reply.plan.instances) == 4
-    again = master.ask(control_pb2.GetLoad(plan_version=reply.plan_version))
-    assert not again.HasField("plan"), "who has the plan does not get it again"
-    assert again.ByteSize() < 1000
+    plan, version = plan_pb2.PhysicalPlan.FromString(reply.plan or b""), reply.load.plan_version
+    assert plan.version == version and len(plan.instances) == 4
+    again = master.ask(control_pb2.GetLoad(plan_version=version))
+    assert read(again, LoadAnswer).plan is None, "who has the plan does not get it again"
+    assert again.ByteSize() < 6000
 
     heron("update", "local", "Figures", "--component-parallelism", "double:3").ok()
     newer = master.load(lambda one: flows(one) and adds_up(3)(one), "the figures after the update")
-    assert newer.plan_version > reply.plan_version and newer.last_event > reply.last_event
-    assert master.ask(control_pb2.GetLoad(plan_version=reply.plan_version)).HasField("plan")
+    assert newer.load.plan_version > version and newer.last_event > reply.last_event
+    assert read(master.ask(control_pb2.GetLoad(plan_version=version)), LoadAnswer).plan is not None
 
     known = wait_for(lambda: _minutes(master, 1), 130.0, "the first minute to be over")
     assert known["double", "tasks"][-1] in (2.0, 3.0) and known["", "plan_version"][-1] >= 1
@@ -148,21 +153,19 @@ def test_figures_by_component_and_edge(heron: Heron, tmp_path: Path) -> None:
     master.load(lambda one: flows(one) and adds_up(3)(one), "the figures of the next master")
     kept = _minutes(master, 1)
     assert kept is not None and kept["double", "executed"][0] == known["double", "executed"][0]
-    reply = master.ask(control_pb2.GetLoad())
-    assert reply.since > newer.at, "it says from when on it has figures"
+    since = read(master.ask(control_pb2.GetLoad()), LoadAnswer).load.since
+    assert since is not None and since > newer.load.at, "it says from when on it has figures"
     with pytest.raises(InvalidRpcError, match="there is no series 'speed'"):
         master.ask(control_pb2.GetTimeline(names=["speed"]))
 
 
 def _minutes(master: Master, most: int) -> dict[tuple[str, str], list[float]] | None:
     """The known values of all series, once there are so many minutes."""
-    reply = master.ask(control_pb2.GetTimeline())
-    if reply.points < most:
+    reply = read(master.ask(control_pb2.GetTimeline()), Timeline)
+    if len(reply.times) < most:
         return None
-    assert reply.known_since == reply.first
+    assert reply.kept_from == reply.times[0]
     return {
-        (series.component, series.name): [
-            value for value in struct.unpack(f"<{reply.points}f", series.values) if not isnan(value)
-        ]
+        (series.component, series_name(series.metric)): [value for value in series.values if value is not None]
         for series in reply.series
     }

@@ -13,15 +13,19 @@ from typing import Any, NamedTuple
 
 import pytest
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.cli.main import main
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.loader import child_environment
+from heronpy.health.signals import Looks
+from heronpy.net.answers import packed
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from tests.support.launch import launch_spec
+from tests.support.views import load_answer, timeline
 from tests.support.wires import new_endpoint
 
 
@@ -127,7 +131,7 @@ class FakeTopology:
     launch: LaunchSpec
     record: plan_pb2.ExecutionState
     status: control_pb2.StatusReply
-    answers: dict[str, Message | Exception] = field(default_factory=dict)
+    answers: dict[str, Message | Struct | Exception] = field(default_factory=dict)
     asked: list[tuple[str, Message]] = field(default_factory=list)
     on_ask: Callable[[str], None] | None = None
     #: Ids of the topologies that were to be changed.
@@ -142,15 +146,15 @@ class FakeTopology:
             self.on_ask(name)
         if name == "get_status":
             return self.status
-        empty = {
-            "get_load": control_pb2.LoadReply(),
-            "get_timeline": control_pb2.TimelineReply(),
-            "get_looks": control_pb2.LooksReply(),
+        empty: dict[str, Message | Struct] = {
+            "get_load": load_answer(),
+            "get_timeline": timeline(),
+            "get_looks": Looks(tasks={}),
         }
         reply = self.answers.get(name, empty.get(name, control_pb2.Ok(text="done")))
         if isinstance(reply, Exception):
             raise reply
-        return reply
+        return packed(reply) if isinstance(reply, Struct) else reply
 
 
 class Server:

@@ -74,8 +74,6 @@ async def serve(spec: LaunchSpec) -> None:
             return control_pb2.ContainersReply()
         if field == "get_exceptions":
             return control_pb2.ExceptionsReply()
-        if field == "get_load":
-            return control_pb2.LoadReply()
         reply = status_of(spec, topology, plan, fate)
         if fate in ("replaced", "collapsing"):
             asked.append(field)

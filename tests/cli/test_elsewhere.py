@@ -20,6 +20,7 @@ from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
 from tests.support.launch import launch_spec
+from tests.support.views import events
 
 OTHER = Host("elsewhere", "00112233", "44556677")
 
@@ -136,7 +137,7 @@ def test_evidence_has_the_logs_of_another_host(
 ) -> None:
     file = tmp_path / "evidence.jsonl"
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
-    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
     found = heron("doctor", "local", "wordy", "--evidence", str(file))
     assert f"in {file}; read it" in found.out, found
@@ -156,7 +157,7 @@ def test_evidence_names_containers_whose_logs_cannot_be_read(
 
     monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
-    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
     file = tmp_path / "evidence.jsonl"
     heron("doctor", "local", "wordy", "--evidence", str(file))

@@ -36,6 +36,7 @@ from heronpy.storage.objects.port import ObjectsError, Trouble
 from tests.cli.conftest import FakeTopology, Heron, Server, word_count
 from tests.cli.engine_settings import settings
 from tests.support.fake_engine import FakeEngine, running
+from tests.support.views import event, events, load_answer
 
 
 def record(container: int, phase: str, **more: Any) -> control_pb2.ProcessRecord:
@@ -220,12 +221,10 @@ def test_hosts_that_are_avoided_are_shown_and_lifted(placed: FakeTopology, heron
 
 
 def test_why_a_container_waits_is_what_status_and_doctor_say(placed: FakeTopology, heron: Heron) -> None:
-    ends = control_pb2.TopologyEvent(
-        number=1, kind=control_pb2.EVENT_RESTART, subject="container 1", at=time.time(), times=3, warning=True
-    )
-    placed.answers["get_events"] = control_pb2.EventsReply(events=[ends])
+    ends = event(kind="restart", subject="container 1", at=time.time(), times=3, warning=True)
+    placed.answers["get_events"] = events(ends)
     placed.answers["get_metrics"] = control_pb2.MetricsReply()
-    placed.answers["get_load"] = control_pb2.LoadReply(since=time.time() - 600)
+    placed.answers["get_load"] = load_answer(since=time.time() - 600)
     told = heron("doctor", "local", "wordy").out
     assert "container 1 is QUEUED: Priority" in told and "next       heron status local wordy" in told
     assert "restarted 3 times" not in told, "it waits, and does not end again and again"
@@ -295,8 +294,8 @@ def test_a_scheduler_that_is_gone_is_told_by_all_verbs_that_look(placed: FakeTop
     assert row["scheduler_away"] is None and len(row["containers"]) == 2
     assert json.loads(heron("status", "local", "wordy", "--json").out)["scheduler_away"] is None
     placed.answers["get_metrics"] = control_pb2.MetricsReply()
-    placed.answers["get_events"] = control_pb2.EventsReply()
-    placed.answers["get_load"] = control_pb2.LoadReply(since=time.time() - 600)
+    placed.answers["get_events"] = events()
+    placed.answers["get_load"] = load_answer(since=time.time() - 600)
     assert "scheduler" not in heron("doctor", "local", "wordy").out
     placed.state.delete(paths.scheduler("wordy"))
 

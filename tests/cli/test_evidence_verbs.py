@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from heronpy.common.errors import InvalidRpcError, RpcError
+from heronpy.net.answers import packed
 from heronpy.net.rpc import body_of
 from heronpy.proto import control_pb2
+from heronpy.views.evidence import Heap, HeapType, Profile, WeightedStack
 from tests.cli.conftest import FakeTopology, Heron, Server
 
 TASK = "container_1_count_2"
+PROFILE = Profile(frames=[], stacks=[], seconds=0.0, left_out_s=0.0, sampler="py-spy", note="")
+HEAP = Heap(types=[], kinds=1, objects=1, bytes=8, share=1.0, paused_s=0.5, memory_bytes=9)
 
 
 class Door:
@@ -69,10 +74,10 @@ def test_stacks_break_no_word_on_a_terminal(heron: Heron, door: Door, monkeypatc
 @pytest.mark.parametrize("name", ["count-2", "count_2", "count (task 2)", "task 2"])
 def test_a_task_has_the_names_that_views_give_it(name: str, heron: Heron, door: Door, tmp_path: Path) -> None:
     door.answers["dump_stacks"] = control_pb2.DumpStacksReply(text="Thread 0x1:\n")
-    door.answers["heap"] = control_pb2.HeapReply(kinds=1, objects=1, bytes=8, share=1.0)
-    profile = control_pb2.ProfileReply(frames=["main"], sampler="py-spy")
-    profile.stacks.add(frames=[0], seconds=1.0)
-    door.answers["profile"] = profile
+    door.answers["heap"] = packed(HEAP)
+    door.answers["profile"] = packed(
+        replace(PROFILE, frames=["main"], stacks=[WeightedStack(stack=[0], seconds=1.0)], seconds=1.0)
+    )
     for words in (("stacks",), ("heap", "--yes"), ("profile", "--out", str(tmp_path))):
         shown = heron(words[0], "local", "wordy", name, *words[1:])
         assert shown.code == 0, shown.err
@@ -93,11 +98,12 @@ def test_a_name_of_two_tasks_is_refused(heron: Heron, wordy: FakeTopology, door:
 
 
 def test_a_profile_is_written_as_files(heron: Heron, door: Door, tmp_path: Path) -> None:
-    reply = control_pb2.ProfileReply(
-        frames=["main", "f (a.py:1)"], sampler="the process itself", note="py-spy may not", left_out_s=0.2
-    )
-    reply.stacks.add(frames=[0, 1], seconds=2.0)
-    door.answers["profile"] = reply
+    stacks = [WeightedStack(stack=[0, 1], seconds=2.0)]
+    found = Profile(
+        frames=["main", "f (a.py:1)"], stacks=stacks, seconds=2.2, left_out_s=0.2, sampler="the process itself",
+        note="py-spy may not",
+    )  # fmt: skip
+    door.answers["profile"] = packed(found)
     said = heron(
         "profile", "local", "wordy", TASK, "--duration", "1", "--rate", "50", "--idle", "--out", str(tmp_path / "o")
     )
@@ -108,15 +114,15 @@ def test_a_profile_is_written_as_files(heron: Heron, door: Door, tmp_path: Path)
     assert "f (a.py:1): 2.000 s" in (tmp_path / "o" / f"wordy-{TASK}.svg").read_text()
     speedscope = json.loads((tmp_path / "o" / f"wordy-{TASK}.speedscope.json").read_text())
     assert speedscope["profiles"][0]["weights"] == [2.0]
-    door.answers["profile"] = control_pb2.ProfileReply(sampler="py-spy")
+    door.answers["profile"] = packed(PROFILE)
     nothing = heron("profile", "local", "wordy", TASK, "--out", str(tmp_path))
     assert nothing.code == 1 and "used no CPU" in nothing.err
 
 
 def test_a_heap_is_announced_before_the_task_stops(heron: Heron, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = control_pb2.HeapReply(kinds=90, objects=5000, bytes=2048, share=0.25, paused_s=0.5, rss_bytes=70 << 20)
-    reply.types.add(name="dict", count=4000, bytes=1024)
-    door.answers["heap"] = reply
+    types = [HeapType(name="dict", count=4000, bytes=1024)]
+    heap = replace(HEAP, types=types, kinds=90, objects=5000, bytes=2048, share=0.25, memory_bytes=70 << 20)
+    door.answers["heap"] = packed(heap)
     refused = heron("heap", "local", "wordy", "2")
     announced = f"{TASK} stops for up to 2 s while its objects are counted (it has 64MB)"
     assert refused.code == 2 and announced in refused.err and "--yes" in refused.err and door.asked == []

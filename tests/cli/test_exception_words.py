@@ -24,7 +24,7 @@ def test_it_is_said_when_a_task_ended_by_it(kind: str, startup: bool, words: str
     assert words in exception_text(report).splitlines()[0].replace("heronpy.common.errors.", "")
     assert ("while it started" in exception_text(report)) is (startup and "while" in words)
     [group] = groups_of([report])
-    assert words + ": once" in group_text(group).replace("heronpy.common.errors.", "")
+    assert words + ": once" in group_text(*group).replace("heronpy.common.errors.", "")
 
 
 @pytest.mark.parametrize(

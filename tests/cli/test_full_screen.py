@@ -24,8 +24,8 @@ from heronpy.cli.look.full_screen.view import (
     wish_of,
 )
 from heronpy.common.ids import instance_id
-from heronpy.proto import control_pb2
-from heronpy.views.load import Culprit, Load, TaskLoad, Tasks, load_of
+from heronpy.views.load import Culprit, Load, TaskLoad, Tasks
+from tests.support.views import component_load, load_answer
 
 NAMES = ("word", "count", "store", "sort-by-user")
 
@@ -46,12 +46,14 @@ def task_of(component: str, number: int, busy: float | None = None, **more: obje
 
 
 def load(names: tuple[str, ...] = NAMES, **fields: object) -> Load:
-    reply = control_pb2.LoadReply(topology="clicks", lifecycle=control_pb2.LIFE_RUNNING, plan_version=7)
-    for place, name in enumerate(names):
-        one = reply.components.add(component=name, spout=place == 0, tasks=2, up=2, emitted=1000.0 * (place + 1))
-        one.busy = 0.2 * place
-        one.busiest.value, one.busiest.task_id, one.busiest.container = min(0.3 * place, 1.0), 2 * place + 1, 1
-    found = load_of(reply, 7)
+    rows = [
+        component_load(
+            name, kind="bolt" if place else "spout", tasks=2, up=2, emitted_per_s=1000.0 * (place + 1),
+            busy=0.2 * place, busy_max=min(0.3 * place, 1.0), busiest=instance_id(1, name, 2 * place + 1),
+        )
+        for place, name in enumerate(names)
+    ]  # fmt: skip
+    found = load_answer(*rows, state="RUNNING", plan_version=7).load
     for name, value in fields.items():
         setattr(found, name, value)
     return found

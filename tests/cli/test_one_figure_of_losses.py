@@ -6,12 +6,14 @@ import json
 
 import pytest
 
+from heronpy.clusters.summary import topology_of
 from heronpy.common.losses import WITH_LOSSES, losses_text, lost_text, missing_text, state_label
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.views.build_ended import doctor_of_ended
-from heronpy.views.build_overview import topology_of, totals_of
+from heronpy.views.overview import totals_of
 from heronpy.views.past import Timeline
 from tests.cli.conftest import FakeTopology, Heron
+from tests.support.views import load_answer
 
 CASES = [
     (control_pb2.TupleTotals(acked=10, failed=3), "", "0"),
@@ -57,7 +59,7 @@ def test_every_view_says_the_same(
     [row] = [row for row in json.loads(heron("list", "local", "--json").out) if row["name"] == "wordy"]
     assert (row["state"], row["losses"]) == (label, said or None)
     # The pages, while the topology is there and when it has ended.
-    load = control_pb2.LoadReply(lifecycle=control_pb2.LIFE_FINISHED, totals=totals)
+    load = load_answer(state="FINISHED", totals=totals_of(totals))
     page = topology_of(plan_pb2.ExecutionState(topology="wordy"), load, None, None)
     assert page.totals is not None and page.state == label
     assert (page.totals.losses, page.totals.lost_text) == (said or None, lost)

@@ -10,17 +10,23 @@ import time
 from pathlib import Path
 from textwrap import indent
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from heronpy.cli.look import doctor, stateful
 from heronpy.common.errors import InvalidRpcError
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Finding, Verdict
 from heronpy.health.recording import replay
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
+from heronpy.tmaster.traces import Span, placed, shown
+from heronpy.views.findings import Finding, Verdict
+from heronpy.views.past import Slow, SlowTuple, start_of
+from heronpy.views.traces import Hop, Trace
 from tests.cli.conftest import FakeTopology, Heron, Server
+from tests.support.views import event, events, load_answer, traces
 
 
 def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
@@ -235,14 +241,15 @@ def test_exceptions_are_grouped_by_type_and_line(heron: Heron, wordy: FakeTopolo
 
 
 def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     assert heron("events", "local", "wordy").out == "No events in topology 'wordy'\n"
-    reply = control_pb2.EventsReply(last=9, forgotten=4)
-    reply.events.add(number=7, at=1e9, first_at=9.9e8, times=3, kind=control_pb2.EVENT_OOM, subject="count-7",
-                     reason="oom", text="count-7 was started again\x1b[2J", warning=True)  # fmt: skip
-    reply.events.add(number=8, at=1.1e9, first_at=1.1e9, times=1, kind=control_pb2.EVENT_UPDATE, text="update done")
-    reply.events.add(number=9, at=1.2e9, first_at=1.2e9, times=1, kind=99, text="of a newer release")  # type: ignore[arg-type]
-    wordy.answers["get_events"] = reply
+    oom = event(
+        7, at=1e9, first_at=9.9e8, times=3, kind="oom", subject="count-7", reason="oom", warning=True,
+        text="count-7 was started again\x1b[2J",
+    )  # fmt: skip
+    update = event(8, at=1.1e9, first_at=1.1e9, kind="update", text="update done")
+    newer = event(9, at=1.2e9, first_at=1.2e9, kind="kind-99", text="of a newer release")
+    wordy.answers["get_events"] = events(oom, update, newer, last=9, forgotten=4)
     lines = heron("events", "local", "wordy").out.splitlines()
     assert "! oom" in lines[0] and "count-7 was started again\\x1b[2J  (3 times since" in lines[0]
     assert lines[1].endswith("  update       update done") and "kind-99" in lines[2]
@@ -252,18 +259,23 @@ def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopo
     assert heron("events", "local", "wordy", "--kind", "restore").out.startswith("No events of this kind")
     shown = json.loads(heron("events", "local", "wordy", "--json").out)
     assert shown["forgotten"] == 4 and [one["kind"] for one in shown["events"]] == ["oom", "update", "kind-99"]
-    assert (shown["events"][0]["times"], shown["events"][0]["reason"]) == (3, "oom")
+    assert shown["events"][0] == {
+        "kind": "oom", "number": 7, "at": 1e9, "first_at": 9.9e8, "times": 3, "subject": "count-7", "reason": "oom",
+        "text": oom.text, "lasted_s": 0.0, "warning": True,
+    }  # fmt: skip
     assert heron("events", "local", "wordy", "--kind", "nonsense").code == 2
 
 
 def test_the_phases_of_a_start_are_shown(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["get_events"] = reply = control_pb2.EventsReply()
+    wordy.answers["get_events"] = reply = events()
     refused = heron("events", "local", "wordy", "--start")
     assert refused.code == 1 and "how topology 'wordy' was started is not known" in refused.err
-    reply.start.begun_at, reply.start.packaged_at, reply.start.launched_at = 1e9, 1e9 + 1.5, 1e9 + 2
+    times = control_pb2.StartTimes(begun_at=1e9, packaged_at=1e9 + 1.5, launched_at=1e9 + 2)
+    reply.start = start_of(times)
     shown = heron("events", "local", "wordy", "--start").out
     assert ": 2s so far" in shown and "package" in shown and "register" not in shown
-    reply.start.registered_at, reply.start.planned_at, reply.start.running_at = 1e9 + 3, 1e9 + 3.25, 1e9 + 5
+    times.registered_at, times.planned_at, times.running_at = 1e9 + 3, 1e9 + 3.25, 1e9 + 5
+    reply.start = start_of(times)
     told = json.loads(heron("events", "local", "wordy", "--start", "--json").out)
     assert (told["took_s"], told["running"], told["begun_at"]) == (5.0, True, 1e9)
     phases = {"package": 1.5, "launch": 0.5, "register": 1.0, "plan": 0.25, "initialise": 1.75}
@@ -275,11 +287,14 @@ def test_the_phases_of_a_start_are_shown(heron: Heron, wordy: FakeTopology) -> N
 
 def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: FakeTopology) -> None:
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
-    wordy.answers["get_events"] = reply = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     calm = heron("doctor", "local", "wordy")
     assert calm.code == 0 and calm.out.startswith("NO INPUT   nothing to read: word emitted nothing in the last 1m00s")
-    reply.events.add(number=1, at=time.time(), times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2",
-                     detail="limit 64MB\x1b[2J", text="x", warning=True)  # fmt: skip
+    oom = event(
+        at=time.time(), times=3, kind="oom", subject="container_1_count_2", detail="limit 64MB\x1b[2J", text="x",
+        warning=True,
+    )  # fmt: skip
+    wordy.answers["get_events"] = events(oom)
     ill = heron("doctor", "local", "wordy")
     assert ill.code == 1 and ill.out.startswith("MEMORY     container_1_count_2 ran out of memory 3 times")
     assert (
@@ -300,9 +315,9 @@ def test_what_is_not_answered_in_time_is_named_and_the_masters_own_finding_stand
     """Seven questions had five seconds each."""
     goes_on = threading.Event()
     wordy.on_ask = lambda name: name != "get_metrics" or goes_on.wait(60.0)  # type: ignore[assignment, func-returns-value]
-    wordy.answers["get_events"] = control_pb2.EventsReply()
-    wordy.answers["get_load"] = load = control_pb2.LoadReply()
-    load.findings.add(verdict=control_pb2.VERDICT_HUNG, task="container_1_count_2", figures={"silent_s": 31.0})
+    wordy.answers["get_events"] = events()
+    hung = Finding(Verdict.HUNG, task="container_1_count_2", figures={"silent_s": 31.0})
+    wordy.answers["get_load"] = load_answer(findings=[hung])
     try:
         shown = heron("doctor", "local", "wordy", "--json")
         asked = [name for name, _ in wordy.asked]
@@ -343,23 +358,26 @@ def test_each_look_of_a_watch_says_when_it_was(
 
 def test_the_diagnosis_of_the_master_is_in_status_and_top(heron: Heron, wordy: FakeTopology) -> None:
     assert "doctor" not in heron("status", "local", "wordy").out
-    reply = control_pb2.LoadReply()
-    reply.findings.add(verdict=99)  # of a later release
-    reply.findings.add(verdict=control_pb2.VERDICT_HUNG, task="container_1_count_2\x1b[2J", figures={"silent_s": 31.0})
-    wordy.answers["get_load"] = reply
+    hung = Finding(Verdict.HUNG, task="container_1_count_2\x1b[2J", figures={"silent_s": 31.0})
+    wordy.answers["get_load"] = load_answer(findings=[hung])
     told = "doctor: container_1_count_2\\x1b[2J has been in one call for 31s"
     assert told in heron("status", "local", "wordy").out
     assert told in heron("top", "local", "wordy", "--iterations", "1").out
     wordy.answers["get_load"] = InvalidRpcError("the topology master does not answer get_load")
     assert "doctor" not in heron("status", "local", "wordy").out, "a master of an earlier release"
+    later = msgspec.msgpack.encode({**msgspec.to_builtins(load_answer()), "findings": [{"verdict": "of a later one"}]})
+    wordy.answers["get_load"] = control_pb2.Answer(kind="LoadAnswer", data=later)
+    assert "doctor" not in heron("status", "local", "wordy").out, "a master of a later one"
 
 
 def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeTopology, tmp_path: Path) -> None:
     secret = "c4naryC4NARY"
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
-    wordy.answers["get_events"] = events = control_pb2.EventsReply()
-    events.events.add(number=1, at=time.time(), times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2",
-                      text=f"password={secret}", detail="limit 64MB", warning=True)  # fmt: skip
+    oom = event(
+        at=time.time(), times=3, kind="oom", subject="container_1_count_2", text=f"password={secret}",
+        detail="limit 64MB", warning=True,
+    )  # fmt: skip
+    wordy.answers["get_events"] = events(oom)
     wordy.answers["get_exceptions"] = raised = control_pb2.ExceptionsReply()
     raised.exceptions.add(message=f"amqp://me:{secret}@host is away")
     logs = Path(wordy.record.working_dir) / "log-files"
@@ -386,7 +404,7 @@ def test_evidence_without_a_file_is_in_one_of_this_folder(
 ) -> None:
     """It took what came behind it for the file, or was refused."""
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
-    wordy.answers["get_events"] = control_pb2.EventsReply()
+    wordy.answers["get_events"] = events()
     wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
     monkeypatch.chdir(tmp_path)
     found = heron("doctor", "local", "wordy", "--evidence")
@@ -442,11 +460,13 @@ def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, 
 
 
 def test_slow_shows_values_as_one_line_each(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["get_slow"] = reply = control_pb2.SlowReply()
+    wordy.answers["get_slow"] = reply = Slow(tuples=[])
     assert "No slow tuples in topology 'wordy'" in heron("slow", "local", "wordy").out
-    reply.tuples.add(at=9.0, process="container_1_count_2", component="count", task_id=2, source="word/default",
-                     source_task=1, took_s=1.5, value="['\x1b[31m<b>\n']", tuples=1)  # fmt: skip
-    reply.tuples.add(at=9.0, process="container_1_count_2", source="word/default", took_s=0.2, tuples=512)
+    one = SlowTuple(
+        at=9.0, instance_id="container_1_count_2", component="count", task_id=2, source="word/default", source_task=1,
+        took_s=1.5, value="['\x1b[31m<b>\n']", tuples=1,
+    )  # fmt: skip
+    reply.tuples += [one, replace(one, took_s=0.2, value=None, tuples=512)]
     out = heron("slow", "local", "wordy", "--component", "count").out
     assert "1.5s" in out and "['\\x1b[31m<b>\\n']" in out and "not known: one of 512 tuples" in out
     asked = dict(wordy.asked)["get_slow"]
@@ -459,7 +479,7 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heronpy.cli.look.trace.LATE_S", 0.0)
-    wordy.answers["get_traces"] = reply = control_pb2.TracesReply(now=50.0)
+    wordy.answers["get_traces"] = reply = traces(at=50.0)
     assert (
         "No tuple of topology 'wordy' was traced that took at least 5ms"
         in heron("trace", "local", "wordy", "--seconds", "1", "--min-ms", "5").out
@@ -469,12 +489,18 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     orders = [body for name, body in wordy.asked if isinstance(body, control_pb2.GetTraces)]
     assert (orders[0].per_s, orders[0].lease_s) == (100.0, 3.0)
     assert [(one.per_s, one.since, one.until, one.min_s) for one in orders if one.min_s] == [(0.0, 50.0, 51.0, 0.005)]
-    reply.MergeFrom(control_pb2.TracesReply(matching=1, kept=1, p50_s=0.01, p99_s=0.01, discarded=4))
-    reply.hops.add(source="word/default", target="count", hop="wire", count=1, p50_s=0.1)
-    spans = reply.traces.add(trace=7, took_s=0.01, at=9.0).spans
-    spans.add(trace=7, number=1, began=0, ended=2_000_000, process="container_1_word_1\x1b[31m", component="word")
-    spans.add(trace=7, number=2, parent=1, emitted=2_000_000, sealed=4_000_000, hops=[5_000_000, 6_000_000],
-              began=9_000_000, ended=10_000_000, process="container_1_count_2", end=control_pb2.SPAN_HELD)  # fmt: skip
+    hop = Hop(
+        source="word/default", target="count", hop="wire", count=1, p50_s=0.1, p99_s=0.1, max_s=0.1, error_s=0.0
+    )  # fmt: skip
+    spans = [
+        Span(trace=7, number=1, began=0, ended=2_000_000, process="container_1_word_1\x1b[31m", component="word"),
+        Span(trace=7, number=2, parent=1, emitted=2_000_000, sealed=4_000_000, hops=[5_000_000, 6_000_000],
+             began=9_000_000, ended=10_000_000, process="container_1_count_2", end=control_pb2.SPAN_HELD),
+    ]  # fmt: skip
+    trace = Trace(id=f"{7:016x}", at=9.0, took_s=0.01, spans=[shown(one) for one in placed(spans)])
+    wordy.answers["get_traces"] = reply = traces(
+        at=50.0, matching=1, kept=1, p50_s=0.01, p99_s=0.01, discarded=4, hops=[hop], traces=[trace]
+    )
     out = heron("trace", "local", "wordy", "--seconds", "1").out
     assert "the slowest, 10ms, trace 0000000000000007" in out and "4 calls were not kept" in out
     first, second = [line for line in out.splitlines() if line.lstrip().startswith("container_1")]

@@ -21,7 +21,9 @@ import pytest
 from heronpy.common.errors import RpcError
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
+from heronpy.views.findings import Finding, Verdict
 from tests.cli.conftest import FakeTopology
+from tests.support.views import component_load, load_answer
 from tests.support.waiting import wait_for
 
 _PLACED = re.compile(r"\x1b\[(\d+);1H([^\x1b]*(?:\x1b\[[0-9;]*m[^\x1b]*)*)|(\x1b\[2J)")
@@ -84,14 +86,16 @@ class Terminal:
 
 @pytest.fixture
 def terminal(wordy: FakeTopology, home: Path) -> Iterator[Terminal]:
-    reply = control_pb2.LoadReply(
-        topology="wordy", topology_id="wordy-1", lifecycle=control_pb2.LIFE_RUNNING, plan_version=3, at=1e9
+    figures = {"tasks": 2, "share": 0.9, "even": 0.5, "busy": 0.98, "median": 0.1}
+    wordy.answers["get_load"] = load_answer(
+        component_load("word", kind="spout", emitted_per_s=1234.0),
+        component_load("count", tasks=2, up=2, executed_per_s=1234.0),
+        topology_id="wordy-1",
+        state="RUNNING",
+        plan_version=3,
+        at=1e9,
+        findings=[Finding(Verdict.SKEW, component="count", task="container_1_count_3", figures=figures)],
     )
-    reply.components.add(component="word", spout=True, tasks=1, up=1, emitted=1234.0)
-    reply.components.add(component="count", tasks=2, up=2, executed=1234.0)
-    finding = reply.findings.add(verdict=control_pb2.VERDICT_SKEW, component="count", task="container_1_count_3")
-    finding.figures.update({"tasks": 2, "share": 0.9, "even": 0.5, "busy": 0.98, "median": 0.1})
-    wordy.answers["get_load"] = reply
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=10.0)
     found = Terminal(home, 24, 80)
     yield found

@@ -19,6 +19,7 @@ from heronpy.executor.files_door import FilesDoor, door_name
 from heronpy.net.transport import endpoint_of
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
+from heronpy.views.load import LoadAnswer
 from tests.cli.conftest import FakeTopology, home, wordy
 from tests.support.launch import launch_spec
 from tests.tracker.conftest import load_reply
@@ -41,12 +42,12 @@ def test_a_master_is_found_again_after_it_was_away(wordy: FakeTopology) -> None:
     async def run() -> None:
         session = Session(Target("local"))
         master = Master(session, session.find("wordy"))
-        assert (await master.ask(control_pb2.GetLoad())).uptime_s == 65.0
+        assert (await master.look(control_pb2.GetLoad(), LoadAnswer)).uptime_s == 65.0
         wordy.state.delete(paths.tmaster("wordy"))
         with pytest.raises(NoMasterError, match="is not running"):
             await master.ask(control_pb2.GetLoad())
         wordy.state.create(paths.tmaster("wordy"), location, ephemeral=True)
-        assert (await master.ask(control_pb2.GetLoad())).uptime_s == 65.0
+        assert (await master.look(control_pb2.GetLoad(), LoadAnswer)).uptime_s == 65.0
         master.close()
 
     asyncio.run(run())

@@ -15,7 +15,9 @@ import pytest
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.executor import evidence
 from heronpy.executor.evidence import AT_ONCE_MAX, ITSELF, PY_SPY, Evidence
+from heronpy.net.answers import read
 from heronpy.proto.control_pb2 import DumpStacks, Heap, Profile
+from heronpy.views import evidence as evidence_of
 from tests.support.waiting import eventually
 
 NAME = "container_1_word_1"
@@ -82,15 +84,15 @@ def test_without_py_spy_the_process_samples_itself_and_counts_its_objects(
     tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy("")
-    found = run(door(tmp_path, child).profile(profile(duration_s=1.0)))
-    assert (found.sampler, found.note, found.pid) == (ITSELF, "", child.pid)
-    heaviest = [found.frames[number] for number in found.stacks[0].frames]
+    found = read(run(door(tmp_path, child).profile(profile(duration_s=1.0))), evidence_of.Profile)
+    assert (found.sampler, found.note) == (ITSELF, "")
+    heaviest = [found.frames[number] for number in found.stacks[0].stack]
     assert heaviest[0] == "MainThread" and any(name.startswith("burn ") for name in heaviest)
-    counted = run(door(tmp_path, child).heap(Heap(name=NAME, top=3, limit_s=5.0)))
+    counted = read(run(door(tmp_path, child).heap(Heap(name=NAME, top=3, limit_s=5.0))), evidence_of.Heap)
     assert len(counted.types) == 3 and counted.kinds > 3
     [kept] = [one for one in counted.types if one.name == "bytearray"]
     assert kept.count == 1000 and kept.bytes > 1_000_000
-    assert counted.rss_bytes > kept.bytes and counted.paused_s > 0
+    assert counted.memory_bytes > kept.bytes and counted.paused_s > 0
     assert run(door(tmp_path, child).dump_stacks(DumpStacks(name=NAME))).text.startswith("Thread 0x1")
     assert not list(tmp_path.glob("sample-*")), "nothing is left"
     with pytest.raises(RpcError, match="need py-spy, which is not installed"):
@@ -101,8 +103,8 @@ def test_py_spy_samples_when_it_may(tmp_path: Path, child: subprocess.Popen[str]
     spy(
         'while [ "$1" ]; do [ "$1" = --output ] && out="$2"; shift; done; echo "f (/a/b/c.py:3);g (x.py:1) 50" > "$out"'
     )
-    found = run(door(tmp_path, child).profile(profile()))
-    assert found.sampler == PY_SPY and list(found.frames) == ["f (b/c.py:3)", "g (x.py:1)"]
+    found = read(run(door(tmp_path, child).profile(profile())), evidence_of.Profile)
+    assert found.sampler == PY_SPY and found.frames == ["f (b/c.py:3)", "g (x.py:1)"]
     assert found.stacks[0].seconds == 0.5 and not list(tmp_path.glob("spy-*"))
 
 
@@ -110,7 +112,7 @@ def test_py_spy_that_is_refused_is_named_and_does_without(
     tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy("echo 'Error: Permission Denied: try with sudo' >&2; exit 1")
-    found = run(door(tmp_path, child).profile(profile()))
+    found = read(run(door(tmp_path, child).profile(profile())), evidence_of.Profile)
     assert found.sampler == ITSELF and "py-spy may not attach" in found.note
     with pytest.raises(RpcError, match="py-spy may not attach"):
         run(door(tmp_path, child).profile(profile(native=True)))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.executor.folding import folded, packed, printed_stacks
+from heronpy.executor.folding import folded, printed_stacks, profile_of
+from heronpy.net.answers import packed
 
 PRINTED = """\
 a secret that user code wrote to its output
@@ -58,12 +59,12 @@ def test_a_profile_of_py_spy_has_short_paths_and_no_parents() -> None:
 def test_an_answer_is_bounded_and_counts_what_it_leaves_out(
     rows: list[tuple[tuple[str, ...], float]], room: int
 ) -> None:
-    reply = packed(rows, room)
+    reply = profile_of(rows, "py-spy", "", room)
     kept = [one.seconds for one in reply.stacks]
     assert kept == sorted(kept, reverse=True)
     assert sum(kept) + reply.left_out_s == pytest.approx(sum(seconds for _, seconds in rows))
-    assert reply.ByteSize() <= room + 64
-    assert all(number < len(reply.frames) for one in reply.stacks for number in one.frames)
+    assert len(packed(reply).data) <= room + 128
+    assert all(number < len(reply.frames) for one in reply.stacks for number in one.stack)
     if len(kept) == len(rows):
-        names = sorted(tuple(reply.frames[number] for number in one.frames) for one in reply.stacks)
+        names = sorted(tuple(reply.frames[number] for number in one.stack) for one in reply.stacks)
         assert names == sorted(tuple(name[:200] for name in stack[-200:]) for stack, _ in rows)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Verdict
 from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
 from heronpy.health.texts import sentence
 from heronpy.proto import control_pb2
+from heronpy.views.findings import Verdict
 
 RUNNING = control_pb2.LIFE_RUNNING
 

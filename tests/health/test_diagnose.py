@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -10,14 +11,18 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import CALM, Finding, Verdict, from_proto, to_proto
+from heronpy.health.doctor import finding_of, rank_of
 from heronpy.health.recording import from_json, head, line, replay, to_json
 from heronpy.health.signals import SERIES, HostSignals, LookSignals, Signals, TaskSignals, signals_of, window_of
 from heronpy.health.texts import advice, sentence
+from heronpy.net.answers import packed, read
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
-from heronpy.views.build_advice import finding_of, rank_of
+from heronpy.views.findings import CALM, Finding, Verdict
+from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Event
 from tests.health.diagnose_cases import CASES, EVEN, HELD, RUNNING, SKEWED, bolt, first, history, signals
+from tests.support.views import event, load_answer
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -267,8 +272,8 @@ def test_what_explains_a_latency_is_said_instead() -> None:
 
 
 def test_the_window_begins_after_a_change_that_has_settled() -> None:
-    def update(at: float) -> control_pb2.TopologyEvent:
-        return control_pb2.TopologyEvent(kind=control_pb2.EVENT_UPDATE, at=at)
+    def update(at: float) -> Event:
+        return event(kind="update", at=at)
 
     assert window_of(300.0, 9e9, [update(800.0)], 1000.0) == 200.0
     assert window_of(300.0, 9e9, [update(950.0)], 1000.0) == 300.0, "not settled: nothing is judged yet"
@@ -280,9 +285,10 @@ def test_the_window_begins_after_a_change_that_has_settled() -> None:
 def test_a_finding_travels_as_data() -> None:
     for found, _, _ in CASES.values():
         for one in diagnose(found):
-            assert from_proto(to_proto(one)) == one
-    assert {name.removeprefix("VERDICT_") for name in control_pb2.HealthVerdict.keys()} == set(Verdict.__members__)
-    assert from_proto(control_pb2.HealthFinding(verdict=99)) is None  # type: ignore[arg-type]
+            answer = load_answer(findings=[one])
+            assert read(packed(answer), LoadAnswer) == answer
+    strange = load_answer(findings=[Finding(Verdict.HUNG, figures={"silent_s": nan, "times": inf, "share": 0.5})])
+    assert read(packed(strange), LoadAnswer).findings[0].figures == {"share": 0.5}, "sentences are made of them"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -376,9 +382,9 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
         for metric, value in values.items():
             report.samples.add(name=metric, value=value)
     events = [
-        control_pb2.TopologyEvent(at=990.0, kind=control_pb2.EVENT_OOM, subject="count-2", times=2, detail="limit"),
-        control_pb2.TopologyEvent(at=100.0, kind=control_pb2.EVENT_RESTART, subject="old", times=2, warning=True),
-        control_pb2.TopologyEvent(at=100.0, kind=control_pb2.EVENT_UPDATE, text="update done"),
+        event(at=990.0, kind="oom", subject="count-2", times=2, detail="limit"),
+        event(at=100.0, kind="restart", subject="old", times=2, warning=True),
+        event(at=100.0, kind="update", text="update done"),
     ]
     found = signals_of(status, metrics, events, now=1000.0)
     assert [task.name for task in found.tasks] == ["words-1", "count-2"], "in the order of the topology"

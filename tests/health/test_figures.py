@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Verdict
 from heronpy.health.signals import HostSignals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
+from heronpy.views.findings import Verdict
 from tests.health.diagnose_cases import EVEN, RUNNING, bolt, first, history, signals
+from tests.support.views import event
 
 
 def _task_of(busy_s: float, **values: float) -> TaskSignals:
@@ -94,12 +95,7 @@ def test_a_checkpoint_that_has_just_begun_waits_for_nobody() -> None:
 @pytest.mark.parametrize("reason", ["moved", "restarted", "preempted"])
 def test_containers_that_somebody_moves_are_no_crashes(reason: str) -> None:
     """However often: a drain moves one after the other, and comes back."""
-    events = [
-        control_pb2.TopologyEvent(
-            at=900.0 + n, kind=control_pb2.EVENT_RESTART, subject="container 1", times=3, reason=reason
-        )
-        for n in range(3)
-    ]
+    events = [event(at=900.0 + n, kind="restart", subject="container 1", times=3, reason=reason) for n in range(3)]
     status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
     found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), events, now=1000.0)
     assert not found.restarted and Verdict.CRASHING not in {one.verdict for one in diagnose(found)}

@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import CALM, Verdict
 from heronpy.health.recording import replay
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
+from heronpy.views.findings import CALM, Verdict
 
 HISTORIES = Path(__file__).parent / "histories"
 

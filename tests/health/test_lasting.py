@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Finding, Verdict
 from heronpy.health.signals import Signals, signals_of
 from heronpy.health.texts import sentence
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.views.findings import Finding, Verdict
 from tests.health.diagnose_cases import HELD, bolt, signals
 
 #: One task of four is slow; and a window in which it held the spouts all the time, so that it alone did anything.

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Verdict
 from heronpy.health.recording import from_json, to_json
 from heronpy.health.signals import LookSignals, Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.health.trends import steady_growth
 from heronpy.proto import control_pb2
 from heronpy.tmaster.task_reports import POINTS_MAX, MemoryStore
+from heronpy.views.findings import Verdict
 from tests.health.diagnose_cases import bolt, signals
 
 MB = 1 << 20
@@ -37,14 +37,8 @@ def store_of(grows: Callable[[float], float], until_s: int) -> MemoryStore:
 
 
 def look(store: MemoryStore, now: float, used_mb: float, limit_mb: float, ended: bool = False) -> Signals:
-    reply = control_pb2.LooksReply()
-    store.add_to(reply, {"count-2": ("count", 2)}, now)
-    looks = {}
-    for one in reply.tasks:
-        trails = [
-            list(zip(map(float, t.age_s), map(float, t.bytes), strict=True)) for t in (one.memory, one.memory_before)
-        ]
-        looks[one.process] = LookSignals(memory=trails[0], memory_before=trails[1])
+    looks: dict[str, LookSignals] = {}
+    store.add_to(looks, ["count-2"], now)
     return signals(
         bolt(2, memory_bytes=int(used_mb * MB)), bolt(3, memory_bytes=45 * MB), looks=looks,
         memory_limits={"count": int(limit_mb * MB)}, out_of_memory={"count-2": (1, "peak 121MB")} if ended else {},
@@ -129,15 +123,14 @@ def test_any_trail_is_read(trail: list[tuple[float, float]]) -> None:
 def test_a_trail_is_bounded_and_of_one_process() -> None:
     store = store_of(lambda s: 45 + s, 1000)
     store.take(report(lambda s: 9.0, 1001, epoch=0), 1001.0)
-    reply = control_pb2.LooksReply()
-    store.add_to(reply, {"count-2": ("count", 2), "count-3": ("count", 3)}, 1001.0)
-    [found] = reply.tasks
-    assert len(found.memory.bytes) == len(found.memory.age_s) == POINTS_MAX and not found.memory_before.bytes
-    assert (found.process, found.component, found.task_id) == ("count-2", "count", 2)
+    found: dict[str, LookSignals] = {}
+    store.add_to(found, ["count-2", "count-3"], 1001.0)
+    assert list(found) == ["count-2"]
+    assert len(found["count-2"].memory) == POINTS_MAX and not found["count-2"].memory_before
     store.forget("count-2")
-    again = control_pb2.LooksReply()
-    store.add_to(again, {"count-2": ("count", 2)}, 1001.0)
-    assert not again.tasks
+    again: dict[str, LookSignals] = {}
+    store.add_to(again, ["count-2"], 1001.0)
+    assert not again
 
 
 def test_a_trail_is_part_of_a_recorded_history() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Verdict
 from heronpy.health.signals import Signals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
+from heronpy.views.findings import Verdict
 from tests.health.diagnose_cases import EVEN, RUNNING, bolt, first, history, signals
+from tests.support.views import load_answer
 
 
 def still(still_s: float = 45.0, **more: Any) -> Signals:
@@ -111,10 +112,7 @@ def test_what_the_topology_master_answers_is_read() -> None:
         status.plan.topology.spouts.add().comp.name = name
         state = control_pb2.TASK_EXHAUSTED if name == "lines" else control_pb2.TASK_RUNNING
         status.tasks.add(task_id=number, component=name, instance_id=f"{name}-{number}", state=state)
-    load = control_pb2.LoadReply(held=0.75)
-    load.components.add(component="words", spout=True, still_s=20.5)
-    load.components.add(component="lines", spout=True)
-    load.components.add(component="count")
+    load = load_answer(held=0.75, still_s={"words": 20.5})
     found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), now=0.0, load=load)
     assert found.still_s == {"words": 20.5} and found.held_now == 0.75
     assert [task.ended for task in found.tasks] == [False, True]

@@ -109,15 +109,13 @@ def test_the_topology_master_knows_the_newest_of_each_task() -> None:
         traceback='Traceback\n  File "/home/me/orders.py", line 62, in process\n    raise ValueError\nValueError',
     )  # fmt: skip
     older = control_pb2.ExceptionReport(process="container_1_parse_3", component="parse", last_at=1.0)
-    tasks = {one.process: one for one in store.reply(control_pb2.GetLooks(), [raised, older]).tasks}
-    assert tasks["container_1_count_2"].key == "user='big'" and tasks["container_1_count_2"].component == "count"
+    tasks = store.of("", [raised, older])
+    assert tasks["container_1_count_2"].key == "user='big'"
     assert tasks["container_1_parse_3"].raised == "process (orders.py:62)"
-    assert [one.process for one in store.reply(control_pb2.GetLooks(component="count"), []).tasks] == [
-        "container_1_count_2"
-    ]
+    assert list(store.of("count", [])) == ["container_1_count_2"] and store.of("parse", []) == {}
     report.ClearField("found")
     store.take(report)
-    assert not store.reply(control_pb2.GetLooks(), []).tasks, "idle now"
+    assert not store.of("", []), "idle now"
 
 
 def test_the_topology_master_knows_what_the_exceptions_of_a_line_have_in_common() -> None:
@@ -131,12 +129,11 @@ def test_the_topology_master_knows_what_the_exceptions_of_a_line_have_in_common(
         )  # fmt: skip
 
     others = [raised(1, line=9), raised(2, kind="KeyError"), raised(3, process="parse-4")]
-    asked = control_pb2.GetLooks()
-    tasks = LooksStore().reply(asked, [*map(raised, range(10, 30)), *others]).tasks
-    found = {one.process: (one.alike, one.alike_times, one.raised_times) for one in tasks}
+    tasks = LooksStore().of("", [*map(raised, range(10, 30)), *others])
+    found = {name: (one.alike, one.alike_times, one.raised_times) for name, one in tasks.items()}
     assert found == {
         "parse-3": ("ValueError: order 49 of user …", 40, 40),
         "parse-4": ("ValueError: order 49 of user 3", 2, 2),
     }
-    [ended] = LooksStore().reply(asked, [Report(process="parse-3", type="Crashed", message="SIGSEGV")]).tasks
+    [ended] = LooksStore().of("", [Report(process="parse-3", type="Crashed", message="SIGSEGV")]).values()
     assert (ended.raised, ended.alike) == ("", ""), "no line has raised it"

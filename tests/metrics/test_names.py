@@ -6,8 +6,8 @@ import ast
 from pathlib import Path
 
 from heronpy.ingest.figures import GAUGES, PUBLISHED, SITE_GAUGES, WORK
-from heronpy.metrics.names import METRICS, Kind, find
-from heronpy.views.units import UNIT_METRICS
+from heronpy.metrics.names import METRICS, UNIT_METRICS, Kind, find
+from heronpy.views.units import _FIELDS
 
 ROOT = Path(__file__).parents[2]
 #: Constants of the same form that name no metric, and beginnings of names that f-strings complete.
@@ -38,7 +38,7 @@ def reported() -> dict[str, str]:
 
 def test_the_names_of_work_units_are_registered_and_read_by_their_view() -> None:
     reported = {*GAUGES, *PUBLISHED, *WORK}
-    assert reported == set(UNIT_METRICS)
+    assert reported == set(UNIT_METRICS) == set(_FIELDS)
     assert {*reported, *SITE_GAUGES} == {name for name in METRICS if name.startswith("units-")}
     assert all(METRICS[name].label == "site" for name in SITE_GAUGES)
     for name in reported:

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from heronpy.net.answers import read
 from heronpy.proto import control_pb2
+from heronpy.views.load import LoadAnswer
 from tests.support.command import EXAMPLES, Heron
 from tests.support.inside import ask_master, inside
 from tests.support.waiting import wait_for
@@ -196,8 +198,8 @@ def test_an_end_is_known_to_every_view_as_soon_as_to_one(heron: Heron, out: Path
     [task] = [task for task in status.tasks if task.instance_id == VICTIM]
     assert task.state == control_pb2.TASK_LOST and task.error.startswith("its process has ended: "), task
     assert status.lifecycle == control_pb2.LIFE_DEGRADED
-    load = ask_master(heron, "exits", control_pb2.GetLoad())
-    assert {one.component: (one.up, one.tasks) for one in load.components}["victim"] == (0, 1)
+    load = read(ask_master(heron, "exits", control_pb2.GetLoad()), LoadAnswer).load
+    assert {one.name: (one.up, one.tasks) for one in load.components}["victim"] == (0, 1)
     shown = heron("status", "local", "exits").out
     assert "2 of 3 up" in shown and f"{VICTIM}   BACKOFF" in shown and "task not up" not in shown, shown
     assert heron("list", "local", "--json").json()[0]["state"] == "DEGRADED"

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
-from heronpy.proto import control_pb2, topology_pb2
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.tracker import tokens as tokens_module
 from heronpy.tracker.calls import Route
@@ -21,6 +21,7 @@ from heronpy.tracker.guard import Scope
 from heronpy.tracker.options import Options
 from heronpy.tracker.serve import check
 from heronpy.tracker.tokens import Tokens
+from heronpy.views.load import LoadAnswer
 from tests.security.tracker_house import CANARY, CHANGE, ROUTES, Asker, House, house, named, path_of
 from tests.tracker.conftest import WORDY, asking, busy, home, wordy
 
@@ -138,8 +139,10 @@ def test_s17_no_answer_and_no_file_of_the_tracker_has_a_secret(house: House, cap
         topology.state.set(paths.topology("wordy"), definition.SerializeToString())
     topology.state.set(paths.physical_plan("wordy"), topology.status.plan.SerializeToString())
     reply = topology.answers["get_load"]
-    assert isinstance(reply, control_pb2.LoadReply)
-    reply.plan.topology.CopyFrom(topology.status.plan.topology)
+    assert isinstance(reply, LoadAnswer)
+    plan = plan_pb2.PhysicalPlan.FromString(reply.plan or b"")
+    plan.topology.CopyFrom(topology.status.plan.topology)
+    reply.plan = plan.SerializeToString()
     settings = {
         **topology.launch.settings,
         "logging": {**topology.launch.settings["logging"], "archive": f"s3://k:{CANARY}@b"},

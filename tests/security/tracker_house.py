@@ -17,7 +17,9 @@ from heronpy.proto import control_pb2
 from heronpy.tracker.app import App, routes
 from heronpy.tracker.calls import Route
 from heronpy.tracker.tracker import Tracker
+from heronpy.views.past import Slow
 from tests.cli.conftest import FakeTopology
+from tests.support.views import events, traces
 from tests.tracker.conftest import HOST, Asking
 
 T = TypeVar("T")
@@ -107,8 +109,8 @@ def house(asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -
 
     busy.answers |= {
         "get_metrics": control_pb2.MetricsReply(interval_s=60.0), "get_exceptions": control_pb2.ExceptionsReply(),
-        "get_slow": control_pb2.SlowReply(), "get_traces": control_pb2.TracesReply(),
-        "get_events": control_pb2.EventsReply(), "get_checkpoints": control_pb2.CheckpointsReply(),
+        "get_slow": Slow(tuples=[]), "get_traces": traces(),
+        "get_events": events(), "get_checkpoints": control_pb2.CheckpointsReply(),
     }  # fmt: skip
 
     async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:

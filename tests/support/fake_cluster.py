@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import struct
 import subprocess
 import sys
 import time
@@ -24,12 +23,19 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.common import settings
-from heronpy.common.ids import instance_id
+from heronpy.common.ids import edge_id, instance_id
+from heronpy.health.signals import Looks
+from heronpy.net.answers import packed
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.tmaster.minutes import SERIES
+from heronpy.views.findings import Finding, Verdict
+from heronpy.views.load import ComponentLoad, EdgeLoad
+from heronpy.views.overview import totals_of
+from heronpy.views.past import Series, Slow, Timeline, metric_name
 from tests.support.launch import launch_spec
+from tests.support.views import component_load, events, load_answer
 from tests.support.wires import new_endpoint
 
 PER_CONTAINER = 10
@@ -121,49 +127,48 @@ class FakeTopology:
             reply: Message = made[name](body)
             return reply
         empty: dict[str, Message] = {
-            "get_events": control_pb2.EventsReply(), "get_exceptions": control_pb2.ExceptionsReply(),
+            "get_events": packed(events()), "get_exceptions": control_pb2.ExceptionsReply(),
             "get_checkpoints": control_pb2.CheckpointsReply(), "get_containers": control_pb2.ContainersReply(),
-            "get_slow": control_pb2.SlowReply(), "get_traces": control_pb2.TracesReply(), "get_looks": control_pb2.LooksReply(),
+            "get_slow": packed(Slow(tuples=[])), "get_looks": packed(Looks(tasks={})),
         }  # fmt: skip
         return empty.get(name, control_pb2.Ok(text="done"))
 
-    def _load(self, request: control_pb2.GetLoad) -> control_pb2.LoadReply:
-        now = time.time()
-        reply = control_pb2.LoadReply(
-            topology=self.name, topology_id=self.id, lifecycle=control_pb2.LIFE_RUNNING, plan_version=PLAN_VERSION,
-            uptime_s=now - self.submitted_at, at=now, window_s=10.0, since=self.submitted_at, held=0.0, last_event=0,
-        )  # fmt: skip
-        if request.plan_version < PLAN_VERSION:
-            reply.plan.CopyFrom(self.physical)
-        numbers = {name: number for number, name in enumerate(self.components)}
-        each = len(self.tasks) // len(self.components)
-        for name, number in numbers.items():
-            self._add_load(reply, number, name, each, int(now))
+    def _load(self, request: control_pb2.GetLoad) -> Message:
+        now, each = time.time(), len(self.tasks) // len(self.components)
+        edges = []
         for bolt in self.definition.bolts:
-            source = numbers[bolt.inputs[0].stream.component_name]
-            rate = 1000.0 * each * (0.95 + 0.1 * smooth(numbers[bolt.comp.name], int(now)))
-            reply.edges.add(source=source, stream="default", target=numbers[bolt.comp.name], tuples=rate)
-        reply.totals.acked = int(1e6 + 1000 * each * (now - self.submitted_at))
-        reply.findings.add(verdict=control_pb2.VERDICT_HEALTHY, figures={"arrival": 1000.0, "held": 0, "busy": 0.5})
-        reply.found_at = now
-        return reply
-
-    def _add_load(self, reply: control_pb2.LoadReply, number: int, name: str, each: int, second: int) -> None:
-        spout, wobble, queue = number < self.spouts, smooth(number, second), noise(number, second)
-        busy = 0.4 + 0.2 * wobble
-        one = reply.components.add(
-            component=name, spout=spout, tasks=each, up=each, emitted=1000.0 * each * (0.95 + 0.1 * wobble),
-            busy=busy, blocked=0.0, idle=1 - busy, cpu=each * busy * 0.9, memory_bytes=each * (60 << 20),
-            memory_limit_bytes=512 << 20, queue_bound_bytes=1 << 20, execute_p50_s=2e-5, execute_p99_s=1e-3 * (1 + wobble),
+            rate = 1000.0 * each * (0.95 + 0.1 * smooth(self.components.index(bolt.comp.name), int(now)))
+            source = bolt.inputs[0].stream.component_name
+            edges.append(EdgeLoad(id=edge_id(source, "", bolt.comp.name), tuples_per_s=rate))
+        rows = [self._row(number, name, each, int(now)) for number, name in enumerate(self.components)]
+        acked = int(1e6 + 1000 * each * (now - self.submitted_at))
+        healthy = Finding(Verdict.HEALTHY, figures={"arrival": 1000.0, "held": 0, "busy": 0.5})
+        answer = load_answer(
+            *rows, topology_id=self.id, state="RUNNING", plan_version=PLAN_VERSION, uptime_s=now - self.submitted_at,
+            at=now, window_s=10.0, since=self.submitted_at, held=0.0, edges=edges, findings=[healthy], found_at=now,
+            plan=self.physical.SerializeToString() if request.plan_version < PLAN_VERSION else None,
+            totals=totals_of(control_pb2.TupleTotals(acked=acked)),
+            latency_p99_s=max((one.complete_p99_s or 0.0 for one in rows), default=None),
         )  # fmt: skip
-        for worst, value in ((one.busiest, busy + 0.1), (one.most_blocked, 0.0), (one.largest, float(61 << 20))):
-            worst.value, worst.task_id, worst.container = value, number + 1, number // PER_CONTAINER + 1
-        if spout:
-            one.acked, one.pending = one.emitted, int(500 * queue)
-            one.complete_p50_s, one.complete_p99_s = 0.004, 0.02 + 0.01 * wobble
-        else:
-            one.executed, one.queue_tuples, one.queue_bytes = one.emitted, int(100 * queue), int(20_000 * queue)
-            one.fullest.value, one.fullest.task_id, one.fullest.container = one.queue_bytes, number + 1, 1
+        return packed(answer)
+
+    def _row(self, number: int, name: str, each: int, second: int) -> ComponentLoad:
+        spout, wobble, queue = number < self.spouts, smooth(number, second), noise(number, second)
+        busy, emitted = 0.4 + 0.2 * wobble, 1000.0 * each * (0.95 + 0.1 * wobble)
+        worst = instance_id(number // PER_CONTAINER + 1, name, number + 1)
+        mine: dict[str, Any] = {
+            "kind": "spout", "acked_per_s": emitted, "pending": int(500 * queue), "complete_p50_s": 0.004,
+            "complete_p99_s": 0.02 + 0.01 * wobble,
+        } if spout else {
+            "executed_per_s": emitted, "queue_tuples": int(100 * queue), "queue_bytes": int(20_000 * queue),
+            "queue_bytes_max": int(20_000 * queue), "fullest": worst, "queue_bound_bytes": 1 << 20,
+        }  # fmt: skip
+        return component_load(
+            name, tasks=each, up=each, emitted_per_s=emitted, busy=busy, blocked=0.0, idle=1 - busy, busiest=worst,
+            busy_max=busy + 0.1, blocked_max=0.0, most_blocked=worst, cpu=each * busy * 0.9, largest=worst,
+            memory_bytes=each * (60 << 20), memory_bytes_max=61 << 20, memory_limit_bytes=512 << 20, restarts=0,
+            latency_p50_s=2e-5, latency_p99_s=1e-3 * (1 + wobble), dead_letters=0, lost=0, **mine,
+        )  # fmt: skip
 
     def _status(self, _: control_pb2.GetStatus) -> control_pb2.StatusReply:
         now = time.time()
@@ -222,23 +227,25 @@ class FakeTopology:
                     sample.buckets.add(le=le * 1e6, count=min(1000, 200 * (part + 1)))
         return reply
 
-    def _timeline(self, request: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
+    def _timeline(self, request: control_pb2.GetTimeline) -> Message:
         now = time.time()
         first = max(request.since, self.submitted_at) // 60 * 60
         points = max(0, min(request.points or MINUTES, MINUTES, int((now - first) / 60)))
-        reply = control_pb2.TimelineReply(first=first, step_s=60.0, points=points, known_since=self.submitted_at)
-        for component in ["", *self.components]:
-            if request.components and component not in request.components:
-                continue
-            for name in SERIES:
-                if (
-                    (not request.names or name in request.names)
-                    and (name in _LEVELS)
-                    and (component == "") == (name == "held")
-                ):
-                    values = [_LEVELS[name] * (0.9 + 0.2 * noise(minute, 7)) for minute in range(points)]
-                    reply.series.add(component=component, name=name, values=struct.pack(f"<{points}f", *values))
-        return reply
+        series = [
+            Series(
+                component=component,
+                metric=metric_name(name),
+                values=[_LEVELS[name] * (0.9 + 0.2 * noise(minute, 7)) for minute in range(points)],
+            )
+            for component in ["", *self.components]
+            if not request.components or component in request.components
+            for name in SERIES
+            if (not request.names or name in request.names)
+            and (name in _LEVELS)
+            and (component == "") == (name == "held")
+        ]
+        times = [first + 60.0 * point for point in range(points)]
+        return packed(Timeline(times=times, step_s=60.0, series=series, kept_from=self.submitted_at))
 
     def close(self) -> None:
         """Nothing is held."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from heronpy.health.findings import Finding, Verdict
 from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2
 from heronpy.tmaster import observatory
 from heronpy.tmaster.observatory import FINDINGS_S, SOON_S, Observatory
+from heronpy.views.findings import Finding, Verdict
 from tests.tmaster.tmaster_world import World
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from heronpy.health.findings import Finding, Verdict
+from heronpy.net.answers import read
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events, last_answers, observatory
 from heronpy.tmaster.last_answers import LastAnswers
 from heronpy.tmaster.observatory import Observatory
+from heronpy.views.findings import Finding, Verdict
+from heronpy.views.load import LoadAnswer
 from tests.tmaster.tmaster_world import World
 
 FINDINGS = [[Finding(Verdict.SLOW_TASK, component="count")], [Finding(Verdict.CHANGING, names=("finishing",))]]
@@ -52,8 +54,8 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     return Kept(monkeypatch)
 
 
-def rates(load: control_pb2.LoadReply) -> list[float]:
-    return [one.executed for one in load.components]
+def rates(answer: LoadAnswer) -> list[float]:
+    return [one.executed_per_s or 0.0 for one in answer.load.components]
 
 
 def test_a_topology_that_is_killed_leaves_its_figures_and_minutes(kept: Kept) -> None:
@@ -61,8 +63,9 @@ def test_a_topology_that_is_killed_leaves_its_figures_and_minutes(kept: Kept) ->
     kept.world.machine.desk.book.plan.topology.spouts[0].comp.serialized_object = b"code"
     found = kept.message()
     assert not any(one.comp.serialized_object for one in found.status.plan.topology.spouts)
-    assert rates(found.load) == pytest.approx([200.0, 200.0]) and found.load.topology_id == "wc-1"
-    assert [one.verdict for one in found.load.findings] == [control_pb2.VERDICT_SLOW_TASK]
+    load = read(found.load, LoadAnswer)
+    assert rates(load) == pytest.approx([200.0, 200.0]) and found.topology_id == load.topology_id == "wc-1"
+    assert [one.verdict for one in load.findings] == [Verdict.SLOW_TASK]
     assert len(found.status.tasks) == len(found.tasks.reports) == 4
     assert sum(sample.value for one in found.counts.reports for sample in one.samples) == 4000.0
     assert {sample.name for one in found.counts.reports for sample in one.samples} == {"units-published"}
@@ -90,8 +93,9 @@ def test_a_topology_that_has_finished_leaves_the_figures_of_before(kept: Kept) -
         kept.watched.load(control_pb2.GetLoad(), kept.world.now)
     assert kept.world.life == control_pb2.LIFE_FINISHED and kept.answers.changes > before
     found = kept.message()
-    assert min(rates(found.load)) > 0 and max(rates(kept.watched.load(control_pb2.GetLoad(), kept.world.now))) == 0
-    assert [one.verdict for one in found.load.findings] == [control_pb2.VERDICT_SLOW_TASK], "not that it finishes"
+    load = read(found.load, LoadAnswer)
+    assert min(rates(load)) > 0 and max(rates(kept.watched.load(control_pb2.GetLoad(), kept.world.now))) == 0
+    assert [one.verdict for one in load.findings] == [Verdict.SLOW_TASK], "not that it finishes"
     assert found.tasks.reports[0].samples[0].value > 0
 
 

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.metrics.quantiles import quantile_in
 from heronpy.proto import control_pb2
-from heronpy.tmaster.figures import _latencies, _Part
+from heronpy.tmaster.figures import Figures, _latencies, _Part, _slowest
 from heronpy.tmaster.loads import STREAMS_MAX, Loads, Rates, Times
-from heronpy.views.quantiles import quantile_in
+from tests.support.views import component_load
+from tests.tmaster.tmaster_world import World
 
 COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
@@ -299,3 +301,24 @@ def test_a_call_that_does_not_end_is_a_latency_of_its_component() -> None:
     waits = _latencies(_Part("words", True, pending=9, call_s=40.0), Rates(emitted_at=70.0), False, 100.0)
     assert waits == (None, None, (30.0, 30.0, True)), "what is pending was emitted before that"
     assert _latencies(_Part("words", True), Rates(emitted_at=70.0), False, 100.0) == (None, None, None)
+
+
+def test_what_nobody_has_counted_is_not_none_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside "lost an unknown number" each component said 0."""
+    w = World(containers=1).running()
+
+    def lost() -> list[int | None]:
+        return [row.lost for row in Figures(w.machine, 0.0).reply(0, w.now).load.components]
+
+    assert lost() == [0, 0]
+    monkeypatch.setattr(w.machine, "totals", lambda _: control_pb2.TupleTotals(lost_unknown=True))
+    assert lost() == [None, None]
+
+
+def test_a_bound_of_one_component_is_a_bound_of_the_topology() -> None:
+    acked = component_load("word", kind="spout", complete_p50_s=1.0, complete_p99_s=9.0, complete_at_least=True)
+    sinks = [component_load("count", end_to_end_p50_s=0.5, end_to_end_p99_s=2.0), component_load("sum")]
+    assert list(_slowest([acked, *sinks]).values()) == [0.5, 2.0, False], "acks only where no sink tells"
+    sinks[1].end_to_end_at_least = True
+    assert list(_slowest([acked, *sinks]).values()) == [0.5, 2.0, True]
+    assert list(_slowest([acked]).values()) == [1.0, 9.0, True] and list(_slowest([]).values()) == [None, None, False]

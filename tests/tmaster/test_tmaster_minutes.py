@@ -21,16 +21,16 @@ from heronpy.tmaster.minutes import (
     VALUES_MAX,
     Minutes,
 )
+from heronpy.views.past import Timeline, series_name
 
 FIRST = 29_000_000
 
 
-def values(reply: control_pb2.TimelineReply, component: str, name: str) -> list[float | None]:
+def values(reply: Timeline, component: str, name: str) -> list[float | None]:
     for series in reply.series:
-        if (series.component, series.name) == (component, name):
-            numbers = struct.unpack(f"<{reply.points}f", series.values)
-            return [None if math.isnan(number) else number for number in numbers]
-    return [None] * reply.points
+        if (series.component, series_name(series.metric)) == (component, name):
+            return series.values
+    return [None] * len(reply.times)
 
 
 def filled(minutes: int, **limits: int) -> Minutes:
@@ -42,12 +42,12 @@ def filled(minutes: int, **limits: int) -> Minutes:
 
 def test_a_series_is_what_was_added() -> None:
     reply = filled(3).query(control_pb2.GetTimeline())
-    assert (reply.first, reply.step_s, reply.points) == (FIRST * 60.0, 60.0, 3)
+    assert (reply.times, reply.step_s) == ([(FIRST + minute) * 60.0 for minute in range(3)], 60.0)
     assert values(reply, "a", "executed") == [0.0, 1.0, 2.0]
-    assert {series.name for series in reply.series} == {"executed", "restarts", "busiest"}, (
+    assert {one.metric for one in reply.series} == {"executed_per_s", "restarts", "busy_max"}, (
         "what is unknown is left out"
     )
-    assert reply.known_since == FIRST * 60.0
+    assert reply.kept_from == FIRST * 60.0
 
 
 def test_what_moves_is_told_from_rest() -> None:
@@ -83,7 +83,7 @@ def test_minutes_are_joined_as_their_series_says() -> None:
         row = {"executed": float(number), "restarts": 1.0, "busiest": number / 10, "tasks": float(number)}
         minutes.add(first + number, {"a": row})
     reply = minutes.query(control_pb2.GetTimeline(points=11))
-    assert (reply.points, reply.step_s) == (10, 600.0)
+    assert (len(reply.times), reply.step_s) == (10, 600.0)
     assert values(reply, "a", "executed")[0] == pytest.approx(4.5)
     assert values(reply, "a", "restarts") == [10.0] * 10
     assert values(reply, "a", "busiest")[-1] == pytest.approx(9.9)
@@ -99,9 +99,9 @@ def test_a_request_for_what_is_not_there_is_told() -> None:
     with pytest.raises(InvalidRpcError, match="there is no series 'speed'"):
         minutes.query(control_pb2.GetTimeline(names=["speed"]))
     later = minutes.query(control_pb2.GetTimeline(since=(FIRST + 50) * 60.0))
-    assert later.points == 0 and not later.series
+    assert not later.times and not later.series
     empty = Minutes().query(control_pb2.GetTimeline(components=["x"]))
-    assert empty.points == 0 and empty.known_since == 0
+    assert not empty.times and empty.kept_from is None
 
 
 @given(
@@ -114,8 +114,8 @@ def test_a_request_for_what_is_not_there_is_told() -> None:
 def test_any_request_is_answered_within_bounds(since: float, until: float, points: int, count: int) -> None:
     minutes = filled(count)
     reply = minutes.query(control_pb2.GetTimeline(since=since, until=until, points=points))
-    assert reply.points <= (min(points, POINTS_MAX) if points else KEPT_MAX)
-    assert all(len(series.values) == 4 * reply.points for series in reply.series)
+    assert len(reply.times) <= (min(points, POINTS_MAX) if points else KEPT_MAX)
+    assert all(len(series.values) == len(reply.times) for series in reply.series)
     told = sum(value for value in values(reply, "a", "restarts") if value is not None)
     assert told <= count
     if not points and not (math.isfinite(since) and since > 0) and not (math.isfinite(until) and until > 0):
@@ -186,4 +186,4 @@ def test_a_damaged_ledger_leaves_no_wrong_minute(garbage: bytes) -> None:
     heir.validate()
     assert heir.of("a", "executed", 1) == [1.0] and heir.of("b", "executed", 1) == [3.0]
     reply = heir.query(control_pb2.GetTimeline())
-    assert {series.name for series in reply.series} <= set(SERIES)
+    assert {series_name(series.metric) for series in reply.series} <= set(SERIES)

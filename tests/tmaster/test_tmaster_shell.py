@@ -16,11 +16,15 @@ from heronpy.common.exit_codes import FAILURE, FENCED
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.executor.clock_probe import ClockProbe
+from heronpy.net.answers import read
 from heronpy.net.rpc import ControlClient, body_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.tmaster.shell import Shell
 from heronpy.tmaster.totals import COUNTERS
+from heronpy.views.load import LoadAnswer
+from heronpy.views.past import Events, Timeline
+from heronpy.views.traces import Traces
 from tests.support.memory_state import MemoryStateManager, MemoryStore
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint
@@ -282,7 +286,7 @@ def test_the_wire_from_another_host_is_known_once_its_executor_has_compared_the_
             )  # fmt: skip
             executor.send(batch)
             deadline = time.monotonic() + DEADLINE_S
-            while not (found := await c.cli.call(control_pb2.GetTraces(limit=5))).traces:
+            while not (found := read(await c.cli.call(control_pb2.GetTraces(limit=5)), Traces)).traces:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.01)
             [hop] = [hop for hop in found.hops if (hop.hop, hop.target) == ("wire", "count")]
@@ -330,7 +334,7 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             await c.cli.call(control_pb2.RestartTarget(container=1))
             assert (await c.status()).totals.dead_letters == 6
             last = c.shell.machine.desk.registry.totals.ledger("wc-1").tasks
-            told = (await c.cli.call(control_pb2.GetEvents())).last
+            told = read(await c.cli.call(control_pb2.GetEvents()), Events).last
 
             def kept() -> bool:
                 found, events = state.get(paths.totals("wc")), state.get(paths.events("wc"))
@@ -352,8 +356,8 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             await c.until_life(control_pb2.LIFE_RUNNING)
             found = await c.status()
             assert (found.tmaster_epoch, found.totals.dead_letters) == (2, 6)
-            story = (await c.cli.call(control_pb2.GetEvents())).events
-            taken = next(event for event in story if event.kind == control_pb2.EVENT_MASTER)
+            story = read(await c.cli.call(control_pb2.GetEvents()), Events).events
+            taken = next(event for event in story if event.kind == "master")
             assert taken.number > told
             running = next(event for event in story if event.reason == "running")
             assert running.times == 2 and running.first_at < taken.at, "once under each master"
@@ -395,15 +399,15 @@ def test_figures_are_answered_and_the_minutes_handed_over() -> None:
         state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
         async with cluster(state, None) as c:
             await c.join()
-            load = await c.cli.call(control_pb2.GetLoad())
-            assert load.plan.version == load.plan_version >= 1 and load.lifecycle == control_pb2.LIFE_RUNNING
-            assert [(one.component, one.tasks, one.up) for one in load.components] == [("word", 2, 2), ("count", 2, 2)]
-            assert not load.components[1].HasField("executed") and not load.edges[0].HasField("tuples"), (
-                "unknown, not 0"
-            )
-            again = await c.cli.call(control_pb2.GetLoad(plan_version=load.plan_version))
-            assert not again.HasField("plan") and again.components == load.components
-            assert load.findings and load.found_at > 0
+            answer = read(await c.cli.call(control_pb2.GetLoad()), LoadAnswer)
+            load, version = answer.load, answer.load.plan_version
+            assert plan_pb2.PhysicalPlan.FromString(answer.plan or b"").version == version >= 1
+            assert load.state == "RUNNING"
+            assert [(one.name, one.tasks, one.up) for one in load.components] == [("word", 2, 2), ("count", 2, 2)]
+            assert load.components[1].executed_per_s is load.edges[0].tuples_per_s is None, "unknown, not 0"
+            again = read(await c.cli.call(control_pb2.GetLoad(plan_version=version)), LoadAnswer)
+            assert again.plan is None and again.load.components == load.components
+            assert answer.findings and answer.found_at > 0
             with pytest.raises(InvalidRpcError, match="there is no series 'x'"):
                 await c.cli.call(control_pb2.GetTimeline(names=["x"]))
             minutes = c.shell.observatory.figures.minutes
@@ -411,11 +415,10 @@ def test_figures_are_answered_and_the_minutes_handed_over() -> None:
             c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
             await eventually(lambda: state.get(paths.minutes("wc")))
         async with cluster(MemoryStateManager(store), None) as c:
-            known = await c.cli.call(control_pb2.GetTimeline())
-            assert (known.first, known.points) == (29_000_000 * 60.0, 1)
+            assert read(await c.cli.call(control_pb2.GetTimeline()), Timeline).times == [29_000_000 * 60.0]
         state.set(paths.minutes("wc"), b"\xff garbage")
         async with cluster(MemoryStateManager(store), None) as c:
-            assert (await c.cli.call(control_pb2.GetTimeline())).points == 0
+            assert read(await c.cli.call(control_pb2.GetTimeline()), Timeline).times == []
 
     run(scenario)
 

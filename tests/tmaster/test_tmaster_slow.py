@@ -40,6 +40,6 @@ def test_they_are_chosen_by_component_and_task_and_forgotten_with_the_task() -> 
     store.take(report(1, 3.0, task=5, component="sum"))
     assert took(store, "count") == [2.0, 1.0] and took(store, task=5) == [3.0] and took(store, "sum", 3) == []
     [one] = store.reply(control_pb2.GetSlow(task_id=4)).tuples
-    assert (one.process, one.component, one.task_id) == ("container_1_count_4", "count", 4)
+    assert (one.instance_id, one.component, one.task_id) == ("container_1_count_4", "count", 4)
     store.forget("container_1_count_4")
     assert took(store) == [3.0, 1.0]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2
-from heronpy.tmaster.traces import SETTLE_S, SPANS_MAX, TRACES_MAX, Clocks, TraceStore, quantile
-from heronpy.views.traces import placed, traces_of, way_of
+from heronpy.tmaster.traces import SETTLE_S, SPANS_MAX, TRACES_MAX, Clocks, TraceStore, placed, quantile, way_of
+from heronpy.views.traces import Traces
 
 Span = control_pb2.Span
 MS = 1_000_000
@@ -32,7 +32,7 @@ def child(trace: int, number: int, parent: int, at: int, *, step: int = MS, cloc
     )  # fmt: skip
 
 
-def ask(store: TraceStore, now: float = 100.0, **asked: float) -> control_pb2.TracesReply:
+def ask(store: TraceStore, now: float = 100.0, **asked: float) -> Traces:
     request = control_pb2.GetTraces(limit=50)
     for name, value in asked.items():
         setattr(request, name, value)
@@ -60,11 +60,11 @@ def test_what_has_begun_and_not_arrived_is_counted() -> None:
         store.take(report(begun), 10.0)
     store.take(report(child(7, 2, 1, 1000)), 10.0)
     for now in (10.0, 10.0 + SETTLE_S):
-        found = traces_of(ask(store, now))
+        found = ask(store, now)
         assert found.under_way == 2 and found.matching in (1, 3)
-    assert traces_of(ask(store, until=58.0)).under_way == 0, "only of what was asked for"
+    assert ask(store, until=58.0).under_way == 0, "only of what was asked for"
     store.take(report(child(8, 2, 1, 1000)), 20.0)
-    assert traces_of(ask(store)).under_way == 1
+    assert ask(store).under_way == 1
 
 
 def test_between_hosts_the_wire_is_unknown_and_the_rest_is_not() -> None:
@@ -101,7 +101,7 @@ def test_between_hosts_the_wire_is_known_as_well_as_their_clocks_are(
     span.clock_shift, span.clock_error = 1, 1  # is not the reporter's to say
     store.take(report(root(7)), 10.0)
     store.take(report(span), 10.0)
-    found = traces_of(ask(store))
+    found = ask(store)
     [_, one] = found.traces[0].spans
     errors = (error if of_master else 2 * error) / 1e9
     assert not one.exact and one.error_s == errors
@@ -144,7 +144,7 @@ def test_in_any_order_and_twice_the_calls_of_a_trace_are_a_tree(parents: list[in
     store = TraceStore()
     for span in given_spans:
         store.take(report(span), 10.0)
-    [trace] = traces_of(ask(store)).traces
+    [trace] = ask(store).traces
     reachable: set[int] = set()
     for number, span in spans.items():
         if number not in gone and (not span.parent or span.parent in reachable):
@@ -174,7 +174,7 @@ def test_the_ack_comes_after_the_last_call() -> None:
     hops = {(one.source, one.target, one.hop): one.p50_s for one in reply.hops}
     assert round(hops["", "word", "ack"], 6) == 0.003 and hops["", "word", "process"] == 0.002
     assert round(reply.traces[0].took_s, 6) == 0.009, "without the ack"
-    assert traces_of(reply).traces[0].spans[-1].end == "acked"
+    assert reply.traces[0].spans[-1].end == "acked"
 
 
 def test_what_is_under_way_waits_and_what_is_lost_is_shown_after_a_while() -> None:
@@ -217,5 +217,5 @@ def test_damaged_spans_harm_nobody() -> None:
     store = TraceStore()
     strange = Span(trace=7, number=3, parent=3, emitted=9, sealed=1, hops=[5], began=2, ended=1)
     store.take(report(root(7), strange, Span(), Span(trace=7), Span(trace=7, number=4, parent=1, hops=[9, 1, 3])), 1.0)
-    [trace] = traces_of(ask(store)).traces
+    [trace] = ask(store).traces
     assert all(part.took_s >= 0 for one in trace.spans for part in one.parts)

@@ -13,13 +13,17 @@ import httpx
 import pytest
 
 from heronpy.clusters.target import Common
-from heronpy.proto import control_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tracker import front, peer
 from heronpy.tracker.app import App
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.guard import House
 from heronpy.tracker.tracker import Tracker
+from heronpy.views.findings import Finding, Verdict
+from heronpy.views.load import Culprit, EdgeLoad, LoadAnswer
+from heronpy.views.overview import totals_of
 from tests.cli.conftest import FakeTopology, home, packing, word_count, wordy
+from tests.support.views import component_load, load_answer
 
 __all__ = ["home", "wordy"]
 
@@ -79,29 +83,29 @@ def asking(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     yield Asking(folder_of(home))
 
 
-def load_reply() -> control_pb2.LoadReply:
+def load_reply() -> LoadAnswer:
     """Figures of wordy: its first count task has most of the work."""
-    reply = control_pb2.LoadReply(
-        topology="wordy", topology_id="wordy-1", lifecycle=control_pb2.LIFE_RUNNING, plan_version=3, uptime_s=65.0,
-        at=1e9 + 65, window_s=10.0, since=1e9, held=0.25, last_event=7,
+    plan = plan_pb2.PhysicalPlan(version=3, topology=word_count())
+    plan.stmgrs.add(id="stmgr-1", container=1, host="here")
+    word = component_load("word", kind="spout", emitted_per_s=1000.0, busy=0.25, pending=5, restarts=0, lost=0)
+    count = component_load(
+        "count", tasks=2, up=2, executed_per_s=998.0, busy=0.5, blocked=0.125, idle=0.375, queue_bytes=4096,
+        queue_tuples=17, latency_p50_s=0.001, latency_p99_s=0.02, end_to_end_p99_s=1.5, restarts=2, dead_letters=0,
+        busy_max=0.96875, busiest="container_1_count_2", lost=0,
     )  # fmt: skip
-    reply.plan.topology.CopyFrom(word_count())
-    reply.plan.version = 3
-    reply.plan.stmgrs.add(id="stmgr-1", container=1, host="here")
-    reply.components.add(component="word", spout=True, tasks=1, up=1, emitted=1000.0, busy=0.25, pending=5)
-    count = reply.components.add(
-        component="count", tasks=2, up=2, executed=998.0, busy=0.5, blocked=0.125, idle=0.375, queue_bytes=4096,
-        queue_tuples=17, execute_p50_s=0.001, execute_p99_s=0.02, end_to_end_p99_s=1.5, restarts=2,
+    culprit = Culprit(
+        name="container_1_count_2", component="count", task_id=2, queued_bytes=9, since_s=3.0, stmgr=""
     )  # fmt: skip
-    count.busiest.value, count.busiest.task_id, count.busiest.container = 0.96875, 2, 1
-    reply.edges.add(source=0, stream="default", target=1, tuples=998.0)
-    reply.culprits.add(task_id=2, component="count", instance_id="container_1_count_2", queued_bytes=9, since_s=3.0)
-    reply.totals.acked = 41
-    reply.findings.add(
-        verdict=control_pb2.VERDICT_SKEW, component="count", task="container_1_count_2",
+    skew = Finding(
+        Verdict.SKEW, component="count", task="container_1_count_2",
         figures={"share": 0.9, "even": 0.5, "tasks": 2, "busy": 0.97, "median": 0.1},
     )  # fmt: skip
-    return reply
+    return load_answer(
+        word, count, topology_id="wordy-1", plan=plan.SerializeToString(), plan_version=3, state="RUNNING",
+        uptime_s=65.0, at=1e9 + 65, window_s=10.0, since=1e9, held=0.25, last_event=7, latency_p99_s=1.5,
+        edges=[EdgeLoad(id="word/default>count", tuples_per_s=998.0)], culprits=[culprit],
+        totals=totals_of(control_pb2.TupleTotals(acked=41)), findings=[skew],
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from heronpy.net.answers import packed
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
 from heronpy.spark.gateway import LAST_REPORT
@@ -16,7 +18,10 @@ from heronpy.statemgr import paths
 from heronpy.tmaster.minutes import Minutes
 from heronpy.tracker import ended, streaming
 from heronpy.tracker.ended import Ended
+from heronpy.views.findings import Finding, Verdict
+from heronpy.views.load import LoadAnswer
 from tests.cli.conftest import FakeTopology
+from tests.support.views import event, events
 from tests.tracker.conftest import WORDY, Asking
 
 PLACE = WORDY.rpartition("/")[0]
@@ -26,11 +31,8 @@ MINUTE = 27_000_000
 @pytest.fixture
 def seen(asking: Asking, busy: FakeTopology) -> FakeTopology:
     """wordy, whose master tells events and exceptions."""
-    events = control_pb2.EventsReply(last=7)
-    events.events.add(
-        number=7, at=5.0, first_at=5.0, kind=control_pb2.EVENT_LIFE, reason="running", text="wordy is RUNNING"
-    )
-    busy.answers["get_events"] = events
+    runs = event(7, at=5.0, first_at=5.0, reason="running", text="wordy is RUNNING")
+    busy.answers["get_events"] = events(runs, last=7)
     exceptions = control_pb2.ExceptionsReply()
     exceptions.exceptions.add(
         component="count", task_id=2, instance_id="container_1_count_2", type="ValueError", message="no number", count=3
@@ -48,8 +50,9 @@ def seen(asking: Asking, busy: FakeTopology) -> FakeTopology:
 
 def last_of(fake: FakeTopology) -> control_pb2.LastAnswers:
     """What its master leaves behind."""
-    last, minutes = control_pb2.LastAnswers(), Minutes()
-    last.load.CopyFrom(fake.answers["get_load"])
+    load = fake.answers["get_load"]
+    assert isinstance(load, LoadAnswer)
+    last, minutes = control_pb2.LastAnswers(topology_id="wordy-1", load=packed(load)), Minutes()
     last.status.CopyFrom(fake.status)
     last.tasks.CopyFrom(fake.answers["get_metrics"])
     last.counts.CopyFrom(fake.answers["get_metrics"])
@@ -63,7 +66,10 @@ def last_of(fake: FakeTopology) -> control_pb2.LastAnswers:
 
 def end_of(asking: Asking, fake: FakeTopology, reason: str = "running") -> None:
     """Its master leaves its last answers, and its nodes are removed."""
-    kept = control_pb2.EventLedger(topology_id="wordy-1", last=99, events=fake.answers["get_events"].events)  # type: ignore[union-attr]
+    kept = control_pb2.EventLedger(topology_id="wordy-1", last=99)
+    for one in fake.answers["get_events"].events:  # type: ignore[union-attr]
+        fields = {**structs.asdict(one), "lasted_s": one.lasted_s or 0.0, "kind": f"EVENT_{one.kind.upper()}"}
+        kept.events.add(**fields)
     text = f"wordy is {reason}"
     kept.events.add(number=99, at=6.0, first_at=6.0, kind=control_pb2.EVENT_LIFE, reason=reason, text=text)
     fake.state.set(paths.events("wordy"), kept.SerializeToString())
@@ -97,11 +103,10 @@ def test_it_answers_as_it_did_last(reason: str, state: str, asking: Asking, seen
 def test_its_row_has_what_the_doctor_said_last(asking: Asking, seen: FakeTopology) -> None:
     """A topology that had been slow for hours was listed as killed, and nothing more."""
     reply = seen.answers["get_load"]
-    slow = control_pb2.HealthFinding(verdict=control_pb2.VERDICT_SKEW, component="count", task="container_1_count_2")
-    slow.figures.update(share=0.9, even=0.5, tasks=2, busy=1.0, median=0.1, of_key=0.8)
-    slow.quote = "user='big'"
-    del reply.findings[:]
-    reply.findings.append(slow)
+    assert isinstance(reply, LoadAnswer)
+    figures = {"share": 0.9, "even": 0.5, "tasks": 2, "busy": 1.0, "median": 0.1, "of_key": 0.8}
+    slow = Finding(Verdict.SKEW, "count", "container_1_count_2", figures, "user='big'")
+    reply.findings = [slow]
     end_of(asking, seen)
     [listed] = asking.get("/api/v1/history")["topologies"]
     assert listed["sentence"].startswith(
@@ -189,8 +194,7 @@ def test_one_whose_master_left_nothing_is_known_by_what_the_state_held(asking: A
     minutes.add(MINUTE, {"count": {"executed": 3.0}})
     seen.state.set(paths.minutes("wordy"), minutes.ledger("wordy-1").SerializeToString())
     # Of an earlier topology of this name.
-    earlier = control_pb2.LastAnswers()
-    earlier.load.topology_id = "wordy-0"
+    earlier = control_pb2.LastAnswers(topology_id="wordy-0")
     seen.state.set(paths.last_answers("wordy"), earlier.SerializeToString())
     (spark := Path(seen.record.working_dir) / "spark").mkdir()
     report = control_pb2.MetricsReport(process="spark-gateway")

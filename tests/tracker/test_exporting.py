@@ -9,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from heronpy.common.errors import RetryableRpcError
 from heronpy.metrics.sums import SUMS
-from heronpy.proto import control_pb2
 from heronpy.tracker import exposition
+from heronpy.views.findings import Finding, Verdict
+from heronpy.views.load import LoadAnswer
 from tests.cli.conftest import FakeTopology
 from tests.support.prometheus import prometheus_tool
 from tests.tracker.conftest import Asking
@@ -53,9 +54,9 @@ def test_a_master_that_does_not_answer_leaves_a_state_and_no_figures(asking: Ask
 
 def test_two_findings_of_one_component_are_one_series(asking: Asking, busy: FakeTopology) -> None:
     reply = busy.answers["get_load"]
-    assert isinstance(reply, control_pb2.LoadReply)
+    assert isinstance(reply, LoadAnswer)
     for task in ("container_1_count_2", "container_1_count_3"):
-        reply.findings.add(verdict=control_pb2.VERDICT_CRASHING, component="count", task=task, figures={"times": 2})
+        reply.findings.append(Finding(Verdict.CRASHING, component="count", task=task, figures={"times": 2}))
     text = asking.ask("GET", "/metrics").text
     lines = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
     assert len(lines) == len(set(lines)) and 'verdict="crashing"' in text

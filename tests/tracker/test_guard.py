@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.health.findings import Finding, Verdict
 from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2
 from heronpy.tracker import peer, streaming
@@ -31,6 +30,7 @@ from heronpy.tracker.guard import (
 )
 from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
+from heronpy.views.findings import Finding, Verdict
 from tests.cli.conftest import FakeTopology
 from tests.tracker.conftest import BARE, HOST, NAME, Asking
 

@@ -9,7 +9,6 @@ number that nothing here has, as a port that nobody listens on, the file allows 
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from heronpy.proto import control_pb2
 from heronpy.tracker.app import routes
 from heronpy.tracker.heron import table as of_heron
 from tests.cli.conftest import FakeTopology
+from tests.support.views import timeline
 from tests.tracker.conftest import Asking
 
 GOLDEN = {
@@ -81,10 +81,8 @@ def whole(asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -
     metrics.reports.add(process=TASK).samples.add(name="__execute-count", label="word/default", value=7.0)
     raised = control_pb2.ExceptionsReply()
     raised.exceptions.add(type="ValueError", traceback="T", first_at=1.5, last_at=9.5, count=3, instance_id=TASK)
-    timeline = control_pb2.TimelineReply(first=6000.0, step_s=60.0, points=2, known_since=6000.0)
-    timeline.series.add(component="count", name="busy", values=struct.pack("<2f", 0.25, 0.5))
-    timeline.series.add(component="count", name="executed", values=struct.pack("<2f", 2.0, 3.0))
-    busy.answers |= {"get_metrics": metrics, "get_exceptions": raised, "get_timeline": timeline}
+    minutes = timeline(6000.0, 2, count__busy=[0.25, 0.5], count__executed_per_s=[2.0, 3.0])
+    busy.answers |= {"get_metrics": metrics, "get_exceptions": raised, "get_timeline": minutes}
     busy.status.stmgrs.add(stmgr_id="stmgr-1")
     return busy
 

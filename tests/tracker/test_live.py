@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from heronpy.tracker import live
 from heronpy.views.live import Delta, Snapshot
-from heronpy.views.load import Load, load_of
+from heronpy.views.load import Load
 from tests.tracker.conftest import load_reply
 
 NAMES = st.lists(st.sampled_from("abcd"), unique=True, max_size=4)
@@ -22,7 +23,7 @@ FIGURE = st.none() | st.floats(0, 1e8) | st.sampled_from([0.0, 1.0, 0.125, 12345
 def snapshots(draw: st.DrawFn) -> Snapshot:
     load: Load | None = None
     if draw(st.booleans()):
-        load = load_of(load_reply(), draw(st.integers(0, 2)))
+        load = replace(load_reply().load, plan_version=draw(st.integers(0, 2)))
         [template] = [one for one in load.components if one.name == "count"]
         load.components = [
             msgspec.structs.replace(template, name=name, busy=draw(FIGURE), executed_per_s=draw(FIGURE))
@@ -86,7 +87,7 @@ def test_what_is_shown_is_never_far_from_what_is(states: list[Snapshot]) -> None
 
 def test_a_steady_figure_says_nothing_and_one_that_creeps_does() -> None:
     def snapshot(busy: float, restarts: int) -> Snapshot:
-        load = load_of(load_reply(), 1)
+        load = load_reply().load
         load.components[1].busy, load.components[1].restarts = busy, restarts
         return Snapshot(
             level="component", topology=None, topologies=None, plan=None, load=load, tasks=None, silent_s=None
@@ -120,14 +121,14 @@ def test_a_steady_figure_says_nothing_and_one_that_creeps_does() -> None:
     ],
 )
 def test_work_that_begins_or_ends_stands_out(changed: dict[str, Any], out: bool) -> None:
-    shown, now = load_of(load_reply(), 1), load_of(load_reply(), 1)
+    shown, now = load_reply().load, load_reply().load
     now.components[1] = msgspec.structs.replace(now.components[1], **changed)
     assert live.stands_out(shown, now) is out
     assert live.stands_out(now, shown) is out
 
 
 def test_who_holds_the_spouts_and_what_the_topology_does_stand_out() -> None:
-    shown = load_of(load_reply(), 1)
+    shown = load_reply().load
     for changed in ({"culprits": []}, {"state": "PAUSED"}, {"cause": "why"}, {"plan_version": 2}):
         assert live.stands_out(shown, msgspec.structs.replace(shown, **changed))
     later = msgspec.structs.replace(shown, at=shown.at + 1, held=0.9)
@@ -176,7 +177,7 @@ def test_a_message_is_one_event() -> None:
 
 def test_a_median_is_never_shown_above_the_99th_percentile() -> None:
     def snapshot(p50: float, p99: float) -> Snapshot:
-        load = load_of(load_reply(), 1)
+        load = load_reply().load
         load.components[1].latency_p50_s, load.components[1].latency_p99_s = p50, p99
         return Snapshot(
             level="component", topology=None, topologies=None, plan=None, load=load, tasks=None, silent_s=None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,12 @@ from heronpy.common.log_format import format_record
 from heronpy.executor.files_door import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
+from heronpy.tmaster.task_reports import SlowStore
+from heronpy.tmaster.traces import TraceStore
 from heronpy.tracker import reading_files
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
+from tests.support.views import event, events, timeline
 from tests.tracker.conftest import WORDY, Asking, load_reply
 
 
@@ -73,9 +75,7 @@ def test_tasks_have_rates_shares_and_their_process(asking: Asking, busy: FakeTop
 
 
 def test_timeline_has_gaps_where_nothing_is_known(asking: Asking, busy: FakeTopology) -> None:
-    reply = control_pb2.TimelineReply(first=1e9, step_s=60.0, points=3, known_since=1e9)
-    reply.series.add(component="count", name="busiest", values=struct.pack("<2f", 0.5, float("nan")))
-    busy.answers["get_timeline"] = reply
+    busy.answers["get_timeline"] = timeline(1e9, 3, count__busy_max=[0.5, None, None])
     found = asking.get(f"{WORDY}/timeline?component=count&metric=busy_max&points=3")
     assert found["times"] == [1e9, 1e9 + 60, 1e9 + 120]
     assert found["series"] == [{"component": "count", "metric": "busy_max", "values": [0.5, None, None]}]
@@ -85,9 +85,7 @@ def test_timeline_has_gaps_where_nothing_is_known(asking: Asking, busy: FakeTopo
 
 
 def test_the_list_shows_the_minutes_in_which_nobody_looked(asking: Asking, busy: FakeTopology) -> None:
-    minutes = control_pb2.TimelineReply(first=6000.0, step_s=60.0, points=2, known_since=6000.0)
-    minutes.series.add(component="", name="emitted", values=struct.pack("<2f", 7.0, 8.0))
-    busy.answers["get_timeline"] = minutes
+    busy.answers["get_timeline"] = timeline(6000.0, 2, __emitted_per_s=[7.0, 8.0])
     assert asking.get(WORDY)["recent_per_s"] == [7.0] * 6 + [8.0] * 6 + [1000.0]
     asked = next(body for name, body in busy.asked if name == "get_timeline")
     assert asked.since == 1e9 + 65 - 300
@@ -101,8 +99,7 @@ def test_the_last_minutes_are_told_as_they_were_seen(asking: Asking, busy: FakeT
     async def do(client: httpx.AsyncClient, tracker: Tracker) -> Any:
         for at, used in ((1e9 + 65, 100), (1e9 + 67, 200)):
             reply = load_reply()
-            reply.at = at
-            reply.components[1].largest.value = used
+            reply.load.at, reply.load.components[1].memory_bytes_max = at, used
             busy.answers["get_load"] = reply
             for one in tracker.clusters["local"].topologies.values():
                 one._load._answer = None  # noqa: SLF001
@@ -116,25 +113,24 @@ def test_the_last_minutes_are_told_as_they_were_seen(asking: Asking, busy: FakeT
 
 
 def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -> None:
-    events = control_pb2.EventsReply(last=9, forgotten=1)
-    events.events.add(number=9, at=5.0, kind=control_pb2.EVENT_OOM, subject="x", text="<b>no\n</b>", warning=True)
-    busy.answers["get_events"] = events
+    oom = event(9, at=5.0, kind="oom", subject="x", text="<b>no\n</b>", warning=True)
+    busy.answers["get_events"] = events(oom, last=9, forgotten=1)
     found = asking.get(f"{WORDY}/events?after=3")
     assert (found["last"], found["events"][0]["kind"], found["events"][0]["text"]) == (9, "oom", "<b>no\n</b>")
     raised = control_pb2.ExceptionsReply()
     raised.exceptions.add(type="ValueError", message="bad", traceback="Traceback", last_at=4.0, count=2, process="p")
     busy.answers["get_exceptions"] = raised
     assert asking.get(f"{WORDY}/exceptions")["groups"][0]["count"] == 2
-    slow = control_pb2.SlowReply()
-    slow.tuples.add(at=9.0, process="container_1_count_2", component="count", task_id=2, took_s=1.5, value="<b>")
-    busy.answers["get_slow"] = slow
-    traces = control_pb2.TracesReply(matching=1, kept=9, p50_s=0.25, now=7.0)
-    traces.hops.add(source="word/default", target="count", hop="wire", count=1, p50_s=0.1)
-    spans = traces.traces.add(trace=7, took_s=0.25).spans
-    spans.add(trace=7, number=1, began=1, ended=2, process="container_1_word_1", component="word")
-    busy.answers["get_traces"] = traces
+    report = control_pb2.MetricsReport(process="container_1_word_1", task_id=2, component="word")
+    report.slow.add(at=9.0, took_s=1.5, value="<b>")
+    report.spans.add(trace=7, number=1, began=10**9, ended=10**9 + 250_000_000, end=control_pb2.SPAN_ENDS)
+    slow, store = SlowStore(), TraceStore()
+    slow.take(report)
+    store.take(report, 0.0)
+    busy.answers["get_slow"] = slow.reply(control_pb2.GetSlow())
+    busy.answers["get_traces"] = store.reply(control_pb2.GetTraces(limit=1), 7.0, 7.0)
     found = asking.get(f"{WORDY}/traces?min_ms=5&limit=3")
-    assert found["hops"][0]["hop"] == "wire" and found["traces"][0]["id"] == "0000000000000007"
+    assert found["hops"][0]["hop"] == "process" and found["traces"][0]["id"] == "0000000000000007"
     assert found["traces"][0]["spans"][0]["instance_id"] == "container_1_word_1" and found["p50_s"] == 0.25
     asked = dict(busy.asked)["get_traces"]
     assert isinstance(asked, control_pb2.GetTraces)

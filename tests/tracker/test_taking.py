@@ -11,9 +11,10 @@ import pytest
 from google.protobuf.message import Message
 
 from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, RetryableRpcError, RpcError
+from heronpy.net.answers import packed
 from heronpy.proto import control_pb2
 from heronpy.tracker.shelf import AT_ONCE_MAX, KEPT_MAX, Entry, Shelf
-from heronpy.views.evidence import Evidence
+from heronpy.views.evidence import Evidence, Heap, HeapType, Profile, WeightedStack
 from tests.cli.conftest import FakeTopology
 from tests.tracker.conftest import WORDY, Asking
 
@@ -101,17 +102,22 @@ def test_a_profile_and_a_heap_have_their_shapes(
 ) -> None:
     async def test(client: httpx.AsyncClient, door: Door) -> None:
         door.go.set()
-        reply = control_pb2.ProfileReply(frames=["main", "<b>f</b> (a.py:1)"], sampler="py-spy", left_out_s=0.5)
-        reply.stacks.add(frames=[0, 1], seconds=2.0)
-        door.answer = reply
+        stacks = [WeightedStack(stack=[0, 1], seconds=2.0)]
+        door.answer = packed(
+            Profile(
+                frames=["main", "<b>f</b> (a.py:1)"], stacks=stacks, seconds=2.5, left_out_s=0.5, sampler="py-spy",
+                note="",
+            )
+        )  # fmt: skip
         assert (await client.post(f"{TASK}/profile", json={"duration_s": 2, "idle": True})).json()["takes_s"] == 2
         profile = (await result(client, f"{TASK}/profile")).json()["profile"]
         assert profile["stacks"] == [{"stack": [0, 1], "seconds": 2.0}] and profile["seconds"] == 2.5
         asked = door.asked[-1]
         assert isinstance(asked, control_pb2.Profile) and asked.idle and asked.duration_s == 2 and asked.rate == 200
-        counted = control_pb2.HeapReply(kinds=2, objects=7, bytes=70, share=0.5, paused_s=0.1, rss_bytes=100)
-        counted.types.add(name="dict", count=5, bytes=60)
-        door.answer = counted
+        types = [HeapType(name="dict", count=5, bytes=60)]
+        door.answer = packed(
+            Heap(types=types, kinds=2, objects=7, bytes=70, share=0.5, paused_s=0.1, memory_bytes=100)
+        )  # fmt: skip
         unsaid = await client.post(f"{TASK}/heap", json={})
         assert unsaid.status_code == 428 and "stops for up to 2 s" in unsaid.json()["title"]
         assert len(door.asked) == 1, "nothing stops before it is known that it will"
@@ -144,7 +150,8 @@ def test_what_fails_is_one_sentence_and_can_be_tried_again(
             answer = await result(client, f"{TASK}/profile")
             assert answer.headers["content-type"] == "application/problem+json"
             assert (answer.status_code, answer.json()["type"], answer.json()["title"]) == (status, kind, str(error))
-        door.answer = control_pb2.ProfileReply(sampler="py-spy")
+        empty = Profile(frames=[], stacks=[], seconds=0.0, left_out_s=0.0, sampler="py-spy", note="")
+        door.answer = packed(empty)
         assert (await client.post(f"{TASK}/profile", json={})).status_code == 200
         assert (await result(client, f"{TASK}/profile")).status_code == 200
 

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from heronpy.cli.verbs.events import KINDS
 from heronpy.health.diagnose import diagnose
-from heronpy.health.findings import Finding, Verdict, to_proto
+from heronpy.health.doctor import finding_of
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.health.texts import sentence
 from heronpy.proto import control_pb2, topology_pb2
@@ -22,10 +24,12 @@ from heronpy.tracker.guard import Scope
 from heronpy.tracker.reading import TOPOLOGY
 from heronpy.tracker.tokens import Tokens
 from heronpy.tracker.tracker import Tracker
-from heronpy.views.build_advice import finding_of
+from heronpy.views.findings import Finding, Verdict
+from heronpy.views.load import LoadAnswer
 from heronpy.views.quotes import UNSEEN, without_values
 from tests.cli.conftest import FakeTopology
 from tests.health.diagnose_cases import CASES
+from tests.support.views import event, events, traces
 from tests.tracker.conftest import WORDY, Asking, load_reply
 from tests.tracker.test_ended import end_of
 
@@ -68,30 +72,30 @@ def telling(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> FakeTopology
     """wordy, in which whatever can quote a value does so."""
     found = [finding(verdict) for verdict in (Verdict.CRASHING, Verdict.DOWN, Verdict.MEMORY, Verdict.SKEW)]
     load = load_reply()
-    load.lifecycle, load.cause, load.last_event = control_pb2.LIFE_DEGRADED, SAID, 40
-    del load.findings[:]
-    load.findings.extend(map(to_proto, found))
+    load.load.state, load.load.cause, load.last_event, load.findings = "DEGRADED", SAID, 40, found
     busy.answers["get_load"] = load
-    busy.status.lifecycle, busy.status.cause = load.lifecycle, load.cause
+    busy.status.lifecycle, busy.status.cause = control_pb2.LIFE_DEGRADED, SAID
     busy.status.tasks[1].error = busy.status.tasks[2].waiting_for = SAID
     executor = busy.status.executors.add(container=1, host="here")
     for name, task in (("container_1_count_2", 2), ("stmgr-1", 0), ("spark-gateway", 0)):
         executor.processes.add(name=name, task_id=task, exit_reason="user_exception", exit_detail=SAID, restarts=3)
-    events = control_pb2.EventsReply(last=40)
-    for number, kind in enumerate(control_pb2.EventKind.values(), 20):
-        reasons = {control_pb2.EVENT_CHECKPOINT: "aborted", control_pb2.EVENT_UPDATE: "rolled_back"}
+    told = events(last=40)
+    for number, kind in enumerate(KINDS, 20):
+        reasons = {"checkpoint": "aborted", "update": "rolled_back"}
         heads = {
-            control_pb2.EVENT_MASTER: "topology master 3 took over", control_pb2.EVENT_SILENT: "no heartbeat from x",
-            control_pb2.EVENT_BACKPRESSURE: "the spouts were held for 3s",
+            "master": "topology master 3 took over", "silent": "no heartbeat from x",
+            "backpressure": "the spouts were held for 3s",
         }  # fmt: skip
-        events.events.add(
-            number=number, at=time.time(), first_at=5.0, kind=kind, subject="count-2", warning=True, times=1,
-            reason=reasons.get(kind, "user_exception"), text=heads.get(kind, f"it happened: {SAID}"), detail=SAID,
+        told.events.append(
+            event(
+                number, at=time.time(), first_at=5.0, kind=kind, subject="count-2", warning=True, detail=SAID,
+                reason=reasons.get(kind, "user_exception"), text=heads.get(kind, f"it happened: {SAID}"),
+            )
         )  # fmt: skip
-    busy.answers["get_events"] = events
+    busy.answers["get_events"] = told
     busy.answers["get_checkpoints"] = control_pb2.CheckpointsReply(last_failure=SAID, last_restore=SAID)
     busy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=10.0)
-    busy.answers["get_traces"] = control_pb2.TracesReply()
+    busy.answers["get_traces"] = traces()
     busy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
     topology = topology_pb2.Topology()
     topology.CopyFrom(busy.status.plan.topology)
@@ -162,13 +166,11 @@ def test_a_live_stream_tells_no_value(asking: Asking, telling: FakeTopology, tok
         found = {False: "", True: ""}
         for values, stream in streams.items():
             found[values] += (await next_of(stream)).decode()
-        load = load_reply()
-        load.CopyFrom(telling.answers["get_load"])  # type: ignore[arg-type]
-        load.cause, load.last_event = f"{SAID} again", 41
-        event = telling.answers["get_events"].events.add()  # type: ignore[union-attr]
-        event.MergeFrom(
-            control_pb2.TopologyEvent(number=41, kind=control_pb2.EVENT_OOM, text=f"x: {SAID}", detail=SAID)
-        )
+        load = telling.answers["get_load"]
+        assert isinstance(load, LoadAnswer)
+        load = replace(load, load=replace(load.load, cause=f"{SAID} again"), last_event=41)
+        more = event(41, kind="oom", text=f"x: {SAID}", detail=SAID)
+        telling.answers["get_events"].events.append(more)  # type: ignore[union-attr]
         telling.answers["get_load"] = load
         for values, stream in streams.items():
             while not ("event: delta" in found[values] and "event: event" in found[values]):
@@ -199,8 +201,7 @@ def test_the_address_of_the_live_stream_knows_who_asks(
 def test_what_is_kept_of_an_ended_topology_tells_no_value(
     asking: Asking, telling: FakeTopology, tokens: dict[str, dict[str, str]]
 ) -> None:
-    load = telling.answers["get_load"]
-    load.lifecycle = control_pb2.LIFE_FAILED  # type: ignore[union-attr]
+    telling.answers["get_load"].load.state = "FAILED"  # type: ignore[union-attr]
     end_of(asking, telling, "failed")
     assert SECRET in asking.ask("GET", f"{WORDY}/doctor", headers=tokens["all"]).text
     for route in VIEWS:

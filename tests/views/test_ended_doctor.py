@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.clusters.summary import topology_of
 from heronpy.proto import plan_pb2
 from heronpy.views.build_ended import FIGURES_S, doctor_of_ended
-from heronpy.views.build_overview import topology_of
 from heronpy.views.overview import Topology, Totals
 from heronpy.views.past import Event, Series, Timeline
 

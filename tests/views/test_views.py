@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import struct
-from math import inf, nan
+from math import inf
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from heronpy.clusters.summary import topology_of
 from heronpy.health.diagnose import diagnose
+from heronpy.health.doctor import doctor_of
 from heronpy.health.signals import Signals
+from heronpy.metrics.quantiles import quantile, quantiles_s
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tracker.samples import Samples
 from heronpy.views import advice, files, live, load, overview, past, plan, saved
-from heronpy.views.build_advice import doctor_of
-from heronpy.views.build_overview import topology_of
-from heronpy.views.load import component_load, load_of, tasks_of
-from heronpy.views.past import events_of, timeline_of
-from heronpy.views.quantiles import quantile, quantiles_s
+from heronpy.views.load import tasks_of
+from heronpy.views.past import event_of, start_of
 from heronpy.views.saved import batches_of, checkpoints_of, spark_figures
 from tests.cli.conftest import packing, word_count
+from tests.support.views import load_answer
 from tests.tracker.conftest import load_reply
 
 SHAPES = [
@@ -40,28 +38,8 @@ def test_every_shape_has_a_meaning_and_a_schema(shape: type[msgspec.Struct]) -> 
             assert not field.name.endswith(("_ms", "_ns", "_kb", "_mb", "_percent")), "base units only"
 
 
-def test_an_absent_figure_is_unknown_and_not_zero() -> None:
-    row = component_load(control_pb2.ComponentLoad(component="x", tasks=1))
-    assert row.busy is row.executed_per_s is row.busiest is row.latency_p99_s is row.memory_bytes is None
-    assert component_load(control_pb2.ComponentLoad(component="x", busy=0.0)).busy == 0.0
-
-
-def test_what_nobody_has_counted_is_not_none_lost() -> None:
-    """Beside "lost an unknown number" each component said 0."""
-    reply = load_reply()
-    reply.components[1].lost = 3
-    assert [row.lost for row in load_of(reply, 1).components] == [0, 3]
-    reply.totals.lost_unknown = True
-    assert [row.lost for row in load_of(reply, 1).components] == [None, 3]
-
-
-def test_a_bound_is_told_as_a_bound_and_a_call_that_lasts_as_a_latency() -> None:
+def test_a_call_that_lasts_is_told_as_a_latency() -> None:
     """While tuples took longer than the window, their latency was unknown."""
-    reply = load_reply()
-    assert not load_of(reply, 1).latency_at_least
-    reply.components[1].end_to_end_at_least = reply.components[1].execute_at_least = True
-    shown = load_of(reply, 1)
-    assert shown.latency_at_least and shown.components[1].latency_at_least and not shown.components[0].latency_at_least
     status = control_pb2.StatusReply()
     status.plan.topology.bolts.add().comp.name = "count"
     for number, age_s in ((1, 0.1), (2, 31.0)):
@@ -70,12 +48,6 @@ def test_a_bound_is_told_as_a_bound_and_a_call_that_lasts_as_a_latency() -> None
     idle, slow = tasks_of(status, control_pb2.MetricsReply(interval_s=10.0), 1, 0.0).tasks
     assert (idle.latency_p50_s, idle.latency_p99_s, idle.latency_at_least) == (None, None, False)
     assert (slow.latency_p50_s, slow.latency_p99_s, slow.latency_at_least) == (31.0, 31.0, True)
-
-
-def test_an_edge_beyond_the_components_is_left_out() -> None:
-    reply = load_reply()
-    reply.edges.add(source=7, target=1)
-    assert [edge.id for edge in load_of(reply, 1).edges] == ["word/default>count"]
 
 
 def test_a_topology_without_answer_keeps_its_totals_and_loses_its_rates() -> None:
@@ -89,33 +61,21 @@ def test_a_topology_without_answer_keeps_its_totals_and_loses_its_rates() -> Non
     assert topology_of(record, None, None, None).state == "STARTING"
 
 
-@given(st.lists(st.floats(width=32), max_size=8), st.integers(0, 10))
-def test_a_timeline_has_as_many_values_as_times(values: list[float], points: int) -> None:
-    reply = control_pb2.TimelineReply(first=60.0, step_s=60.0, points=points)
-    reply.series.add(component="x", name="busy", values=struct.pack(f"<{len(values)}f", *values) + b"\1")
-    found = timeline_of(reply)
-    assert len(found.times) == len(found.series[0].values) == points
-    assert all(value is None or value == value for value in found.series[0].values)
-    assert nan not in found.times
-
-
 def test_an_event_of_a_newer_release_is_shown() -> None:
-    reply = control_pb2.EventsReply()
-    reply.events.add(number=1, kind=99)  # type: ignore[arg-type]
-    assert events_of(reply).events[0].kind == "kind-99"
+    assert event_of(control_pb2.TopologyEvent(number=1, kind=99)).kind == "kind-99"  # type: ignore[arg-type]
 
 
 def test_the_phases_of_a_start_add_up_to_the_whole() -> None:
     times = control_pb2.StartTimes(begun_at=100.0, packaged_at=101.5, launched_at=103.0, registered_at=103.25)
-    start = events_of(control_pb2.EventsReply(start=times)).start
+    start = start_of(times)
     assert start is not None and not start.running and start.took_s == 3.25
     times.planned_at, times.running_at = 103.5, 105.0
-    start = events_of(control_pb2.EventsReply(start=times)).start
+    start = start_of(times)
     assert start is not None and start.running and (start.begun_at, start.took_s) == (100.0, 5.0)
     assert [(one.name, one.took_s) for one in start.phases] == [
         ("package", 1.5), ("launch", 1.5), ("register", 0.25), ("plan", 0.25), ("initialise", 1.5)
     ]  # fmt: skip
-    assert events_of(control_pb2.EventsReply()).start is None
+    assert start_of(control_pb2.StartTimes()) is None
 
 
 def test_quantiles_merge_what_several_tasks_report() -> None:
@@ -182,7 +142,7 @@ def test_figures_of_spark_are_samples_of_a_young_topology() -> None:
     for second in (0.0, 2.0, 4.0):
         if second:
             samples.see_batches(batches, second)
-        samples.see(load_of(control_pb2.LoadReply(at=100.0 + second), 1))
+        samples.see(load_answer(at=100.0 + second).load)
     found = samples.timeline()
     assert found is not None
     series = {(one.component, one.metric): one.values for one in found.series}

@@ -19,11 +19,12 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_bytes, format_duration
-from heronpy.health.findings import CALM, Finding, from_proto
 from heronpy.health.signals import Signals
 from heronpy.health.stopped import STILL_S
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
+from heronpy.views.findings import CALM, Finding
+from heronpy.views.load import LoadAnswer
 
 if TYPE_CHECKING:
     from heronpy.cli.look import evidence as packing
@@ -144,10 +145,10 @@ def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> Non
 def line(session: Session, topology: str) -> str:
     """`doctor: ...`, the most urgent finding as the topology master knows it; "" if nothing needs action."""
     try:
-        found = session.ask(topology, control_pb2.GetLoad(plan_version=(1 << 64) - 1), ASIDE_S).findings
+        found = session.look(topology, control_pb2.GetLoad(plan_version=(1 << 64) - 1), LoadAnswer, ASIDE_S).findings
     except HeronError:
         return ""  # the verb stands without it
-    first = next((one for one in map(from_proto, found) if one is not None), None)
+    first = next(iter(found), None)
     return f"doctor: {sentence(first, topology)}" if first is not None and first.verdict not in CALM else ""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+import msgspec
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
@@ -18,8 +19,8 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.units import counted, format_duration
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import groups_of
-from heronpy.views.past import start_of
+from heronpy.views.exception_groups import ExceptionGroup, groups_of
+from heronpy.views.past import Event, Events, Start
 
 #: Poll interval of `--follow`, and how long the topology master may not answer meanwhile.
 LOOK_S, SILENCE_MAX_S = 1.0, 30.0
@@ -46,7 +47,7 @@ def show_events(
     if start and (kinds or follow):
         raise exits.Failure("--start shows no events; leave out --kind and --follow", exits.USAGE)
     session = Session(target, common)
-    reply = session.ask(topology, control_pb2.GetEvents())
+    reply = session.look(topology, control_pb2.GetEvents(), Events)
     if start:
         _show_start(topology, reply.start, as_json)
         return
@@ -67,8 +68,7 @@ def show_events(
                 say()
 
 
-def _show_start(topology: str, start: control_pb2.StartTimes, as_json: bool) -> None:
-    found = start_of(start)
+def _show_start(topology: str, found: Start | None, as_json: bool) -> None:
     if found is None:
         raise exits.Failure(f"how topology '{topology}' was started is not known to its topology master")
     if as_json:
@@ -88,7 +88,7 @@ def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool
     while True:
         time.sleep(LOOK_S)
         try:
-            reply = session.ask(topology, control_pb2.GetEvents(after=last))
+            reply = session.look(topology, control_pb2.GetEvents(after=last), Events)
         except (ClusterError, DeadlineError, RpcError):
             # Its master may be restarting; a topology that is gone ends this with a sentence.
             session.find(topology)
@@ -99,22 +99,16 @@ def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool
         _print(_chosen(reply, kinds), as_json)
 
 
-def _chosen(reply: control_pb2.EventsReply, kinds: Sequence[str]) -> list[control_pb2.TopologyEvent]:
-    return [event for event in reply.events if not kinds or _kind(event) in kinds]
+def _chosen(reply: Events, kinds: Sequence[str]) -> list[Event]:
+    return [event for event in reply.events if not kinds or event.kind in kinds]
 
 
-def _kind(event: control_pb2.TopologyEvent) -> str:
-    if event.kind not in control_pb2.EventKind.values():
-        return f"kind-{event.kind}"  # a newer topology master knows more
-    return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_").lower()
+def _as_json(event: Event) -> dict[str, Any]:
+    figures = picked(event, "kind", "number", "at", "first_at", "times", "subject", "reason", "text")
+    return {**figures, "lasted_s": event.lasted_s or 0.0, "warning": event.warning}
 
 
-def _as_json(event: control_pb2.TopologyEvent) -> dict[str, Any]:
-    figures = picked(event, "number", "at", "first_at", "times", "subject", "reason", "text", "lasted_s", "warning")
-    return {"kind": _kind(event), **figures}
-
-
-def _print(events: Sequence[control_pb2.TopologyEvent], as_json: bool) -> None:
+def _print(events: Sequence[Event], as_json: bool) -> None:
     for event in events:
         if as_json:
             click.echo(json.dumps(_as_json(event)))
@@ -122,10 +116,10 @@ def _print(events: Sequence[control_pb2.TopologyEvent], as_json: bool) -> None:
             say(_line(event))
 
 
-def _line(event: control_pb2.TopologyEvent) -> str:
+def _line(event: Event) -> str:
     mark = "!" if event.warning else " "
     again = f"  ({event.times} times since {moment(event.first_at)})" if event.times > 1 else ""
-    return f"{moment(event.at)} {mark} {_kind(event):<12} {clean(event.text)}{again}"
+    return f"{moment(event.at)} {mark} {event.kind:<12} {clean(event.text)}{again}"
 
 
 def show_exceptions(
@@ -144,7 +138,7 @@ def show_exceptions(
     reply = session.ask(topology, control_pb2.GetExceptions(component=component or "", task_id=task or 0))
     groups = groups_of(reply.exceptions)
     if as_json:
-        print_json({**_exceptions_json(topology, reply), "groups": [group.as_json() for group in groups]})
+        print_json({**_exceptions_json(topology, reply), "groups": _groups_json(groups)})
         return
     if not reply.exceptions:
         say(f"No exceptions in topology '{topology}'")
@@ -159,13 +153,13 @@ def show_exceptions(
                 moment(group.first_at),
                 moment(group.last_at),
             )
-            for group in groups
+            for group, _ in groups
         ]
         print_table(("type", "where", "message", "count", "tasks", "first", "last"), rows, right=("count", "tasks"))
     elif everything:
         say("\n\n".join(exception_text(item) for item in reply.exceptions))
     else:
-        say("\n\n".join(group_text(group) for group in groups))
+        say("\n\n".join(group_text(*group) for group in groups))
     if reply.discarded:
         say(f"\n{reply.discarded:,} further kinds of exceptions were not kept; see the logs")
 
@@ -178,6 +172,10 @@ def _exceptions_json(topology: str, reply: control_pb2.ExceptionsReply) -> dict[
     }
 
 
+def _groups_json(groups: Sequence[tuple[ExceptionGroup, str]]) -> list[dict[str, Any]]:
+    return [msgspec.to_builtins(group) for group, _ in groups]
+
+
 def groups_json(session: Session, topology: str) -> list[dict[str, Any]]:
     """`groups` of `heron exceptions --json`."""
-    return [group.as_json() for group in groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions)]
+    return _groups_json(groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from google.protobuf.json_format import MessageToDict
 
 from heronpy.cli import exits
@@ -22,10 +23,11 @@ from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.redaction import redacted, redacted_text, redacted_texts
 from heronpy.health import recording
-from heronpy.health.findings import Finding
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
+from heronpy.views.findings import Finding
+from heronpy.views.past import Events
 
 EVENTS_MAX, EXCEPTIONS_MAX, LOGS_MAX, LINES_MAX = 500, 20, 20, 50
 _TAIL_BYTES = 64 << 10
@@ -110,13 +112,14 @@ def lines(session: Session, signals: Signals, findings: list[Finding], at: float
 
 
 def _parts(session: Session, name: str, findings: list[Finding]) -> Iterator[dict[str, Any]]:
-    for key, body in (
-        ("events", control_pb2.GetEvents(limit=EVENTS_MAX)),
-        ("exceptions", control_pb2.GetExceptions()),
-        ("status", control_pb2.GetStatus()),
-    ):
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "events": lambda: msgspec.to_builtins(session.look(name, control_pb2.GetEvents(limit=EVENTS_MAX), Events)),
+        "exceptions": lambda: _message(session.ask(name, control_pb2.GetExceptions())),
+        "status": lambda: _message(session.status(name)),
+    }
+    for key, told in parts.items():
         try:
-            yield {key: _message(session.ask(name, body))}  # type: ignore[call-overload]
+            yield {key: told()}
         except HeronError as error:
             yield {key: f"cannot be asked: {error}"}
     try:

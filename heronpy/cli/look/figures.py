@@ -9,8 +9,8 @@ from typing import Final
 
 from heronpy.common.ids import instance_id
 from heronpy.metrics.names import find
+from heronpy.metrics.quantiles import Quantile, quantile_in
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.views.quantiles import Quantile, quantile_in
 
 
 def add_zeros(

@@ -11,8 +11,9 @@ from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.ingest.keys import has_units
+from heronpy.metrics.names import UNIT_METRICS
 from heronpy.proto import control_pb2
-from heronpy.views.units import UNIT_METRICS, Pipeline, Pipelines, pipelines_of
+from heronpy.views.units import Pipeline, Pipelines, pipelines_of
 
 ASK_S = 1.0
 REQUEST = control_pb2.GetMetrics(names=UNIT_METRICS)

@@ -22,8 +22,9 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.folders import make_output
 from heronpy.common.units import counted, format_bytes
+from heronpy.net.answers import read
 from heronpy.proto import control_pb2
-from heronpy.views.evidence import heap_of, profile_of, rows_of
+from heronpy.views.evidence import Heap, Profile, rows_of
 
 #: format -> suffix of its file
 FORMATS = {"flamegraph": ".svg", "speedscope": ".speedscope.json"}
@@ -57,9 +58,7 @@ def show_heap(
     elif not as_json:
         say(announced)
     request = control_pb2.Heap(name=process.name, top=top, limit_s=limit_s)
-    reply = take(session, topology, process, request, limit_s)
-    assert isinstance(reply, control_pb2.HeapReply)
-    found = heap_of(reply)
+    found = read(take(session, topology, process, request, limit_s), Heap)
     if as_json:
         about = {"topology": topology, "process": process.name, "pid": process.pid}
         print_json(about | msgspec.to_builtins(found))
@@ -96,9 +95,7 @@ def profile(
     files = {name: out / f"{topology}-{process.name}{FORMATS[name]}" for name in FORMATS if form in (name, "both")}
     say(f"Sampling {clean(process.name)} (pid {process.pid}) for {counted(duration_s, 'second')}")
     request = control_pb2.Profile(name=process.name, duration_s=duration_s, rate=rate, idle=idle, native=native)
-    reply = take(session, topology, process, request, duration_s)
-    assert isinstance(reply, control_pb2.ProfileReply)
-    found = profile_of(reply)
+    found = read(take(session, topology, process, request, duration_s), Profile)
     if not found.stacks:
         raise exits.Failure(f"{process.name} used no CPU while it was sampled; --idle also counts threads that wait")
     title, rows = f"{topology} {process.name}", rows_of(found)

@@ -12,8 +12,8 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
-from heronpy.views.past import SlowTuple, slow_of
-from heronpy.views.traces import Hop, Trace, Traces, TraceSpan, traces_of
+from heronpy.views.past import Slow, SlowTuple
+from heronpy.views.traces import Hop, Trace, Traces, TraceSpan
 
 #: The order to trace more is renewed so often, and ends so long after the last one.
 RENEW_S, LEASE_S = 1.0, 3.0
@@ -42,7 +42,7 @@ def show_slow(
     """Print the slow tuples as a table or as JSON."""
     session = Session(target, common)
     session.check_component(topology, component)
-    found = slow_of(session.ask(topology, control_pb2.GetSlow(component=component or "", task_id=task or 0)))
+    found = session.look(topology, control_pb2.GetSlow(component=component or "", task_id=task or 0), Slow)
     if as_json:
         print_json({"topology": topology, **msgspec.to_builtins(found)})
     elif not found.tuples:
@@ -142,17 +142,17 @@ def show_traces(
 def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms: float) -> Traces:
     """Let the spouts trace for some seconds, and gather it."""
     request = control_pb2.GetTraces(per_s=per_s, lease_s=LEASE_S)
-    since = session.ask(topology, request).now
+    since = session.look(topology, request, Traces).at
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(RENEW_S, left))
         if left > RENEW_S:
-            session.ask(topology, request)
+            session.look(topology, request, Traces)
     # The figures are asked for when the last spans have come.
     time.sleep(LATE_S)
     # The spouts have gone on until the end of the lease; what they traced after `seconds` is not all known yet.
     chosen = control_pb2.GetTraces(since=since, until=since + seconds, min_s=min_ms / 1000, limit=TRACES_MAX)
-    return traces_of(session.ask(topology, chosen, ASK_S))
+    return session.look(topology, chosen, Traces, ASK_S)
 
 
 def _which(min_ms: float) -> str:

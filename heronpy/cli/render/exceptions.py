@@ -8,11 +8,11 @@ from heronpy.cli.output import clean, clean_block, moment
 from heronpy.common.errors import GaveUpError
 from heronpy.common.units import listed
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import MESSAGES_MAX, Group
+from heronpy.views.exception_groups import MESSAGES_MAX, ExceptionGroup
 
 
-def group_text(group: Group) -> str:
-    """One group as text: what, where, how often, which tasks, and the newest traceback in full."""
+def group_text(group: ExceptionGroup, message: str) -> str:
+    """One group as text: what, where, how often, which tasks, and the newest traceback in full, or this message."""
     times = "once" if group.count == 1 else f"{group.count:,} times"
     where = f" at {clean(group.where)}" if group.where else ""
     phase = _phase(group.type, group.startup)
@@ -25,7 +25,7 @@ def group_text(group: Group) -> str:
         left = len(group.messages) - 1 - len(others)
         lines += [f"  {'also' if number == 0 else '':<9} {message}" for number, message in enumerate(others)]
         lines += [f"            and {left:,} more messages"] if left else []
-    body = group.newest.traceback or f"{group.type}: {group.newest.message}"
+    body = group.traceback or f"{group.type}: {message}"
     return "\n".join([*lines, body_of(body)])
 
 

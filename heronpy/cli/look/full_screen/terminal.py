@@ -29,13 +29,14 @@ from heronpy.clusters.session import Session
 from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, RpcError
 from heronpy.common.losses import losses_text
 from heronpy.common.units import format_duration
-from heronpy.health.findings import CALM, from_proto
 from heronpy.health.texts import advice, sentence
 from heronpy.ingest.keys import has_units
+from heronpy.net.answers import read
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2
-from heronpy.views.load import TASK_METRICS, load_of, tasks_of
-from heronpy.views.past import timeline_of
+from heronpy.views.findings import CALM
+from heronpy.views.load import TASK_METRICS, Load, LoadAnswer, tasks_of
+from heronpy.views.past import Timeline
 from heronpy.views.units import pipelines_of
 
 #: The other screen, without cursor; and back. Lines never wrap, so that a resize does not tear them.
@@ -151,17 +152,17 @@ class Asking:
             self._stopped = True
 
     def _look(self, client: RpcClient, asked: _Asked, wish: Wish) -> Figures:
-        load: control_pb2.LoadReply = client.call(control_pb2.GetLoad(plan_version=_NO_PLAN), ASK_S)
+        load = read(client.call(control_pb2.GetLoad(plan_version=_NO_PLAN), ASK_S), LoadAnswer)
         before, now = asked.figures, time.monotonic()
         if load.topology_id != asked.topology_id:
             asked.topology_id, asked.trends_at = load.topology_id, float("-inf")
             asked.has_units = has_units(self._session.topology(self._name))
             before = replace(before, trends={}, tasks=None, units=())
-        finding = next((one for one in map(from_proto, load.findings) if one is not None), None)
+        finding = next(iter(load.findings), None)
         cluster = self._session.target.cluster
         found = replace(
             before,
-            load=load_of(load, load.plan_version),
+            load=load.load,
             uptime_s=load.uptime_s,
             verdict=finding.verdict.value if finding is not None else "",
             sentence=sentence(finding, self._name) if finding is not None else "",
@@ -171,7 +172,7 @@ class Asking:
             trouble="",
         )
         if now - asked.trends_at >= TREND_EVERY_S:
-            found = replace(found, trends=_trends(client, load))
+            found = replace(found, trends=_trends(client, load.load))
             asked.trends_at = now
         if asked.has_units:
             reply: control_pb2.MetricsReply = client.call(pipelines.REQUEST, ASK_S)
@@ -220,19 +221,18 @@ class Asking:
         return clean_block(reply.text[:STACKS_MAX].rstrip())
 
 
-def _trends(client: RpcClient, load: control_pb2.LoadReply) -> dict[str, tuple[float | None, ...]]:
+def _trends(client: RpcClient, load: Load) -> dict[str, tuple[float | None, ...]]:
     """Tuples per second by minute: what spouts emit and bolts execute, and now as the last."""
     request = control_pb2.GetTimeline(names=["emitted", "executed"], since=load.at - TREND_S)
     try:
-        kept = timeline_of(client.call(request, ASK_S))
+        kept = read(client.call(request, ASK_S), Timeline)
     except (DeadlineError, RpcError):
         return {}
     found: dict[str, tuple[float | None, ...]] = {}
     series = {(one.component, one.metric): one.values for one in kept.series}
     for one in load.components:
-        name = "emitted" if one.spout else "executed"
-        now = getattr(one, name) if one.HasField(name) else None
-        found[one.component] = (*series.get((one.component, f"{name}_per_s"), ()), now)
+        metric = "emitted_per_s" if one.kind == "spout" else "executed_per_s"
+        found[one.name] = (*series.get((one.name, metric), ()), getattr(one, metric))
     return found
 
 

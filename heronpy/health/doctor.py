@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from heronpy.common.units import listed
-from heronpy.health.findings import CALM, Finding, Verdict, from_proto
 from heronpy.health.texts import advice, sentence
-from heronpy.proto import control_pb2
 from heronpy.views import advice as shapes
+from heronpy.views.findings import CALM, Finding, Verdict
 from heronpy.views.quotes import UNSEEN
 
 if TYPE_CHECKING:
@@ -24,11 +23,6 @@ _RANKS = {Verdict.FAILED: 4, Verdict.DOWN: 3, Verdict.HUNG: 3, Verdict.MEMORY: 3
 _QUOTE_CODE = frozenset((Verdict.HUNG, Verdict.DEPENDENCY, Verdict.SLOW_TASK))
 #: These quote what a process said last.
 _QUOTE_PROCESSES = frozenset((Verdict.FAILED, Verdict.DOWN, Verdict.MEMORY, Verdict.CRASHING))
-
-
-def findings_of(messages: Iterable[control_pb2.HealthFinding]) -> list[Finding]:
-    """Findings that a topology master has made; verdicts of a newer release are left out."""
-    return [found for found in map(from_proto, messages) if found is not None]
 
 
 def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:

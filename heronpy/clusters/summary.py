@@ -4,59 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heronpy.common.losses import losses_text, lost_text, state_label
-from heronpy.common.states import lifecycle_name
+from heronpy.common.losses import state_label
+from heronpy.health.doctor import finding_of, rank_of
 from heronpy.plan.component_config import reliability_mode
-from heronpy.proto import control_pb2, plan_pb2, topology_pb2
-from heronpy.views.build_advice import finding_of, findings_of, rank_of
-from heronpy.views.load import ComponentLoad, Load, load_of
-from heronpy.views.overview import Topology, Totals
+from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.views.load import ComponentLoad, LoadAnswer
+from heronpy.views.overview import Topology
 
 NO_ANSWER, NO_MASTER, DEAD, STARTING = "NO ANSWER", "NO MASTER", "DEAD", "STARTING"
 #: How urgent a state is when there is no finding.
 _RANKS = {"FAILED": 4, DEAD: 4, NO_MASTER: 3, NO_ANSWER: 3, "DEGRADED": 3, STARTING: 1, "WAITING": 1, "UPDATING": 1}
 
 
-def totals_of(totals: control_pb2.TupleTotals) -> Totals:
-    """What became of the tuples."""
-    return Totals(
-        acked=totals.acked,
-        at_least=totals.at_least,
-        failed=totals.failed,
-        not_resent=totals.not_resent,
-        replayed=None if totals.spouts_begun_again else totals.replayed,
-        begun_again=list(totals.begun_again),
-        dead_letters=totals.dead_letters,
-        lost=totals.lost,
-        lost_estimated=totals.lost_estimated,
-        lost_unknown=totals.lost_unknown,
-        letters_at_least=totals.letters_at_least,
-        restores=totals.restores,
-        losses=losses_text(totals) or None,
-        lost_text=lost_text(totals),
-    )
-
-
 def topology_of(
     record: plan_pb2.ExecutionState,
-    reply: control_pb2.LoadReply | None,
+    reply: LoadAnswer | None,
     definition: topology_pb2.Topology | None,
     packing: plan_pb2.PackingPlan | None,
     *,
     absent: str = "",
     cause: str = "",
     recent: Sequence[float | None] = (),
-    load: Load | None = None,
     spark: bool | None = None,
 ) -> Topology:
-    """`absent` is the state of a topology whose master does not answer now, `cause` the reason; its totals stay.
-
-    `load` is what `load_of` makes of the reply, for who has it already.
-    """
-    if load is None and reply is not None:
-        load = load_of(reply, packing.version if packing is not None else 0)
-    leading = next(iter(findings_of(reply.findings)), None) if reply is not None and not absent else None
-    state = absent or (state_label(lifecycle_name(reply.lifecycle), reply.totals) if reply is not None else STARTING)
+    """`absent` is the state of a topology whose master does not answer now, `cause` the reason; its totals stay."""
+    load = reply.load if reply is not None else None
+    leading = next(iter(reply.findings), None) if reply is not None and not absent else None
+    state = absent or (state_label(reply.load.state, reply.totals) if reply is not None else STARTING)
     said = finding_of(leading, record.cluster, record.topology) if leading is not None else None
     return Topology(
         cluster=record.cluster,
@@ -65,7 +39,7 @@ def topology_of(
         name=record.topology,
         id=record.topology_id,
         state=state,
-        cause=cause or (reply.cause if reply is not None and not absent else ""),
+        cause=cause or (load.cause if load is not None and not absent else ""),
         verdict=said.verdict if said is not None else None,
         sentence=said.sentence if said is not None else None,
         calm=said.calm if said is not None else None,
@@ -84,8 +58,8 @@ def topology_of(
         latency_p99_s=load.latency_p99_s if load is not None else None,
         held=load.held if load is not None else None,
         last_event=reply.last_event if reply is not None else None,
-        totals=totals_of(reply.totals) if reply is not None else None,
-        asked_at=reply.at if reply is not None else None,
+        totals=reply.totals if reply is not None else None,
+        asked_at=load.at if load is not None else None,
         recent_per_s=list(recent),
         component=said.component if said is not None else "",
         task=said.task if said is not None else "",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from math import isfinite
 
 from msgspec import Struct, field
 
-from heronpy.proto import control_pb2
-
 
 class Verdict(Enum):
-    """The kinds of diagnosis; those on the wire have the same names."""
+    """The kinds of diagnosis."""
 
     HEALTHY = "healthy"
     FAILED = "failed"
@@ -71,26 +68,3 @@ class Finding(Struct, frozen=True):
 
 #: Of an engine: the scheduler, which is of no component.
 SCHEDULER_DOWN = Finding(Verdict.DOWN, names=("scheduler",))
-
-
-def to_proto(finding: Finding) -> control_pb2.HealthFinding:
-    """The finding as a message."""
-    return control_pb2.HealthFinding(
-        verdict=f"VERDICT_{finding.verdict.name}",
-        component=finding.component,
-        task=finding.task,
-        figures=finding.figures,
-        quote=finding.quote,
-        names=finding.names,
-        host=finding.host,
-    )
-
-
-def from_proto(found: control_pb2.HealthFinding) -> Finding | None:
-    """The finding of a message; None if its verdict is one of a later release."""
-    try:
-        verdict = Verdict[control_pb2.HealthVerdict.Name(found.verdict).removeprefix("VERDICT_")]
-    except (ValueError, KeyError):
-        return None
-    figures = {name: value for name, value in found.figures.items() if isfinite(value)}
-    return Finding(verdict, found.component, found.task, figures, found.quote, tuple(found.names), found.host)

@@ -1,0 +1,46 @@
+"""Answers that are only read: a struct of `heronpy.views` travels as MessagePack in an `Answer`. Pure.
+
+A topology master or an executor makes the struct, and a client reads the same one with all types checked. The kind
+tells an answer of another release from a damaged one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from heronpy.common.errors import AnswerError, RpcError
+from heronpy.common.units import format_bytes
+from heronpy.proto import control_pb2
+
+T = TypeVar("T", bound=Struct)
+
+#: Sockets take messages of up to 16 MiB, and an answer has a head.
+BYTES_MAX: Final = 15 << 20
+
+
+def packed(answer: Struct) -> control_pb2.Answer:
+    """The answer as a message; RpcError when it is too large to be sent."""
+    kind, data = type(answer).__name__, msgspec.msgpack.encode(answer)
+    if len(data) > BYTES_MAX:
+        raise RpcError(
+            f"the answer {kind} has {format_bytes(len(data))}, and an answer has at most {BYTES_MAX >> 20} MiB"
+        )
+    return control_pb2.Answer(kind=kind, data=data)
+
+
+def read(found: object, shape: type[T]) -> T:
+    """The struct that an answer carries; AnswerError when it carries none, another one or a damaged one."""
+    if not isinstance(found, control_pb2.Answer) or found.kind != shape.__name__:
+        raise AnswerError(
+            f"the answer is something else than {shape.__name__}: its sender is of another release; use the"
+            " heron command of the release that submitted the topology"
+        )
+    if len(found.data) > BYTES_MAX:
+        raise AnswerError(f"the answer {found.kind} is too large: {format_bytes(len(found.data))}")
+    try:
+        return msgspec.msgpack.decode(found.data, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AnswerError(f"the answer {found.kind} cannot be read: {error}") from None
