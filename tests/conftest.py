@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -23,6 +24,11 @@ from tests.support.object_server import why_not as object_server_missing
 # How long an example takes is a matter of the machine, and of no test.
 settings.register_profile("heronpy", deadline=None)
 settings.load_profile("heronpy")
+
+# An environment that forbids Python to keep bytecode makes every process that a test starts compile the runtime again, and every
+# worker of pytest rewrite the asserts of all tests again: more than half of the time of both.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Whoever runs the tests in the background may ignore it, and so would all processes that the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
