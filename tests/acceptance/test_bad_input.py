@@ -20,8 +20,15 @@ from tests.support.waiting import wait_for
 # ---- names --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after", ["Launching topology", "container_1_count_4"])
+@pytest.mark.parametrize(
+    ("signum", "after"),
+    [
+        (signal.SIGINT, "container_1_count_4"),
+        (signal.SIGTERM, "Launching topology"),
+        pytest.param(signal.SIGINT, "Launching topology", marks=pytest.mark.heavy),
+        pytest.param(signal.SIGTERM, "container_1_count_4", marks=pytest.mark.heavy),
+    ],
+)
 def test_interrupted_submit_leaves_nothing(heron: Heron, tmp_path: Path, signum: int, after: str) -> None:
     program = tmp_path / "slow.py"
     program.write_text(Path(WORD_COUNT).read_text().replace("self.seen = 0", "import time; time.sleep(60)"))
