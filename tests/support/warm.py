@@ -44,7 +44,9 @@ class Warm:
             try:
                 number = code = 0
                 while number != self._number:  # the answer to a test that was interrupted is still to be read
-                    number, code = map(int, self._ours.recv(64).split())
+                    answer = self._ours.recv(64)
+                    assert answer, "the process that runs commands has ended"
+                    number, code = map(int, answer.split())
             except TimeoutError:
                 self._process.kill()
                 raise subprocess.TimeoutExpired(["heron", *words], timeout_s) from None
