@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from heronpy.storage.objects import remote
+from tests.support import warm
 from tests.support.azure_server import AzureServer
 from tests.support.azure_server import why_not as azure_server_missing
 from tests.support.command import Heron
@@ -70,8 +71,17 @@ def home(leak_check: None, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
     assert os.environ.get("HERON_HOME") is not None
 
 
+@pytest.fixture(scope="session")
+def warm_commands() -> Iterator[None]:
+    """The process that runs what `Heron` reads."""
+    warm.here = warm.Warm()
+    yield
+    warm.here.close()
+    warm.here = None
+
+
 @pytest.fixture
-def heron(home: Path) -> Iterator[Heron]:
+def heron(warm_commands: None, home: Path) -> Iterator[Heron]:
     """`heron` with a home of its own; whatever the test leaves running is killed."""
     command = Heron(home)
     yield command

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
-import subprocess
-import textwrap
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, WORD_COUNT, Heron
-from tests.support.user_programs import chain, write_program
 from tests.support.waiting import wait_for
 
 # ---- names --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after", ["Launching topology", "container_1_count_4"])
+@pytest.mark.parametrize(
+    ("signum", "after"),
+    [
+        (signal.SIGINT, "container_1_count_4"),
+        (signal.SIGTERM, "Launching topology"),
+        pytest.param(signal.SIGINT, "Launching topology", marks=pytest.mark.heavy),
+        pytest.param(signal.SIGTERM, "container_1_count_4", marks=pytest.mark.heavy),
+    ],
+)
 def test_interrupted_submit_leaves_nothing(heron: Heron, tmp_path: Path, signum: int, after: str) -> None:
     program = tmp_path / "slow.py"
     program.write_text(Path(WORD_COUNT).read_text().replace("self.seen = 0", "import time; time.sleep(60)"))
@@ -167,44 +170,6 @@ def test_metrics_port_that_is_taken(heron: Heron) -> None:
     heron.submit(WORD_COUNT, "wc", *flags)
     ports = {container["container"]: container["metrics_port"] for container in heron.status("wc")["containers"]}
     assert ports == {0: port - 1, 1: port}
-
-
-@pytest.mark.heavy
-def test_full_disk_stops_logging_and_nothing_else(heron: Heron, tmp_path: Path) -> None:
-    body = """
-    class Loud(Numbers):
-        def next_tuple(self):
-            self.n += 1
-            self.emit([self.n])
-            print(self.n, "x" * 2000)
-    """
-    program = write_program(tmp_path, textwrap.dedent(body) + chain("loud", spout="Loud"))
-    from heronpy.clusters.target import unix_user
-
-    folder = heron.home / "topologies" / "local" / unix_user() / "loud" / "log-files"
-    folder.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1M,mode=0700", "tmpfs", folder], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        heron.submit(program)
-        heron.when("loud", lambda _: os.statvfs(folder).f_bavail == 0, "the disk being full")
-        emitted = heron.status("loud")["components"][2]["executed"]
-        heron.when("loud", lambda status: status["components"][2]["executed"] > emitted + 1000, "tuples still flowing")
-        # A task that starts while the disk is full starts.
-        heron("restart", "local", "loud", "container_1_sink_3").ok()
-        status = heron.status("loud")
-        assert status["lifecycle"] == "RUNNING"
-        ended = {p["name"]: p["exit_reason"] for c in status["containers"] for p in c["processes"] if p["exit_reason"]}
-        assert set(ended) <= {"container_1_sink_3"}, ended
-        heron.kill("loud")
-        heron.check_clean()
-    finally:
-        if heron.names():
-            heron.kill("loud")
-        subprocess.run(["umount", folder], check=True)
 
 
 def test_home_that_cannot_be_written(heron: Heron) -> None:

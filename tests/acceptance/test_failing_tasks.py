@@ -22,7 +22,10 @@ def started_and_failed(heron: Heron, program: Path, *words: str) -> list[str]:
     return [line.strip() for line in result.err.splitlines() if line.startswith("    File ")]
 
 
-@pytest.mark.parametrize("where", ["__init__(self, *args, **kwargs)", "initialize(self, config, context)"])
+@pytest.mark.parametrize(
+    "where",
+    [pytest.param("__init__(self, *args, **kwargs)", marks=pytest.mark.heavy), "initialize(self, config, context)"],
+)
 def test_constructor_or_initialize_that_raises(heron: Heron, tmp_path: Path, where: str) -> None:
     body = f"""
     class Broken(Pass):
@@ -98,11 +101,17 @@ def test_a_program_that_parses_arguments_without_a_guard(heron: Heron, tmp_path:
     ("component", "emit", "words"),
     [
         ("spout", "self.emit([1, 2])", "component numbers emitted 2 values on stream 'default', which declares 1: n"),
-        ("bolt", "self.emit([1, 2])", "component pass emitted 2 values on stream 'default', which declares 1: n"),
-        (
+        pytest.param(
+            "bolt",
+            "self.emit([1, 2])",
+            "component pass emitted 2 values on stream 'default', which declares 1: n",
+            marks=pytest.mark.heavy,
+        ),
+        pytest.param(
             "spout",
             'self.emit([1], stream="odd")',
             "component numbers emitted on stream 'odd', which it does not declare",
+            marks=pytest.mark.heavy,
         ),
         ("bolt", 'self.emit([1], stream="odd")', "component pass emitted on stream 'odd', which it does not declare"),
     ],

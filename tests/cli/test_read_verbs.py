@@ -197,12 +197,14 @@ def test_metrics_are_few_unless_all_are_wanted(heron: Heron, wordy: FakeTopology
         latency = report.samples.add(name="__execute-latency", type=control_pb2.Sample.HISTOGRAM, sum=2e6, count=2)
         latency.buckets.add(le=1e6, count=1)
         latency.buckets.add(le=5e6, count=2)
+    reply.reports[0].at_least = True
     reply.reports.add(process="stmgr-1").samples.add(name="__stmgr_garbage", value=0)
     wordy.answers["get_metrics"] = reply
     short = heron("metrics", "local", "wordy").out
     [row] = [line.split() for line in short.splitlines() if line.strip().startswith("count ")]
     assert row == ["count", "-", "5,000", "-", "0", "1ms", "5ms", "14", "4.0s", "20MB", "500", "2.6"]
     assert "stmgr" not in short and "'--all' shows every metric" in short
+    assert "the counts of count are lower bounds" in short
     assert "container_1_count_3" in heron("metrics", "local", "wordy", "--by-instance").out
     everything = heron("metrics", "local", "wordy", "--all").out
     assert "__stmgr_garbage" in everything and "__execute-count" in everything

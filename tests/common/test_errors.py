@@ -40,19 +40,20 @@ def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
     assert documented() == {kind.__name__: {base.__name__ for base in kind.__bases__} for kind in classes}
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
+def sources() -> Iterator[tuple[Path, list[ast.AST]]]:
+    """Each file of the product, and the nodes of its tree."""
     for path in (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))):
         if not path.name.endswith("_pb2.py"):
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
+            yield path, list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def name_of(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def our_errors(modules: list[tuple[Path, ast.Module]]) -> set[str]:
+def our_errors(modules: list[tuple[Path, list[ast.AST]]]) -> set[str]:
     """The names of all classes below HeronError, and of the command's Failure."""
-    classes = [node for _, module in modules for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+    classes = [node for _, nodes in modules for node in nodes if isinstance(node, ast.ClassDef)]
     found = {HeronError.__name__, "Failure"}
     while more := {kind.name for kind in classes if {name_of(base) for base in kind.bases} & found} - found:
         found |= more
@@ -106,9 +107,9 @@ def test_the_sentences_of_errors_have_one_style() -> None:
     modules = list(sources())
     ours = our_errors(modules)
     found, seen = [], 0
-    for path, module in modules:
-        raised = {id(node.exc) for node in ast.walk(module) if isinstance(node, ast.Raise)}
-        for node in ast.walk(module):
+    for path, nodes in modules:
+        raised = {id(node.exc) for node in nodes if isinstance(node, ast.Raise)}
+        for node in nodes:
             if isinstance(node, ast.Call) and node.args and (name_of(node.func) in ours or id(node) in raised):
                 for begin, end in texts(node.args[0]):
                     seen += 1

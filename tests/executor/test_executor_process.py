@@ -224,8 +224,7 @@ def test_startup_failure_is_never_restarted(home: Path) -> None:
     assert len(deployed.starts(TASK)) == 1
 
 
-@pytest.mark.parametrize("preload", [True, False])
-@pytest.mark.parametrize("code", [3, 7, 9])
+@pytest.mark.parametrize(("code", "preload"), [(3, True), (7, False), pytest.param(9, True, marks=pytest.mark.heavy)])
 def test_a_code_that_a_task_did_not_announce_is_a_crash(home: Path, code: int, preload: bool) -> None:
     """Whether it is forked or a new interpreter."""
     deployed = deploy(home, PLAN, {"executor": {"restart_backoff_s": 0.01, "preload": preload}})

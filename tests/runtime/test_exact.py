@@ -27,7 +27,7 @@ def disjoint(parts: list[Counter[str]]) -> bool:
     return sum(len(part) for part in parts) == len(set().union(*parts))
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+@pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.heavy), "ATLEAST_ONCE"])
 @pytest.mark.parametrize("containers", [pytest.param(1, marks=pytest.mark.heavy), 2])
 def test_all_shapes_are_exact(heron: Heron, out: Path, mode: str, containers: int) -> None:
     heron.submit(

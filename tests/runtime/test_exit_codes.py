@@ -14,7 +14,8 @@ from tests.support.inside import inside
 POISON = {10: "exit1", 40: "exit3", 70: "exit4", 100: "exit7", 130: "exit8", 160: "exit9", 190: "exit143"}
 
 
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", pytest.param("EFFECTIVELY_ONCE", marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_the_tuple_is_charged_whatever_the_code_means(heron: Heron, out: Path, mode: str) -> None:
     """Each becomes a dead letter after the same number of tries, and all other tuples arrive."""
     words = ("heron.checkpoint.interval_s=0.2", "heron.checkpoint.restore_budget=100")

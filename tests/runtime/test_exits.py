@@ -165,6 +165,7 @@ def test_the_host_of_the_containers_refuses_what_it_lacks(heron: Heron, out: Pat
         assert heron.names() == [] and not heron.processes()
 
 
+@pytest.mark.heavy
 def test_preemptions_use_up_no_budget(heron: Heron, out: Path) -> None:
     """Far more of them than a failing task may have."""
     submit(heron, out, "", executor__restart_budget=2, executor__restart_backoff_s=0.001)

@@ -95,7 +95,7 @@ def check_shown(heron: Heron, out: Path, poison: dict[int, str]) -> None:
     assert "process() has lasted" in raised and "signal SIGSEGV" in raised
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", pytest.param("ATLEAST_ONCE", marks=pytest.mark.heavy)])
 def test_the_first_failure_of_what_nobody_sends_again_is_a_dead_letter(heron: Heron, out: Path, mode: str) -> None:
     """Nothing is tried again, also at least once where a tuple has no id, so what raised is lost: the letter says so."""
     poison = {20: "raise", 150: "raise"}
@@ -141,10 +141,10 @@ def test_a_value_whose_decoding_ends_the_process_is_one_dead_letter(heron: Heron
 @pytest.mark.parametrize(
     ("mode", "asynchronous"),
     [
-        ("ATMOST_ONCE", False),
+        pytest.param("ATMOST_ONCE", False, marks=pytest.mark.heavy),
         pytest.param("ATLEAST_ONCE", False, marks=pytest.mark.heavy),
         ("ATLEAST_ONCE", True),
-        ("EFFECTIVELY_ONCE", False),
+        pytest.param("EFFECTIVELY_ONCE", False, marks=pytest.mark.heavy),
     ],
 )
 def test_a_value_that_cannot_be_decoded_is_one_dead_letter(
@@ -197,7 +197,8 @@ def test_a_kill_from_outside_blames_no_tuple(heron: Heron, out: Path, mode: str)
         assert set(numbers(out / "acked")) == set(range(6000))
 
 
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", pytest.param("EFFECTIVELY_ONCE", marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_equal_tuples_are_not_given_up_one_after_the_other_while_a_dependency_is_away(
     heron: Heron, out: Path, mode: str
 ) -> None:
@@ -221,7 +222,8 @@ def busy_worker(heron: Heron, killed: set[int]) -> int:
     return 0 if worker.pid in killed or worker.executed < 50 else worker.pid
 
 
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", pytest.param("EFFECTIVELY_ONCE", marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_many_equal_tuples_of_poison_cost_few_deaths(heron: Heron, out: Path, mode: str) -> None:
     """Each of them becomes a dead letter, and not a process each; the innocent among them arrive."""
     often = ("--config-property", "heron.checkpoint.interval_s=0.3")

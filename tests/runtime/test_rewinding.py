@@ -128,41 +128,6 @@ def test_rescaling_under_load_is_exact_also_when_something_dies_meanwhile(heron:
     finished_exactly(heron, out, "a")
 
 
-def flip(path: Path) -> None:
-    """Change one byte in the middle."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.heavy
-def test_a_damaged_checkpoint_is_passed_over_and_without_any_it_does_not_start_empty(heron: Heron, out: Path) -> None:
-    """F23."""
-    submit(heron, out, "--config-property", "heron.checkpoint.interval_s=1000")
-    first, second = (heron("checkpoints", "trigger", "local", "counted", "--json").json() for _ in range(2))
-    victim = next(task for task in pids(heron, "a") if "count" in task)
-    flip(Path(second["location"]) / "metadata")
-    os.kill(heron.pid("counted", victim), signal.SIGKILL)
-
-    def restored(status: dict[str, Any]) -> bool:
-        return all(r["started"] and r["checkpoint"] == first["checkpoint"] for r in status["checkpoints"]["regions"])
-
-    heron.when("counted", restored, "the one before")
-    [damaged] = [row for row in known(heron)["checkpoints"] if row["damaged"]]
-    assert damaged["checkpoint"] == second["checkpoint"] and f"chk-{second['checkpoint']}/metadata" in str(
-        damaged["damage"]
-    )
-    moves(out, "a")
-    flip(Path(first["location"]) / "metadata")
-    os.kill(heron.pid("counted", victim), signal.SIGKILL)
-    status = heron.when_state("counted", "FAILED")
-    assert f"chk-{first['checkpoint']}/metadata" in status["cause"] and "allow_empty" in status["cause"]
-    heron("checkpoints", "restore", "local", "counted").refused(1, "no checkpoint can be restored")
-    flip(Path(first["location"]) / "metadata")
-    heron("checkpoints", "restore", "local", "counted", "--checkpoint", first["checkpoint"]).ok()
-    finished_exactly(heron, out, "a")
-
-
 @pytest.mark.heavy
 def test_verbs_leave_the_result_exact(heron: Heron, out: Path) -> None:
     """Savepoint, restore and delete while it runs and while it rests; restart; more containers; settings."""

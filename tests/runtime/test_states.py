@@ -155,7 +155,8 @@ def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
     assert f"its results {so} complete" in complained
 
 
-@pytest.mark.parametrize("killed", [True, pytest.param(False, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("killed", [True, False])
 def test_a_spout_that_begins_again_leaves_no_bound_of_what_is_counted_twice(
     heron: Heron, out: Path, killed: bool
 ) -> None:
@@ -196,6 +197,7 @@ def test_no_total_falls_when_a_task_and_the_topology_master_die_together(heron: 
     assert after["totals"]["acked"] >= before["totals"]["acked"]
 
 
+@pytest.mark.heavy
 def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:
     """At most once a tuple that raised is given up at once: exactly one is missing, and nothing died."""
     run = heron.start(

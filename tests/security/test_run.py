@@ -141,7 +141,7 @@ def ask(host: str, port: int, keys: Keys | None) -> str:
     return "silent"
 
 
-def test_every_door_is_known_and_opens_to_the_key_only(encrypted: Heron) -> None:
+def test_every_door_opens_to_the_key_only_and_nothing_of_a_run_tells_a_secret(encrypted: Heron) -> None:
     found = doors(encrypted)
     kinds = sorted(name for name, _ in found.values())
     # A topology master; a data and a control port of each of two stream managers; three metrics pages, and the files of
@@ -165,6 +165,7 @@ def test_every_door_is_known_and_opens_to_the_key_only(encrypted: Heron) -> None
     log = encrypted.log_text("wc")
     assert "refused" in log and "Traceback" not in log
     encrypted.when("wc", lambda status: words_of(status) > before, "words that still flow")
+    check_that_nothing_tells_a_secret(encrypted)
 
 
 def check_page(port: int) -> None:
@@ -193,7 +194,7 @@ def words_of(status: dict[str, Any]) -> int:
     return int(next(row for row in status["components"] if row["name"] == "count")["executed"])
 
 
-def test_nothing_of_a_run_tells_a_secret(encrypted: Heron) -> None:
+def check_that_nothing_tells_a_secret(encrypted: Heron) -> None:
     """Files, state, arguments, logs and the output of every verb; also after a kill -9 and an error."""
     folder = curve.folder_of(str(working_dir(encrypted)))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700

@@ -19,6 +19,7 @@ from tests.sim.kernel import START_S, Process, active_world, spend
 from tests.sim.run import cluster_of
 from tests.sim.verbs import Verbs
 from tests.sim.workload import AT_LEAST, AT_MOST, Program, Shape
+from tests.support.seeds import seeds
 
 SHAPE = Shape(
     AT_MOST, sources=2, relays=2, counts=2, sinks=2, records=150, keys=20, pad=0, diamond=False, shuffled=True,
@@ -51,7 +52,7 @@ def kill_with_something_on_its_way(cluster: Cluster, role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["sink", "stmgr"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, 5))
 def test_what_was_on_its_way_to_a_dead_process_fails_at_once(role: str, seed: int) -> None:
     shape = Patient(**{**vars(SHAPE), "mode": AT_LEAST, "containers": 1})
     with cluster_of(seed, shape) as (cluster, auditor):
@@ -61,7 +62,7 @@ def test_what_was_on_its_way_to_a_dead_process_fails_at_once(role: str, seed: in
         assert sum(task.program.progress.failed for task in cluster.tasks("source"))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(6, 30))
 def test_without_acking_losses_are_counted(seed: int) -> None:
     """emitted = delivered + discarded, when all has come to rest after kills of sinks."""
     rng = random.Random(seed)
@@ -120,7 +121,7 @@ def kill_one(cluster: Cluster, rng: random.Random) -> None:
         rng.choice(sinks).kill()
 
 
-@pytest.mark.parametrize("seed", [*range(10), 27, 38, 53, 65, 116])
+@pytest.mark.parametrize("seed", [*seeds(3, 10), 27, 38, 53, 65, 116])
 def test_rescale_under_load_keeps_order_and_loses_nothing(seed: int) -> None:
     """The relays look at the order (workload.Relay).
 

@@ -14,8 +14,9 @@ from tests.sim.kernel import START_S
 from tests.sim.run import cluster_of
 from tests.sim.trees import TUPLES, Book
 from tests.sim.workload import AT_LEAST, AT_MOST, Program
+from tests.support.seeds import seeds
 
-SEEDS = pytest.mark.parametrize("seed", range(20))
+SEEDS = pytest.mark.parametrize("seed", seeds(5, 20))
 RESTARTS = 12
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -112,16 +113,22 @@ def recover(w: CheckpointWorld) -> None:
         w.round()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    actions=st.lists(st.sampled_from(ACTIONS), max_size=80),
-    seed=st.integers(0, 2**32),
-    containers=st.integers(1, 3),
-    unaligned=st.booleans(),
-)
-def test_any_order_of_faults_keeps_the_invariants_and_ends_with_a_complete_checkpoint(
-    actions: list[str], seed: int, containers: int, unaligned: bool
-) -> None:
+#: What Hypothesis draws.
+DRAWN = {
+    "actions": st.lists(st.sampled_from(ACTIONS), max_size=80),
+    "seed": st.integers(0, 2**32),
+    "containers": st.integers(1, 3),
+    "unaligned": st.booleans(),
+}
+
+
+@pytest.mark.parametrize("examples", [15, pytest.param(150, marks=pytest.mark.heavy)])
+def test_any_order_of_faults_keeps_the_invariants_and_ends_with_a_complete_checkpoint(examples: int) -> None:
+    tried = settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    tried(given(**DRAWN)(any_order))()
+
+
+def any_order(actions: list[str], seed: int, containers: int, unaligned: bool) -> None:
     settings_of = CheckpointSettings(
         interval_s=5.0, timeout_s=8.0, savepoint_timeout_s=20.0, min_pause_s=1.0, unaligned=unaligned, allow_empty=True
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -133,15 +134,21 @@ def heal(world: World) -> None:
                 task.status.state = control_pb2.TASK_STARTING
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    actions=st.lists(st.sampled_from(ACTIONS), max_size=80),
-    seed=st.integers(0, 2**32),
-    containers=st.integers(1, 3),
-)
-def test_any_order_of_events_keeps_the_invariants_and_comes_to_rest(
-    actions: list[str], seed: int, containers: int
-) -> None:
+#: What Hypothesis draws.
+DRAWN = {
+    "actions": st.lists(st.sampled_from(ACTIONS), max_size=80),
+    "seed": st.integers(0, 2**32),
+    "containers": st.integers(1, 3),
+}
+
+
+@pytest.mark.parametrize("examples", [15, pytest.param(150, marks=pytest.mark.heavy)])
+def test_any_order_of_events_keeps_the_invariants_and_comes_to_rest(examples: int) -> None:
+    tried = settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    tried(given(**DRAWN)(any_order))()
+
+
+def any_order(actions: list[str], seed: int, containers: int) -> None:
     world, rng, asked = World(containers=containers), random.Random(seed), dict[int, int]()
     for action in actions:
         act(world, action, rng, asked)

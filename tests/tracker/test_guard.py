@@ -44,14 +44,6 @@ def path_of(route: Route) -> str:
     return re.sub(r"\{\w+\}", "x", route.path)
 
 
-def ask(asking: Asking, route: Route, **headers: str) -> int:
-    """The status of the answer."""
-    given = {**(CHANGE if route.method == "POST" else {}), **headers}
-    body = {"json": {}} if route.method == "POST" else {}
-    query = "?topology=x/x/x/x" if route.path.endswith("/live") else ""
-    return asking.ask(route.method, path_of(route) + query, headers=given, **body).status_code
-
-
 def test_there_are_routes_of_every_scope() -> None:
     assert {route.scope for route in ROUTES} == {Scope.VIEW, Scope.ALL}
 
@@ -63,26 +55,39 @@ def test_every_route_refuses_all_but_those_with_its_scope(
     tokens = Tokens(asking.folder)
     old = tokens.create(Scope.ALL)
     secrets = {scope: tokens.create(scope) for scope in (Scope.VIEW, Scope.ALL)}
-    assert ask(asking, route) < 401 or ask(asking, route) == 404  # the tracker's own user
-    for scope, secret in secrets.items():
-        allowed = scope in (Scope.ALL, route.scope)
-        assert (ask(asking, route, Authorization=f"Bearer {secret}") == 403) is not allowed, scope
-    assert ask(asking, route, Authorization=f"Bearer {old}") == 401
-    assert ask(asking, route, Authorization=f"Basic {secrets[Scope.ALL]}") == 401
-    for uid in (None, os.getuid() + 1):
-        monkeypatch.setattr(peer, "uid_of", lambda client, server, uid=uid: uid)
-        assert ask(asking, route) == 401, f"uid {uid}"
-    monkeypatch.setattr(peer, "uid_of", lambda client, server: os.getuid())
-    for header in ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"):
-        assert ask(asking, route, **{header: "for=127.0.0.1"}) == 401, header
-    admin = {"Authorization": f"Bearer {secrets[Scope.ALL]}"}
-    assert ask(asking, route, **admin, Host="evil.example:8889") == 421
-    assert ask(asking, route, **admin, Origin="http://evil.example") == 403
-    for site in ("cross-site", "same-site"):
-        assert ask(asking, route, **admin, **{"Sec-Fetch-Site": site}) == 403
-    if route.method == "POST":
-        assert ask(asking, route, **{"x-heron": "0"}) == 403
-        assert ask(asking, route, **{"content-type": "text/plain"}) == 415
+    query = "?topology=x/x/x/x" if route.path.endswith("/live") else ""
+    posted = route.method == "POST"
+
+    async def everybody(client: httpx.AsyncClient, tracker: Tracker) -> None:
+        async def ask(**headers: str) -> int:
+            """The status of the answer."""
+            given = {**(CHANGE if posted else {}), **headers}
+            body = {"json": {}} if posted else {}
+            return (await client.request(route.method, path_of(route) + query, headers=given, **body)).status_code
+
+        owner = await ask()
+        assert owner < 401 or owner == 404
+        for scope, secret in secrets.items():
+            allowed = scope in (Scope.ALL, route.scope)
+            assert (await ask(Authorization=f"Bearer {secret}") == 403) is not allowed, scope
+        assert await ask(Authorization=f"Bearer {old}") == 401
+        assert await ask(Authorization=f"Basic {secrets[Scope.ALL]}") == 401
+        for uid in (None, os.getuid() + 1):
+            monkeypatch.setattr(peer, "uid_of", lambda client, server, uid=uid: uid)
+            assert await ask() == 401, f"uid {uid}"
+        monkeypatch.setattr(peer, "uid_of", lambda client, server: os.getuid())
+        for header in ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"):
+            assert await ask(**{header: "for=127.0.0.1"}) == 401, header
+        admin = {"Authorization": f"Bearer {secrets[Scope.ALL]}"}
+        assert await ask(**admin, Host="evil.example:8889") == 421
+        assert await ask(**admin, Origin="http://evil.example") == 403
+        for site in ("cross-site", "same-site"):
+            assert await ask(**admin, **{"Sec-Fetch-Site": site}) == 403
+        if posted:
+            assert await ask(**{"x-heron": "0"}) == 403
+            assert await ask(**{"content-type": "text/plain"}) == 415
+
+    asking.within(everybody)
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/static/index.html"])

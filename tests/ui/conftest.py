@@ -90,7 +90,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+def site(warm_commands: None) -> Iterator[Site]:
     """One for all tests of a module: it takes seconds to start. Left clean."""
     with running(PROGRAM, "marked", "-", "--config-property", "heron.instance.poison_tries=2") as found:
         yield found
