@@ -354,7 +354,7 @@ def test_a_stranger_and_a_forged_member_are_refused(door: Door, monkeypatch: pyt
     with pytest.raises(StateError, match="refuses this container: no member of this topology"):
         DoorStateManager(str(ticket))
     with pytest.raises(ConfigError, match="cannot read"):
-        open_state("door", str(door.folder / "nowhere"))
+        DoorStateManager(str(door.folder / "nowhere"))
     (ticket.parent / "member").write_text("{}")
     with pytest.raises(ConfigError, match="holds no member"):
         DoorStateManager(str(ticket))
@@ -362,7 +362,7 @@ def test_a_stranger_and_a_forged_member_are_refused(door: Door, monkeypatch: pyt
     with pytest.raises(ConfigError, match="holds no ticket"):
         DoorStateManager(str(ticket))
     with pytest.raises(ConfigError, match="known types are local, zookeeper"):
-        open_state("doors", str(ticket))
+        open_state("door", str(ticket))
 
 
 def test_limits_are_clear_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
