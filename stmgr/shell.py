@@ -28,12 +28,12 @@ from heronpy.common.setting_types import MetricsSettings, SecuritySettings, Stmg
 from heronpy.common.settings import settings_for
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of, seal, wrap
+from heronpy.net.state import open_state_of
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.jobs import Jobs
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.statemgr import open_state_of
 from heronpy.wire.frames import message_of
 
 from . import events, reports

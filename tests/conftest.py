@@ -60,6 +60,8 @@ def home(leak_check: None, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
         for path in (root, sockets):
             path.mkdir(mode=0o700)
         monkeypatch.setenv("HERON_HOME", str(root))
+        # What the user of this machine has configured is of no test.
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(Path(folder) / "config"))
         monkeypatch.setenv("TMPDIR", str(sockets))
         monkeypatch.setattr(tempfile, "tempdir", str(sockets))
         yield root

@@ -27,13 +27,14 @@ from heronpy.common.exit_codes import FAILURE, OK, USAGE
 from heronpy.common.setting_types import CheckpointSettings, LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.net.rpc import seal, wrap
+from heronpy.net.state import open_state_of
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
 from heronpy.proto import control_pb2
 from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
-from heronpy.statemgr import open_state_of, paths
+from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.objects.port import ObjectsError

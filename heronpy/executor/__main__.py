@@ -17,12 +17,12 @@ from heronpy.common.setting_types import ExecutorSettings, LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import format_bytes
 from heronpy.executor.desired import Place, Roles
+from heronpy.net.state import module_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.forkserver import ForkServer
 from heronpy.procs.linux import die_with_parent, lift_files
 from heronpy.procs.preload import preload_of
-from heronpy.statemgr import module_of
 
 log = logging.getLogger("heronpy.executor")
 

@@ -68,6 +68,7 @@ from heronpy.executor.standing import (
     Tick,
 )
 from heronpy.net.addresses import address_here
+from heronpy.net.state import open_state_of
 from heronpy.net.ticket import Membership, Ticket
 from heronpy.plan.launch import LaunchSpec, Settings, Submitted
 from heronpy.procs.cgroups import memory_max_bytes
@@ -75,7 +76,7 @@ from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import describe_status
 from heronpy.procs.jobs import Jobs
 from heronpy.proto import door_pb2
-from heronpy.statemgr import open_state_of, paths
+from heronpy.statemgr import paths
 from heronpy.storage.log_archive import LogArchive, Run
 
 log = logging.getLogger("heronpy.executor")

@@ -46,6 +46,7 @@ from heronpy.net.addresses import page_host, ports_of
 from heronpy.net.curve import Keys
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
+from heronpy.net.state import open_state_of
 from heronpy.net.transport import keys_of
 from heronpy.procs import sampler
 from heronpy.procs.child_log import OwnLog
@@ -60,7 +61,7 @@ from heronpy.procs.restart_policy import RestartLimits, budgets_of
 from heronpy.procs.supervision import DesiredChanged, Ended, GiveUp, ProcessSpec, RestartAsked, StopAsked, Tick
 from heronpy.procs.supervisor import OWN_STALL_S, Supervisor
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.statemgr import open_state_of, paths
+from heronpy.statemgr import paths
 
 log = logging.getLogger("heronpy.executor")
 

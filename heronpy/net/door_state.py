@@ -2,12 +2,12 @@
 
 The root is the file of the ticket; the container's membership lies next to it (`ticket.py`). A process that is killed
 loses its ephemerals and locks once it was silent for a session; one that closes its manager, at once. After a restart
-of the scheduler, or a silence of its own, a process gets a new session and with it the ephemerals that are left of the
-old one; it makes the others again unless another process has them now. A lock is not restored: its holder gets a
-warning.
+of the scheduler, or a silence of its own, a process opens its session again: it still has the ephemerals that are left,
+and makes the others again unless another process has them now. A lock is not restored: its holder gets a warning.
 
-A write that the scheduler's end left without an answer is looked up: version and content say whether it was done. So
-when two processes write the same bytes over the same version in that moment, both are told that theirs was.
+A write that the scheduler's end left without an answer is repeated: the door looks whether version and content say that
+it was done. So when two processes write the same bytes over the same version in that moment, both are told that theirs
+was.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import Final
+from threading import Event, Lock
+from typing import Any, Final, NoReturn
 
 from heronpy.common.errors import (
     ConfigError,
@@ -37,22 +37,20 @@ from heronpy.common.errors import (
     VersionMismatchError,
 )
 from heronpy.common.setting_types import StatemgrSettings
-from heronpy.net.door_link import Call, DoorLink, FullError, UncertainError
+from heronpy.net.door_calls import Result
+from heronpy.net.door_link import DoorLink, FullError
 from heronpy.net.door_watch import DoorWatch, Watches
 from heronpy.net.private import read_private
 from heronpy.net.ticket import TEXT_MAX_CHARS, Membership, Ticket
 from heronpy.proto import door_pb2
-from heronpy.statemgr.base import check_version
 from heronpy.statemgr.paths import check_path
 
 log = logging.getLogger("heronpy.net")
 
 #: Leaves room in a control message for the rest of it.
 MAX_BYTES: Final = 15 << 20
-#: A longer wait for a lock is several calls, so that no call is under way for long.
-_LOCK_STEP_S: Final = 2.0
-#: How often a write whose answer was lost with its session is begun anew.
-_TRIES_MAX: Final = 20
+#: How often a lock that another holds is asked for.
+_LOCK_AGAIN_S: Final = 0.05
 
 _KINDS: Final[dict[int, type[HeronError]]] = {
     door_pb2.STATE_NODE_EXISTS: NodeExistsError,
@@ -85,12 +83,10 @@ class DoorStateManager:
         self._mutex = Lock()
         #: Ephemerals of this manager, as last written.
         self._mine: dict[str, bytes] = {}
-        #: Those that the present session got from an earlier one.
-        self._kept: frozenset[str] = frozenset()
-        self._watches = Watches(self._unwatch)
+        self._watches = Watches()
         session_s = (settings or StatemgrSettings()).session_timeout_s
         try:
-            self._link = DoorLink(ticket, member, session_s, self._on_session, self._watches.changed)
+            self._link = DoorLink(ticket, member, session_s, self._on_session, self._watches.changed, self._arm)
         except (HeronError, ConfigError):
             self._watches.close()
             raise
@@ -100,23 +96,10 @@ class DoorStateManager:
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
         """Make a new node."""
-        self._check(path, data)
-        body = door_pb2.StateCall(create=door_pb2.StateCreate(path=path, data=bytes(data), ephemeral=ephemeral))
-        for _ in range(_TRIES_MAX):
-            try:
-                self._write(body, path)
-            except UncertainError:
-                if ephemeral and path in self._kept:
-                    break
-                if not ephemeral and self.get(path) == (data, 1):
-                    raise StateAwayError(
-                        f"the scheduler's door restarted while it made state node {path!r}: whether it is this"
-                        " process's is unknown"
-                    ) from None
-                continue
-            break
-        else:
-            raise _too_often(path)
+        try:
+            self._put(path, data, 0, ephemeral=ephemeral)
+        except VersionMismatchError:
+            raise NodeExistsError(f"state node {path!r} exists already") from None
         if ephemeral:
             with self._mutex:
                 self._mine[path] = bytes(data)
@@ -127,54 +110,36 @@ class DoorStateManager:
         known, value, stamp = self._watches.known(path)
         if known and self._link.is_sure():
             return value
-        answer = self._ask(door_pb2.StateCall(get=path), path)
+        answer = _checked(self._link.call(door_pb2.StateCall(get=path), path))
         found = (answer.data, answer.number) if answer.found else None
         self._watches.learned(path, found, stamp)
         return found
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
         """Write a node and return its new version."""
-        self._check(path, data)
-        request = door_pb2.StateSet(path=path, data=bytes(data), versioned=version is not None, version=version or 0)
-        for _ in range(_TRIES_MAX):
-            try:
-                written = self._write(door_pb2.StateCall(set=request), path).number
-            except UncertainError:
-                found = self.get(path)
-                if version is None:
-                    continue
-                if found != (data, version + 1):
-                    check_version(path, found[1] if found is not None else 0, version)
-                    continue
-                written = version + 1
-            with self._mutex:
-                if path in self._mine:
-                    self._mine[path] = bytes(data)
-            return written
-        raise _too_often(path)
+        written = self._put(path, data, version)
+        with self._mutex:
+            if path in self._mine:
+                self._mine[path] = bytes(data)
+        return written
 
     def delete(self, path: str, version: int | None = None) -> None:
         """Remove a node."""
-        self._check(path)
-        request = door_pb2.StateDelete(path=path, versioned=version is not None, version=version or 0)
-        for _ in range(_TRIES_MAX):
-            try:
-                self._write(door_pb2.StateCall(delete=request), path)
-            except UncertainError:
-                found = self.get(path)
-                if found is not None:
-                    check_version(path, found[1], version)
-                    continue
-            with self._mutex:
-                self._mine.pop(path, None)
-            return
-        raise _too_often(path)
+        with self._mutex:
+            # Before it is asked for: a session that is opened again meanwhile does not put the node back.
+            mine = self._mine.pop(path, None)
+        try:
+            self._put(path, b"", version, remove=True)
+        except VersionMismatchError:
+            if mine is not None:
+                with self._mutex:
+                    self._mine.setdefault(path, mine)
+            raise
 
-    def children(self, path: str) -> list[str]:
-        """Names one level below the path."""
-        if path:
-            self._check(path)
-        return list(self._ask(door_pb2.StateCall(children=path), path or "the root").names)
+    def children(self, path: str) -> NoReturn:
+        """Nobody in a container lists nodes."""
+        self._link.check_open()
+        raise StateError(f"the nodes below {path or 'the root'!r} are not listed at the scheduler's door")
 
     def exists(self, path: str) -> bool:
         """Whether the node exists."""
@@ -183,53 +148,48 @@ class DoorStateManager:
     def watch(self, path: str, callback: Callable[[str], None]) -> DoorWatch:
         """Call back from a thread after each change of the node."""
         self._check(path)
-        watch, ask, leaving = self._watches.add(path, callback)
-        if leaving is not None:
-            leaving.done.wait(self._link.patience())
+        watch, is_armed = self._watches.add(path, callback)
+        if is_armed:
+            return watch
+        stamp = self._watches.stamp(path)
         try:
-            if ask:
-                self._arm(path)
+            self._watches.armed(path, stamp, _checked(self._link.call(door_pb2.StateCall(watch=path), path)))
         except FullError:
             watch.cancel()
             raise
         except StateAwayError as error:
             log.warning("changes of state node %r are reported later: %s", path, error)
+            self._arm()
         except StateError:
             watch.cancel()
             raise
         return watch
 
     def counter(self, path: str) -> int:
-        """The next number of a counter."""
-        self._check(path)
-        for _ in range(_TRIES_MAX):
-            # One whose answer was lost may have taken a number, which is then nobody's.
-            with suppress(UncertainError):
-                return self._write(door_pb2.StateCall(counter=path), path).number
-        raise _too_often(path)
+        """The next number of a counter. One whose answer was lost may have taken a number, which is then nobody's."""
+        return self._change(path, counter=path).number
 
     @contextmanager
     def lock(self, path: str, timeout_s: float = 10.0) -> Iterator[None]:
         """Hold a lock, which ends with the session."""
-        self._check(path)
         deadline = time.monotonic() + timeout_s
         while True:
-            left_s = max(0.0, deadline - time.monotonic())
-            step_s = min(left_s, _LOCK_STEP_S)
-            request = door_pb2.StateLock(path=path, timeout_s=step_s)
             try:
-                self._write(door_pb2.StateCall(lock=request), path, step_s, partial(self._locked_late, path))
+                self._change(path, lock=path)
                 break
             except DeadlineError:
-                if left_s <= _LOCK_STEP_S:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
                     raise DeadlineError(f"lock {path!r} is still held by another after {timeout_s:g} s") from None
-            except UncertainError:
-                continue
-        session = self._link.session
+                time.sleep(min(left_s, _LOCK_AGAIN_S))
+            except StateAwayError:
+                self._start_unlock(path)  # it may have been given after all
+                raise
+        opened = self._link.opened
         try:
             yield
         finally:
-            self._unlock(path, session)
+            self._unlock(path, opened)
 
     def close(self) -> None:
         """Remove this manager's ephemerals, by ending the session, and stop its watches."""
@@ -255,116 +215,74 @@ class DoorStateManager:
         if len(data) > MAX_BYTES:
             raise StateError(f"value of state node {path!r} exceeds {MAX_BYTES} bytes")
 
-    def _ask(self, body: door_pb2.StateCall, what: str) -> door_pb2.StateAnswer:
-        return _checked(self._link.call(body, what))
+    def _put(self, path: str, data: bytes, version: int | None, remove: bool = False, ephemeral: bool = False) -> int:
+        self._check(path, data)
+        put = door_pb2.StatePut(path=path, data=bytes(data), remove=remove, ephemeral=ephemeral)
+        put.versioned, put.version = version is not None, version or 0
+        return self._change(path, put=put).number
 
-    def _write(
-        self,
-        body: door_pb2.StateCall,
-        path: str,
-        wait_s: float = 0.0,
-        lasting: Callable[[door_pb2.StateAnswer], None] | None = None,
-    ) -> door_pb2.StateAnswer:
+    def _change(self, path: str, **what: Any) -> door_pb2.StateAnswer:
+        self._check(path)
         self._watches.forget(path)
         try:
-            return _checked(self._link.call(body, path, numbered=True, wait_s=wait_s, lasting=lasting))
+            return _checked(self._link.call(door_pb2.StateCall(**what), path))
         finally:
             self._watches.forget(path)
 
-    # ---- locks and watches --------------------------------------------------------------------
-    def _locked_late(self, path: str, answer: door_pb2.StateAnswer) -> None:
-        """The answer to a lock for which nobody waits any more."""
-        if not answer.error:
-            with suppress(StateError):
-                self._link.start(door_pb2.StateCall(unlock=path), numbered=True, lasting=_ignore, given_up=True)
-
-    def _unlock(self, path: str, session: int) -> None:
+    def _unlock(self, path: str, opened: int) -> None:
         if self._abandoned:
             return
-        if session != self._link.session:
+        if opened != self._link.opened:
             log.warning("lock %r was lost while it was held: the session at the scheduler's door had ended", path)
             return
-        try:
-            with suppress(UncertainError):
-                self._link.call(door_pb2.StateCall(unlock=path), path, numbered=True, lasting=_ignore)
-        except StateError as error:
-            log.warning("lock %r ends later, at the latest with this process: %s", path, error)
+        if not self._start_unlock(path).wait(self._link.patience()):
+            log.warning("lock %r ends later, at the latest with this process", path)
 
-    def _arm(self, path: str) -> None:
-        stamp = self._watches.arming(path)
-        body = door_pb2.StateCall(watch=path)
-        late = partial(self._armed_late, path)
-        try:
-            answer = _checked(self._link.call(body, path, numbered=True, lasting=late))
-        except UncertainError:
-            return  # the new session asks for all watches
-        value = (answer.data, answer.number) if answer.found else None
-        self._watches.armed(path, stamp, value if answer.seen else ...)
-
-    def _armed_late(self, path: str, answer: door_pb2.StateAnswer) -> None:
-        """The answer came after the caller was told that changes are reported later: some may have been missed."""
-        if not answer.error:
-            self._watches.armed(path, -1, ...)
-            self._watches.fire(path)
-
-    def _unwatch(self, path: str) -> Call | None:
+    def _start_unlock(self, path: str) -> Event:
+        ended = Event()
         with suppress(StateError):
-            return self._link.start(door_pb2.StateCall(unwatch=path), numbered=True, lasting=_ignore, given_up=True)
-        return None
+            self._link.start(door_pb2.StateCall(unlock=path), lambda _: ended.set())
+        return ended
 
-    # ---- sessions -----------------------------------------------------------------------------
-    def _on_session(self, kept: list[str]) -> None:
-        """A new session after one that has ended; in the link's thread, before any other call is served."""
-        self._kept = frozenset(kept)
-        again = self._watches.renew()
-        self._watches.later(partial(self._restore, again))
+    # ---- watches, and sessions that are opened again; all in the link's thread ----------------
+    def _arm(self) -> None:
+        """Ask for the watches of which the door does not know yet."""
+        for path, stamp in self._watches.unasked():
+            with suppress(StateError):
+                self._link.start(door_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
 
-    def _restore(self, watched: list[str]) -> None:
-        """Make the ephemerals that are gone again, and ask for all watches."""
-        for path in watched:
-            with suppress(StateError):  # that one goes on, or the next session does it
-                self._arm(path)
-            self._watches.fire(path)
+    def _armed_late(self, path: str, stamp: int, result: Result) -> None:
+        """The caller was told that changes are reported later, or nobody knows what was missed."""
+        if not isinstance(result, StateError):
+            self._watches.armed(path, stamp, result, late=True)
+
+    def _on_session(self) -> None:
+        self._watches.renew()
+        self._arm()
         with self._mutex:
             mine = dict(self._mine)
         for path, data in mine.items():
-            if path not in self._kept:
-                self._put_back(path, data)
+            # It may still be there.
+            put = door_pb2.StateCall(again=True, put=door_pb2.StatePut(path=path, data=data, ephemeral=True))
+            with suppress(StateError):
+                self._link.start(put, partial(self._put_back, path))
 
-    def _put_back(self, path: str, data: bytes) -> None:
-        request = door_pb2.StateCreate(path=path, data=data, ephemeral=True)
-        late = partial(self._put_back_answered, path)
-        try:
-            late(self._link.call(door_pb2.StateCall(create=request), path, numbered=True, lasting=late))
-        except UncertainError:
-            return  # the next session tries it again
-        except StateError as error:
-            log.warning("cannot put state node %r back yet: %s", path, error)
-
-    def _put_back_answered(self, path: str, answer: door_pb2.StateAnswer) -> None:
+    def _put_back(self, path: str, result: Result) -> None:
         self._watches.forget(path)
-        if answer.error == door_pb2.STATE_NODE_EXISTS:
+        if isinstance(result, StateError):
+            return  # this process ends, or the door does not let it in
+        if result.error == door_pb2.STATE_NODE_EXISTS:
             with self._mutex:
                 self._mine.pop(path, None)
             log.error("state node %r, lost with the session, belongs to another now", path)
-        elif answer.error:
-            log.error("state node %r, lost with the session, cannot be put back: %s", path, answer.text)
-        else:
-            log.info("put state node %r back in the new session", path)
-
-
-def _ignore(_: door_pb2.StateAnswer) -> None:
-    """For calls that go on although nobody waits for their answer."""
+        elif result.error:
+            log.error("state node %r, lost with the session, cannot be put back: %s", path, result.text)
 
 
 def _checked(answer: door_pb2.StateAnswer) -> door_pb2.StateAnswer:
     if answer.error:
         raise _KINDS.get(answer.error, StateError)(answer.text)
     return answer
-
-
-def _too_often(path: str) -> StateError:
-    return StateAwayError(f"the scheduler's door restarts again and again; state node {path!r} was not written")
 
 
 def _close_at_exit(reference: weakref.ref[DoorStateManager]) -> None:

@@ -1,8 +1,8 @@
 """Watches at the scheduler's door, and the values of the watched nodes.
 
-The door counts the changes of a node since the session watches it, and says the count with each change and in each
-answer to a sign of life, so a change whose message was lost is noticed then. In a new session each watch fires once,
-because nobody knows what happened in between.
+The door counts the changes of a node since it watches it, and says the count with each change and in each answer to a
+sign of life, so a change whose message was lost is noticed then. When a session was opened again, each watch fires once
+the door reports changes again, because nobody knows what happened in between.
 
 A watched node is read once after each change: until the next one its value is in memory. Like a read from a ZooKeeper
 server, that one may be behind for as long as a change needs to get here, and for a session at most when the connection
@@ -16,10 +16,9 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import EllipsisType
 from typing import Final
 
-from heronpy.net.door_link import Call
+from heronpy.proto import door_pb2
 
 log = logging.getLogger("heronpy.net")
 
@@ -47,8 +46,9 @@ class DoorWatch:
 @dataclass(slots=True, eq=False)
 class _Place:
     watches: list[DoorWatch] = field(default_factory=list)
-    #: The door reports its changes.
+    #: The door reports its changes, or is asked to.
     armed: bool = False
+    asked: bool = False
     count: int = 0
     #: Grows with each change and each write.
     stamp: int = 0
@@ -58,56 +58,59 @@ class _Place:
 class Watches:
     """All watches of a state manager; callbacks run one after another in a thread of theirs."""
 
-    def __init__(self, unwatch: Callable[[str], Call | None]) -> None:
-        self._unwatch = unwatch
+    def __init__(self) -> None:
         self._mutex = threading.Lock()
+        #: Also those that nobody watches any more: the door goes on reporting them until the session ends.
         self._places: dict[str, _Place] = {}
-        #: Nodes that nobody watches any more, until the door has answered to that.
-        self._leaving: dict[str, Call] = {}
-        #: At most one entry per watch, and the jobs of new sessions.
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="state-watch", daemon=True)
-        self._thread.start()
+        #: At most one entry per watch.
+        self._queue: queue.SimpleQueue[DoorWatch | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     # ---- watches ------------------------------------------------------------------------------
-    def add(self, path: str, callback: Callable[[str], None]) -> tuple[DoorWatch, bool, Call | None]:
-        """A watch; whether the door must be asked for it, and what must have been answered before that."""
+    def add(self, path: str, callback: Callable[[str], None]) -> tuple[DoorWatch, bool]:
+        """A watch, and whether the door reports the changes of its node already."""
         watch = DoorWatch(path, callback, self)
         with self._mutex:
             place = self._places.setdefault(path, _Place())
             place.watches.append(watch)
-            return watch, not place.armed, self._leaving.pop(path, None)
+            return watch, place.armed
 
-    def arming(self, path: str) -> int:
-        """The door is about to be asked to report the changes of a node: the stamp for `armed`."""
+    def stamp(self, path: str) -> int:
+        """For `armed` and `learned`: take it before the door is asked."""
         with self._mutex:
             place = self._places.get(path)
             return place.stamp if place is not None else -1
 
-    def armed(self, path: str, stamp: int, value: Value | EllipsisType) -> None:
-        """The door reports the changes of a node from now on, when it had a value, unless that is `...`."""
+    def unasked(self) -> list[tuple[str, int]]:
+        """The nodes for which the door must be asked now, with their stamps."""
+        with self._mutex:
+            found = [(path, one) for path, one in self._places.items() if not one.armed and not one.asked]
+            for _, place in found:
+                place.asked = True
+            return [(path, place.stamp) for path, place in found]
+
+    def armed(self, path: str, stamp: int, answer: door_pb2.StateAnswer, late: bool = False) -> None:
+        """The door has answered that it reports the changes of a node; `late`: some may have been missed before."""
         with self._mutex:
             place = self._places.get(path)
             if place is None:
                 return
+            place.asked = False
+            if answer.error:
+                return
             place.armed = True
-            if place.stamp == stamp and not isinstance(value, EllipsisType):
-                place.value = value
+            place.count = max(place.count, max((seen.count for seen in answer.seen), default=0))
+            if place.stamp == stamp and not answer.unread:
+                place.value = (answer.data, answer.number) if answer.found else None
+            fired = self._changed(place) if late else []
+        self._put(fired)
 
     def remove(self, watch: DoorWatch) -> None:
-        """Remove a watch; with the last one of a node the door is told."""
+        """Remove a watch."""
         with self._mutex:
             place = self._places.get(watch.path)
-            if place is None or watch not in place.watches:
-                return
-            place.watches.remove(watch)
-            if place.watches:
-                return
-            del self._places[watch.path]
-            leaving = self._unwatch(watch.path) if place.armed else None
-            self._leaving = {path: call for path, call in self._leaving.items() if not call.done.is_set()}
-            if leaving is not None:
-                self._leaving[watch.path] = leaving
+            if place is not None and watch in place.watches:
+                place.watches.remove(watch)
 
     def changed(self, path: str, count: int) -> None:
         """The door says how often a node has changed."""
@@ -116,32 +119,16 @@ class Watches:
             if place is None or count <= place.count:
                 return
             place.count = count
-            fired = self._queue_calls(place)
+            fired = self._changed(place)
         self._put(fired)
 
-    def renew(self) -> list[str]:
-        """A new session: the paths for which the door must be asked again."""
+    def renew(self) -> None:
+        """The session was opened again: the door must be asked for everything again."""
         with self._mutex:
-            self._leaving.clear()
+            self._places = {path: place for path, place in self._places.items() if place.watches}
             for place in self._places.values():
-                place.armed, place.count, place.value = False, 0, _UNREAD
+                place.armed, place.asked, place.count, place.value = False, False, 0, _UNREAD
                 place.stamp += 1
-            return list(self._places)
-
-    def fire(self, path: str) -> None:
-        """Call all watches of a node."""
-        with self._mutex:
-            place = self._places.get(path)
-            fired = self._queue_calls(place) if place is not None else []
-        self._put(fired)
-
-    def later(self, job: Callable[[], None]) -> None:
-        """Run something in the thread of the callbacks."""
-        self._queue.put(job)
-
-    def is_callback(self) -> bool:
-        """Whether the caller is a callback."""
-        return threading.current_thread() is self._thread
 
     def close(self) -> None:
         """End all watches: no callback starts after this."""
@@ -179,7 +166,7 @@ class Watches:
                 place.stamp += 1
 
     # ---- callbacks ----------------------------------------------------------------------------
-    def _queue_calls(self, place: _Place) -> list[DoorWatch]:
+    def _changed(self, place: _Place) -> list[DoorWatch]:
         """The watches to call; with the mutex held."""
         place.value = _UNREAD
         place.stamp += 1
@@ -190,21 +177,18 @@ class Watches:
 
     def _put(self, fired: list[DoorWatch]) -> None:
         for watch in fired:
-            self._queue.put(lambda watch=watch: _deliver(watch))  # type: ignore[misc]
+            self._queue.put(watch)
+        with self._mutex:
+            if fired and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="state-watch", daemon=True)
+                self._thread.start()
 
     def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
+        while (watch := self._queue.get()) is not None:
+            watch.queued = False
+            if not watch.active:
+                continue
             try:
-                job()
+                watch.callback(watch.path)
             except Exception:
-                log.exception("a change of the state was not handled")
-
-
-def _deliver(watch: DoorWatch) -> None:
-    watch.queued = False
-    if not watch.active:
-        return
-    try:
-        watch.callback(watch.path)
-    except Exception:
-        log.exception("the callback that watches state node %r raised", watch.path)
+                log.exception("the callback that watches state node %r raised", watch.path)

@@ -195,62 +195,54 @@ class StartSpans(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[StartSpan, _Mapping]]] = ...) -> None: ...
 
 class StateAnswer(_message.Message):
-    __slots__ = ["data", "error", "found", "names", "number", "seen", "text"]
+    __slots__ = ["data", "error", "found", "number", "seen", "text", "unread"]
     DATA_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     FOUND_FIELD_NUMBER: _ClassVar[int]
-    NAMES_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     error: StateError
     found: bool
-    names: _containers.RepeatedScalarFieldContainer[str]
     number: int
     seen: _containers.RepeatedCompositeFieldContainer[StateSeen]
     text: str
-    def __init__(self, error: _Optional[_Union[StateError, str]] = ..., text: _Optional[str] = ..., found: bool = ..., data: _Optional[bytes] = ..., number: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., seen: _Optional[_Iterable[_Union[StateSeen, _Mapping]]] = ...) -> None: ...
+    unread: bool
+    def __init__(self, error: _Optional[_Union[StateError, str]] = ..., text: _Optional[str] = ..., found: bool = ..., data: _Optional[bytes] = ..., number: _Optional[int] = ..., seen: _Optional[_Iterable[_Union[StateSeen, _Mapping]]] = ..., unread: bool = ...) -> None: ...
 
 class StateCall(_message.Message):
-    __slots__ = ["awaits", "call", "children", "close", "counter", "create", "delete", "get", "keep", "lock", "member", "session", "set", "settled", "take_over", "unlock", "unwatch", "watch"]
+    __slots__ = ["again", "awaits", "call", "close", "counter", "get", "keep", "lock", "member", "open", "put", "session", "unlock", "watch"]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     AWAITS_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
-    CHILDREN_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     COUNTER_FIELD_NUMBER: _ClassVar[int]
-    CREATE_FIELD_NUMBER: _ClassVar[int]
-    DELETE_FIELD_NUMBER: _ClassVar[int]
     GET_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     LOCK_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    PUT_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
-    SETTLED_FIELD_NUMBER: _ClassVar[int]
-    SET_FIELD_NUMBER: _ClassVar[int]
-    TAKE_OVER_FIELD_NUMBER: _ClassVar[int]
     UNLOCK_FIELD_NUMBER: _ClassVar[int]
-    UNWATCH_FIELD_NUMBER: _ClassVar[int]
     WATCH_FIELD_NUMBER: _ClassVar[int]
+    again: bool
     awaits: int
     call: int
-    children: str
     close: StateClose
     counter: str
-    create: StateCreate
-    delete: StateDelete
     get: str
     keep: StateKeep
-    lock: StateLock
-    member: bytes
+    lock: str
+    member: Member
+    open: StateOpen
+    put: StatePut
     session: int
-    set: StateSet
-    settled: int
-    take_over: StateTakeOver
     unlock: str
-    unwatch: str
     watch: str
-    def __init__(self, session: _Optional[int] = ..., member: _Optional[bytes] = ..., call: _Optional[int] = ..., settled: _Optional[int] = ..., awaits: _Optional[int] = ..., keep: _Optional[_Union[StateKeep, _Mapping]] = ..., create: _Optional[_Union[StateCreate, _Mapping]] = ..., get: _Optional[str] = ..., set: _Optional[_Union[StateSet, _Mapping]] = ..., delete: _Optional[_Union[StateDelete, _Mapping]] = ..., children: _Optional[str] = ..., watch: _Optional[str] = ..., unwatch: _Optional[str] = ..., counter: _Optional[str] = ..., lock: _Optional[_Union[StateLock, _Mapping]] = ..., unlock: _Optional[str] = ..., close: _Optional[_Union[StateClose, _Mapping]] = ..., take_over: _Optional[_Union[StateTakeOver, _Mapping]] = ...) -> None: ...
+    def __init__(self, session: _Optional[int] = ..., call: _Optional[int] = ..., awaits: _Optional[int] = ..., member: _Optional[_Union[Member, _Mapping]] = ..., again: bool = ..., keep: _Optional[_Union[StateKeep, _Mapping]] = ..., get: _Optional[str] = ..., watch: _Optional[str] = ..., counter: _Optional[str] = ..., unlock: _Optional[str] = ..., close: _Optional[_Union[StateClose, _Mapping]] = ..., open: _Optional[_Union[StateOpen, _Mapping]] = ..., put: _Optional[_Union[StatePut, _Mapping]] = ..., lock: _Optional[str] = ...) -> None: ...
 
 class StateChanged(_message.Message):
     __slots__ = ["count", "path", "session"]
@@ -266,51 +258,31 @@ class StateClose(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
-class StateCreate(_message.Message):
-    __slots__ = ["data", "ephemeral", "path"]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    data: bytes
-    ephemeral: bool
-    path: str
-    def __init__(self, path: _Optional[str] = ..., data: _Optional[bytes] = ..., ephemeral: bool = ...) -> None: ...
-
-class StateDelete(_message.Message):
-    __slots__ = ["path", "version", "versioned"]
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    VERSIONED_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    path: str
-    version: int
-    versioned: bool
-    def __init__(self, path: _Optional[str] = ..., versioned: bool = ..., version: _Optional[int] = ...) -> None: ...
-
 class StateKeep(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
-class StateLock(_message.Message):
-    __slots__ = ["path", "timeout_s"]
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
-    path: str
-    timeout_s: float
-    def __init__(self, path: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
-
 class StateOpen(_message.Message):
-    __slots__ = ["member", "session_s"]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["session_s"]
     SESSION_S_FIELD_NUMBER: _ClassVar[int]
-    member: Member
     session_s: float
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., session_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, session_s: _Optional[float] = ...) -> None: ...
 
-class StateOpened(_message.Message):
-    __slots__ = ["session"]
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    session: int
-    def __init__(self, session: _Optional[int] = ...) -> None: ...
+class StatePut(_message.Message):
+    __slots__ = ["data", "ephemeral", "path", "remove", "version", "versioned"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    VERSIONED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    ephemeral: bool
+    path: str
+    remove: bool
+    version: int
+    versioned: bool
+    def __init__(self, path: _Optional[str] = ..., data: _Optional[bytes] = ..., versioned: bool = ..., version: _Optional[int] = ..., remove: bool = ..., ephemeral: bool = ...) -> None: ...
 
 class StateSeen(_message.Message):
     __slots__ = ["count", "path"]
@@ -319,24 +291,6 @@ class StateSeen(_message.Message):
     count: int
     path: str
     def __init__(self, path: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
-
-class StateSet(_message.Message):
-    __slots__ = ["data", "path", "version", "versioned"]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    VERSIONED_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    data: bytes
-    path: str
-    version: int
-    versioned: bool
-    def __init__(self, path: _Optional[str] = ..., data: _Optional[bytes] = ..., versioned: bool = ..., version: _Optional[int] = ...) -> None: ...
-
-class StateTakeOver(_message.Message):
-    __slots__ = ["sessions"]
-    SESSIONS_FIELD_NUMBER: _ClassVar[int]
-    sessions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sessions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ["client", "fence_s", "fencing", "log_kept_bytes", "member", "package", "package_bytes", "package_place", "package_sha256", "renew_s", "server", "shared", "stop_grace_s", "submitted"]

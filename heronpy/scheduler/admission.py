@@ -392,10 +392,6 @@ class Admission:
         """Whether a submission has said that nothing of it runs any more."""
         return self.stopped(*member)
 
-    def submissions_of(self, container: int) -> Sequence[int]:
-        """Those that may exist."""
-        return self.known(container)
-
 
 def _pair(pair: Pair) -> door_pb2.KeyPair:
     return door_pb2.KeyPair(public=pair.public, secret=pair.secret)

@@ -36,8 +36,6 @@ log = logging.getLogger("heronpy.scheduler")
 
 #: Container and submission.
 Member = tuple[int, int]
-#: Sessions whose opener is remembered; of older ones it is found out again.
-SESSIONS_MAX = 10_000
 #: How long a restarted scheduler waits for the port of its predecessor, and how often it tries.
 PORT_WAIT_S = 5.0
 PORT_AGAIN_S = 0.05
@@ -51,8 +49,8 @@ SENDS_MAX = 256
 #: Of every other request than those that carry data.
 SMALL_MAX_BYTES = 64 << 10
 _WITH_DATA = frozenset({"state_call", "log_end", "relay"})
-_OF_MEMBERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans", "state_open"})
-_OF_CLIENTS = frozenset({"relay", "state_open", "state_call"})
+_OF_MEMBERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans"})
+_OF_CLIENTS = frozenset({"relay", "state_call"})
 _ASKED = _OF_MEMBERS | _OF_CLIENTS | {"hello"}
 
 
@@ -71,9 +69,6 @@ class Handlers(Protocol):
 
     def start_spans(self, member: Member, spans: Sequence[door_pb2.StartSpan]) -> None: ...
 
-    def submissions_of(self, container: int) -> Sequence[int]:
-        """Those of a container that may exist."""
-
     def holder_of(self, container: int) -> int:
         """The submission of a container that was activated last; 0: none was."""
 
@@ -86,12 +81,10 @@ class StateHandler(Protocol):
 
     refused: int
 
-    def open(self, member_container: int, session_s: float) -> int: ...
-
     def container_of(self, session: int) -> int | None: ...
 
     def call(
-        self, request: door_pb2.StateCall, number: int, send: Callable[[door_pb2.StateChanged], None]
+        self, request: door_pb2.StateCall, container: int, asked: int, send: Callable[[door_pb2.StateChanged], None]
     ) -> Awaitable[door_pb2.StateAnswer]: ...
 
 
@@ -112,7 +105,6 @@ class Door:
         self._topology_id = topology_id
         self._handlers = handlers
         self._state = state
-        self._openers: dict[int, Member] = {}
         #: Requests that were refused: nobody knows who asks, somebody else has its place now, they are too large.
         self.unknown = self.replaced = self.oversized = self.not_theirs = 0
         #: Passes on what clients ask; None until the scheduler is ready to.
@@ -179,8 +171,6 @@ class Door:
             return self.relay.pass_on(identity, envelope.request_id, body)
         if field == "state_call":
             return self._state_call(identity, envelope.request_id, body, is_client)
-        if is_client:
-            return door_pb2.StateOpened(session=self._state_here().open(CLIENT, body.session_s))
         member = self._member(body.member)
         if field == "renew":
             return self._handlers.renew(member, body)
@@ -191,14 +181,8 @@ class Door:
             return self._read_package(body)
         if field == "log_end":
             return self._log_end(member, body)
-        if field == "start_spans":
-            self._handlers.start_spans(member, body.spans)
-            return control_pb2.Ok()
-        state = self._state_here()
-        self._check_acts(member)
-        session = state.open(member[0], body.session_s)
-        self._remember(session, member)
-        return door_pb2.StateOpened(session=session)
+        self._handlers.start_spans(member, body.spans)
+        return control_pb2.Ok()
 
     def _member(self, claimed: door_pb2.Member) -> Member:
         if not self._keys.is_member(claimed.container, claimed.submission, claimed.secret):
@@ -220,16 +204,6 @@ class Door:
         return control_pb2.Ok()
 
     # ---- state ------------------------------------------------------------------------------
-    def _state_here(self) -> StateHandler:
-        if self._state is None:
-            raise InvalidRpcError("the state of this topology is not at its scheduler's door; use its state manager")
-        return self._state
-
-    def _remember(self, session: int, opener: Member) -> None:
-        self._openers[session] = opener
-        for oldest in list(self._openers)[:-SESSIONS_MAX]:
-            del self._openers[oldest]
-
     def _check_not_replaced(self, member: Member) -> None:
         container, submission = member
         holder = self._handlers.holder_of(container)
@@ -248,37 +222,21 @@ class Door:
     def _state_call(
         self, identity: bytes, request: int, body: door_pb2.StateCall, is_client: bool
     ) -> Awaitable[door_pb2.StateAnswer]:
-        state = self._state_here()
-        container = state.container_of(body.session)
-        if container is not None and (container == CLIENT) is not is_client:
+        if self._state is None:
+            raise InvalidRpcError("the state of this topology is not at its scheduler's door; use its state manager")
+        opener = self._state.container_of(body.session)
+        if opener is not None and (opener == CLIENT) is not is_client:
             self.not_theirs += 1
             raise InvalidRpcError("clients and containers do not use each other's sessions of state")
-        if is_client:
-            return self._called(state, identity, request, body)
-        if container is None:
-            self._openers.pop(body.session, None)  # the answer says so
-        elif not self._opened(body.session, container, body.member):
-            self.unknown += 1
-            raise InvalidRpcError("whoever sent this call has not opened the session of state that it names")
-        else:
-            self._check_acts(self._openers[body.session])
-        return self._called(state, identity, request, body)
-
-    def _called(
-        self, state: StateHandler, identity: bytes, request: int, body: door_pb2.StateCall
-    ) -> Awaitable[door_pb2.StateAnswer]:
-        return state.call(body, request, lambda changed: _ignore(self._server.send(identity, changed)))
-
-    def _opened(self, session: int, container: int, secret: bytes) -> bool:
-        opener = self._openers.get(session)
-        if opener is not None:
-            return self._keys.is_member(*opener, secret)
-        # From the time of an earlier scheduler.
-        for number in self._handlers.submissions_of(container):
-            if self._keys.is_member(container, number, secret):
-                self._remember(session, (container, number))
-                return True
-        return False
+        container = CLIENT
+        if not is_client:
+            member = self._member(body.member)
+            container = member[0]
+            if opener not in (None, container):
+                self.unknown += 1
+                raise InvalidRpcError("whoever sent this call has not opened the session of state that it names")
+            self._check_acts(member)
+        return self._state.call(body, container, request, lambda changed: _ignore(self._server.send(identity, changed)))
 
 
 def _ignore(_: bool) -> None:

@@ -28,6 +28,7 @@ from heronpy.net import curve
 from heronpy.net.access import forget_door
 from heronpy.net.private import make_private
 from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.state import open_state_of
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import OwnLog
@@ -67,7 +68,7 @@ from heronpy.scheduler.placement_events import (
 )
 from heronpy.scheduler.state_rules import ContainerRules
 from heronpy.scheduler.teardown import remove_sockets, remove_state
-from heronpy.statemgr import open_state_of, paths
+from heronpy.statemgr import paths
 
 log = logging.getLogger("heronpy.scheduler")
 

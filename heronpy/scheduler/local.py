@@ -32,6 +32,7 @@ from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.private import make_private
 from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.state import open_state_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import container_group
 from heronpy.procs.child_log import OwnLog, last_line_of
@@ -55,7 +56,7 @@ from heronpy.scheduler.executors import desired_containers
 from heronpy.scheduler.guardian import START_OVER, Pulse
 from heronpy.scheduler.resources import check_host
 from heronpy.scheduler.teardown import remove_sockets, remove_state
-from heronpy.statemgr import open_state_of, paths
+from heronpy.statemgr import paths
 
 log = logging.getLogger("heronpy.scheduler")
 

@@ -24,7 +24,6 @@ class Use(enum.Enum):
     """What a call does with a node."""
 
     READ = "read"
-    LIST = "list"
     WRITE = "write"
     EPHEMERAL = "create as an ephemeral"
     COUNT = "count"
@@ -62,7 +61,6 @@ class ContainerRules:
         self._allowed: dict[Use, set[str]] = {
             Use.READ: written
             | {epoch, paths.scheduler(topology), paths.execution_state(topology), paths.launch(topology)},
-            Use.LIST: set(),
             Use.WRITE: written,
             Use.EPHEMERAL: {paths.tmaster(topology)},
             Use.COUNT: {epoch},
@@ -102,7 +100,6 @@ class ClientRules:
         )
         self._allowed: dict[Use, set[str]] = {
             Use.READ: {node(topology) for node in nodes},
-            Use.LIST: set(),
             Use.WRITE: set(),
             Use.EPHEMERAL: {paths.operation(topology)},
             Use.COUNT: set(),

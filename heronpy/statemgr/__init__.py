@@ -1,7 +1,8 @@
 """The state manager: versioned nodes, ephemerals, watches, counters and locks.
 
 `open_state` returns the kind that the configuration names; each kind implements `base.StateManager` and
-passes the same contract tests.  Importing this package loads no kind.
+passes the same contract tests.  Importing this package loads no kind.  `heronpy.net.state` opens the kind of a launch
+file, which may be one at the scheduler's door.
 """
 
 from __future__ import annotations
@@ -14,20 +15,12 @@ from heronpy.common.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from heronpy.common.setting_types import StatemgrSettings
-    from heronpy.plan.launch import LaunchSpec
     from heronpy.statemgr.base import StateManager
 
 _KINDS: Final = {
     "local": ("heronpy.statemgr.localfs", "LocalStateManager"),
-    # Not in this room, because it needs connections. No setting names it: a launch file does, on hosts that do not
-    # reach the files of the scheduler's host.
-    "door": ("heronpy.net.door_state", "DoorStateManager"),
     "zookeeper": ("heronpy.statemgr.zookeeper", "ZooKeeperStateManager"),
 }
-_FOR_USERS: Final = ("local", "zookeeper")
-#: The session of a process that only reads, as a multiple of what is set, and what the door allows.
-_READER_TIMES: Final = 3
-_READER_MAX_S: Final = 300.0
 #: Optional dependency of a kind: module and extra.
 _EXTRAS: Final = {"zookeeper": ("kazoo", "zookeeper")}
 
@@ -36,8 +29,8 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
     """Open the state manager of the given type at the given root."""
     if state_type not in _KINDS:
         raise ConfigError(
-            f"unknown state manager type {state_type!r}{did_you_mean(state_type, _FOR_USERS)} in heron.statemgr.type;"
-            f" known types are {', '.join(_FOR_USERS)}"
+            f"unknown state manager type {state_type!r}{did_you_mean(state_type, _KINDS)} in heron.statemgr.type;"
+            f" known types are {', '.join(_KINDS)}"
         )
     if not root:
         raise ConfigError(f"the {state_type!r} state manager needs a root (heron.statemgr.root)")
@@ -54,23 +47,6 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
         ) from None
     manager: StateManager = kind(root) if state_type == "local" else kind(root, settings)
     return manager
-
-
-def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
-    """Open the state manager of a topology's launch file.
-
-    `owns`: this process makes ephemerals or takes locks. One that only reads says less often that it lives where the
-    scheduler's door has to hear it: it loses nothing that another one waits for.
-    """
-    from msgspec.structs import replace
-
-    from heronpy.common.setting_types import StatemgrSettings
-    from heronpy.common.settings import settings_for
-
-    settings = settings_for(launch, StatemgrSettings)
-    if not owns and launch.state_type == "door":
-        settings = replace(settings, session_timeout_s=min(_READER_MAX_S, _READER_TIMES * settings.session_timeout_s))
-    return open_state(launch.state_type, launch.state_root, settings)
 
 
 def module_of(state_type: str) -> str:

@@ -17,11 +17,11 @@ from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.exit_codes import FAILURE, USAGE
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
+from heronpy.net.state import open_state_of
 from heronpy.net.transport import endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import send_the_rest
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
-from heronpy.statemgr import open_state_of
 from heronpy.storage.stores import open_stores
 from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.shell import Shell

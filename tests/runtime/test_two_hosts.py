@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from heronpy.common.clock import MonotonicClock
 from heronpy.plan.launch import Submitted
-from heronpy.proto import door_pb2, plan_pb2
+from heronpy.proto import plan_pb2
 from heronpy.scheduler.state_door import StateDoor
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
@@ -86,10 +86,8 @@ class DoorWithState(FakeDoor):
             await asyncio.sleep(0.25)
 
     async def more(self, identity: bytes, kind: str, body: Any) -> Message | None:
-        if kind == "state_open":
-            return door_pb2.StateOpened(session=self._state_door.open(body.member.container, body.session_s))
         assert kind == "state_call", kind
-        return await self._state_door.call(body, 0, lambda changed: self.send(identity, changed))
+        return await self._state_door.call(body, body.member.container, 0, lambda changed: self.send(identity, changed))
 
     def close(self) -> None:
         self._ticks.cancel()

@@ -23,6 +23,12 @@ from tests.scheduler.keeper_world import NAME, World
 from tests.security.messages import envelopes
 from tests.support.waiting import eventually
 
+SESSION = 4711
+
+
+def opening(member: door_pb2.Member, session_s: float = 5.0) -> door_pb2.StateCall:
+    return door_pb2.StateCall(session=SESSION, member=member, call=1, open=door_pb2.StateOpen(session_s=session_s))
+
 
 def test_the_door_refuses_who_does_not_belong_there(play: Callable[..., None]) -> None:
     async def story(world: World) -> None:
@@ -54,7 +60,7 @@ def test_the_door_refuses_who_does_not_belong_there(play: Callable[..., None]) -
                 door_pb2.Renew(member=door_pb2.Member(container=2, submission=1, secret=one.welcome.member)),  # type: ignore[union-attr]
                 door_pb2.Leave(member=door_pb2.Member(container=2, submission=1)),
                 door_pb2.ReadPackage(),
-                door_pb2.StateOpen(),
+                door_pb2.StateCall(open=door_pb2.StateOpen()),
             ):
                 with pytest.raises(InvalidRpcError, match="is no member of this topology; say hello first"):
                     await call(body)
@@ -116,8 +122,8 @@ def test_only_the_submission_that_acts_has_rights_at_the_state(play: Callable[..
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             old = world.of(1)
-            session = (await old.client.call(door_pb2.StateOpen(member=old.member, session_s=5.0))).session
-            read = door_pb2.StateCall(session=session, member=old.member.secret, get=paths.topology(NAME))
+            await old.client.call(opening(old.member))
+            read = door_pb2.StateCall(session=SESSION, member=old.member, get=paths.topology(NAME))
             assert (await old.client.call(read)).found
             # It renews no more, and its processes go on.
             old.stop()
@@ -125,12 +131,11 @@ def test_only_the_submission_that_acts_has_rights_at_the_state(play: Callable[..
             await scheduler.when(lambda found: found["executor-1"].phase == "STANDBY", "a successor")
             new = world.of(1)
             await eventually(lambda: new.welcome, what="its welcome")
-            opening = door_pb2.StateOpen(member=new.member, session_s=5.0)
             with pytest.raises(RetryableRpcError, match="was not activated yet"):
-                await new.client.call(opening)
+                await new.client.call(opening(new.member))
             await scheduler.ask(control_pb2.RestartContainer(container=1, force=True), 20.0)
-            await new.client.call(opening)
-            for body in (read, door_pb2.StateOpen(member=old.member, session_s=5.0)):
+            await new.client.call(opening(new.member))
+            for body in (read, opening(old.member)):
                 with pytest.raises(FencedRpcError, match="submission 1, was replaced by submission 2"):
                     await other.call(body)
             other.close()
@@ -146,7 +151,7 @@ def test_what_an_ended_submission_had_sent_counts_as_no_refusal(play: Callable[.
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             old = world.of(1)
-            session = (await old.client.call(door_pb2.StateOpen(member=old.member, session_s=5.0))).session
+            await old.client.call(opening(old.member))
             late = ControlClient(old.ticket.addresses[0], lambda _: None, keys=old.ticket.keys())
             world.engine.cancel = lambda engine_ids, grace_s: old.stop()  # type: ignore[method-assign]
             restart = asyncio.create_task(scheduler.ask(control_pb2.RestartContainer(container=1), 20.0))
@@ -154,7 +159,7 @@ def test_what_an_ended_submission_had_sent_counts_as_no_refusal(play: Callable[.
             await late.call(door_pb2.Renew(member=old.member, number=1000, stopped=1))
             await restart
             with pytest.raises(FencedRpcError, match="submission 1, was replaced by submission 2"):
-                await late.call(door_pb2.StateCall(session=session, member=old.member.secret, get=paths.topology(NAME)))
+                await late.call(door_pb2.StateCall(session=SESSION, member=old.member, get=paths.topology(NAME)))
             late.close()
             assert scheduler.itself.door.replaced == 0
 
@@ -286,8 +291,13 @@ def test_whatever_a_holder_of_the_ticket_sends_the_door_goes_on(
                 door_pb2.ReadPackage(member=member, package="a" * 64, offset=2**64 - 1),
                 door_pb2.LogEnd(member=member, process="stmgr-1\n", data=b"x"),
                 door_pb2.StartSpans(member=member, spans=[door_pb2.StartSpan(name="\x1b[2J", took_s=float("inf"))]),
-                door_pb2.StateOpen(member=member, session_s=float("nan")),
-                door_pb2.StateCall(session=1, member=one.welcome.member if one.welcome else b""),
+                opening(member, float("nan")),
+                door_pb2.StateCall(session=1, member=member),
+                opening(member),
+                *(
+                    door_pb2.StateCall(session=SESSION, member=member, call=call, lock="x")
+                    for call in (0, 1, 1, 2**64 - 1)
+                ),
             ]
             seeds = [*envelopes(), *(seal(wrap(body, 7)) for body in own)]
             sock = zmq.Context.instance().socket(zmq.DEALER)

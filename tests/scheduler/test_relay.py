@@ -209,10 +209,12 @@ def test_clients_are_no_containers_and_containers_no_clients(play: Callable[...,
             with pytest.raises(InvalidRpcError, match="from clients only"):
                 await one.client.call(SCHEDULER.request(control_pb2.KillTopology(), 5.0))
             # Containers and clients do not use each other's sessions, though they are told the number.
-            opened = await one.client.call(door_pb2.StateOpen(member=one.member, session_s=10.0))
+            opening = door_pb2.StateOpen(session_s=10.0)
+            await one.client.call(door_pb2.StateCall(session=1, member=one.member, open=opening))
+            await mine.call(door_pb2.StateCall(session=2, open=opening))
             for sender, call in (
-                (mine, door_pb2.StateCall(session=opened.session, member=one.member.secret, get=paths.tmaster(NAME))),
-                (one.client, door_pb2.StateCall(session=(await mine.call(door_pb2.StateOpen(session_s=10.0))).session)),
+                (mine, door_pb2.StateCall(session=1, member=one.member, get=paths.tmaster(NAME))),
+                (one.client, door_pb2.StateCall(session=2, member=one.member, open=opening)),
             ):
                 with pytest.raises(InvalidRpcError, match="each other's sessions"):
                     await sender.call(call)

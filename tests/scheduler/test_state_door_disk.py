@@ -19,12 +19,17 @@ NODE, RECORD = paths.tmaster("wc"), paths.ephemerals("wc")
 
 
 def create(session: int, call: int) -> door_pb2.StateCall:
-    body = door_pb2.StateCreate(path=NODE, data=b"x", ephemeral=True)
-    return door_pb2.StateCall(session=session, call=call, settled=call, create=body)
+    return door_pb2.StateCall(session=session, call=call, put=door_pb2.StatePut(path=NODE, data=b"x", ephemeral=True))
 
 
 def remove(session: int, call: int) -> door_pb2.StateCall:
-    return door_pb2.StateCall(session=session, call=call, settled=call, delete=door_pb2.StateDelete(path=NODE))
+    return door_pb2.StateCall(session=session, call=call, put=door_pb2.StatePut(path=NODE, remove=True))
+
+
+async def opened(door: StateDoor, number: int) -> int:
+    opening = door_pb2.StateCall(session=number, open=door_pb2.StateOpen(session_s=300.0))
+    await door.call(opening, 0, 0, print)
+    return number
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
@@ -35,21 +40,21 @@ def test_whichever_step_fails_the_door_goes_on_by_itself(tmp_path: Path, at: int
     async def story() -> None:
         state = LocalStateManager(root)
         door = StateDoor(state, "wc", MonotonicClock())
-        first = door.open(0, 300.0)
+        first = await opened(door, 1)
         for call in (1, 2):  # the record is there already, and a version is known
-            assert not (await door.call(create(first, 2 * call - 1), call, print)).error
-            assert not (await door.call(remove(first, 2 * call), call, print)).error
+            assert not (await door.call(create(first, 2 * call - 1), 0, call, print)).error
+            assert not (await door.call(remove(first, 2 * call), 0, call, print)).error
         with faults(at, number):
-            answer = await door.call(create(first, 5), 5, print)
+            answer = await door.call(create(first, 5), 0, 5, print)
         reader = LocalStateManager(root)
         if not answer.error:
             assert reader.get(NODE) is not None and NODE.encode() in (reader.get(RECORD) or (b"", 0))[0]
         else:
-            await door.call(remove(first, 6), 6, print)
-            assert not (await door.call(create(first, 7), 7, print)).error, "the disk is back"
+            await door.call(remove(first, 6), 0, 6, print)
+            assert not (await door.call(create(first, 7), 0, 7, print)).error, "the disk is back"
         assert reader.get(NODE) == (b"x", 1)
         # Its session ends: what was written by it goes.
-        assert not (await door.call(door_pb2.StateCall(session=first, close=door_pb2.StateClose()), 8, print)).error
+        assert not (await door.call(door_pb2.StateCall(session=first, close=door_pb2.StateClose()), 0, 8, print)).error
         assert reader.get(NODE) is None
         for one in (door, reader, state):
             one.close()
@@ -61,14 +66,14 @@ def test_another_scheduler_is_still_noticed(tmp_path: Path) -> None:
     async def story() -> None:
         state = LocalStateManager(tmp_path / "state")
         door = StateDoor(state, "wc", MonotonicClock())
-        mine = door.open(0, 300.0)
-        assert not (await door.call(create(mine, 1), 1, print)).error
-        assert not (await door.call(remove(mine, 2), 2, print)).error
+        mine = await opened(door, 1)
+        assert not (await door.call(create(mine, 1), 0, 1, print)).error
+        assert not (await door.call(remove(mine, 2), 0, 2, print)).error
         other = StateDoor(state, "wc", MonotonicClock())
-        theirs = other.open(0, 300.0)
-        assert not (await other.call(create(theirs, 1), 1, print)).error
-        assert not (await other.call(remove(theirs, 2), 2, print)).error
-        refused = await door.call(create(mine, 3), 3, print)
+        theirs = await opened(other, 2)
+        assert not (await other.call(create(theirs, 1), 0, 1, print)).error
+        assert not (await other.call(remove(theirs, 2), 0, 2, print)).error
+        refused = await door.call(create(mine, 3), 0, 3, print)
         assert refused.error == door_pb2.STATE_AWAY and "another scheduler" in refused.text
         assert state.get(NODE) is None
         for one in (door, other, state):

@@ -82,7 +82,7 @@ def open_manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: py
         elif request.param == "zookeeper":
             manager = open_state("zookeeper", root)
         elif door is not None:
-            manager = open_state("door", str(door.ticket(len(opened))))
+            manager = door.open(len(opened))
         else:
             manager = LocalStateManager(tmp_path / "state")
         opened.append(manager)

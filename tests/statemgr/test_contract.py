@@ -20,6 +20,8 @@ from heronpy.statemgr.base import StateManager
 
 Open = Callable[[], StateManager]
 DEADLINE_S = 10.0
+#: At the scheduler's door nobody lists nodes.
+LISTING = pytest.mark.parametrize("open_manager", ["local", "local-polling", "memory", "zookeeper"], indirect=True)
 
 
 class Calls:
@@ -101,6 +103,7 @@ def test_delete(state: StateManager) -> None:
     assert state.get("topologies/a") == (b"again", 1)
 
 
+@LISTING
 def test_children_are_the_names_one_level_below(state: StateManager) -> None:
     assert state.children("") == []
     assert state.children("epochs") == []
@@ -114,14 +117,28 @@ def test_children_are_the_names_one_level_below(state: StateManager) -> None:
     state.delete("topologies/t")
     assert state.children("epochs") == ["a"]
     assert state.children("") == ["epochs", "single"]
+    with state.lock("locks/a"):
+        assert state.children("locks") == []
 
 
-@pytest.mark.parametrize("name", ["a.node", ".hidden", "50%", "%2F", "%252F", "a b", "größe", "x~", "-", "%2E"])
+ODD = pytest.mark.parametrize("name", ["a.node", ".hidden", "50%", "%2F", "%252F", "a b", "größe", "x~", "-", "%2E"])
+
+
+@ODD
 def test_odd_names_stay_apart(state: StateManager, name: str) -> None:
     state.create(paths.topology(name), b"1")
     state.create(f"{name}/below", b"2")
     state.create(name, b"3")
     assert state.get(paths.topology(name)) == (b"1", 1)
+    assert state.get(f"{name}/below") == (b"2", 1)
+    assert state.get(name) == (b"3", 1)
+
+
+@LISTING
+@ODD
+def test_odd_names_are_listed(state: StateManager, name: str) -> None:
+    for path in (paths.topology(name), f"{name}/below", name):
+        state.create(path, b"")
     assert state.children("topologies") == [name]
     assert state.children(name) == ["below"]
     assert state.children("") == sorted([name, "topologies"])
@@ -271,7 +288,7 @@ def test_a_lock_excludes_and_ends_with_its_holder(open_manager: Open) -> None:
             pass
         with second.lock("locks/b", timeout_s=0):
             pass
-        assert second.children("locks") == []
+        assert second.get("locks/a") is None
     with second.lock("locks/a", timeout_s=0):
         pass
 

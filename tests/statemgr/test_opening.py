@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heronpy.common.setting_types import StatemgrSettings
-from heronpy.statemgr import open_state_of
+from heronpy.net.state import open_state_of
 from tests.support.launch import launch_spec
 
 

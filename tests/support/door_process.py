@@ -1,6 +1,6 @@
 """The door of a scheduler with its state and nothing else, in a process of its own: `python -m tests.support.door_process FOLDER`.
 
-It routes StateOpen and StateCall as `heronpy.scheduler.door` does, and writes what it has served to `requests` when it
+It routes StateCall as `heronpy.scheduler.door` does, and writes what it has served to `requests` when it
 is asked to by SIGUSR1.
 """
 
@@ -26,8 +26,8 @@ from heronpy.net.rpc import ControlServer, body_of
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import control_pb2, door_pb2
 from heronpy.scheduler.state_door import StateDoor
+from heronpy.scheduler.state_records import SessionLimits
 from heronpy.scheduler.state_rules import ContainerRules, Rules, Use
-from heronpy.scheduler.state_sessions import SessionLimits
 from heronpy.statemgr import open_state
 
 TICK_S = 0.1
@@ -52,7 +52,6 @@ class Server:
         self.door = StateDoor(
             self.state, options["topology"], MonotonicClock(), rules, SessionLimits(**options.get("limits", {}))
         )
-        self.openers: dict[int, door_pb2.Member] = {}
         self.gate = Gate(self.keys.keys)
         self.rpc = ControlServer([f"tcp://127.0.0.1:{options['port']}"], self.on_request, keys=self.keys.keys)
         self.gate.watch(self.rpc.sock)
@@ -62,23 +61,18 @@ class Server:
 
     def on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message | None]:
         field, body = body_of(envelope)
-        if field == "state_open":
+        if field == "state_call":
             member = body.member
             if not self.keys.is_member(member.container, member.submission, member.secret):
                 raise InvalidRpcError("no member of this topology")
-            session = self.door.open(member.container, body.session_s)
-            self.openers[session] = member
-            self.served[f"{member.container} open"] += 1
-            return door_pb2.StateOpened(session=session)
-        if field == "state_call":
-            opener = self.openers.get(body.session, door_pb2.Member())
-            if self.door.container_of(body.session) is not None and body.member != opener.secret:
+            if self.door.container_of(body.session) not in (None, member.container):
                 raise InvalidRpcError("another member's session")
-            what = body.WhichOneof("what")
-            self.served[f"{opener.container} {what}"] += 1
-            return self.answer(
-                what, self.door.call(body, envelope.request_id, lambda changed: self.rpc.send(identity, changed))
+            what = kind_of(body)
+            self.served[f"{member.container} {what}"] += 1
+            call = self.door.call(
+                body, member.container, envelope.request_id, lambda changed: self.rpc.send(identity, changed)
             )
+            return self.answer(what, call)
         raise InvalidRpcError(f"unknown request {field}")
 
     async def answer(self, what: str, call: Awaitable[door_pb2.StateAnswer]) -> door_pb2.StateAnswer:
@@ -109,6 +103,12 @@ class Server:
         partial = folder / "requests.partial"
         partial.write_text(json.dumps(self.served))
         os.replace(partial, folder / "requests")
+
+
+def kind_of(body: door_pb2.StateCall) -> str:
+    if body.HasField("put"):
+        return "create" if body.put.ephemeral else "delete" if body.put.remove else "set"
+    return str(body.WhichOneof("what"))
 
 
 async def main(folder: Path) -> None:

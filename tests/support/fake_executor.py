@@ -15,8 +15,8 @@ from heronpy.executor import shell
 from heronpy.executor.__main__ import main as executor_main
 from heronpy.executor.__main__ import parse
 from heronpy.executor.desired import Roles
+from heronpy.net.state import open_state_of
 from heronpy.plan.launch import LaunchSpec
-from heronpy.statemgr import open_state_of
 
 FAKES = "tests.support.fake_children"
 ROLES = Roles(tmaster=FAKES, stmgr=FAKES, instance=FAKES, spark_gateway=FAKES)

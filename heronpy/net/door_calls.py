@@ -1,0 +1,154 @@
+"""The calls of one session at the scheduler's door: what is sent, and again, and whose answer has come. Pure.
+
+The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
+one after the other, each under its number until it is answered or given up, so each is carried out once. A change that
+was under way when the door said that the session is gone is marked `again` once that was opened again. A change that is
+given up is not sent again, and once the door hears of that it refuses what may still be on its way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from heronpy.common.errors import StateError
+from heronpy.proto import control_pb2, door_pb2
+
+#: An unanswered request is sent again after this, then after twice as long, and so on.
+AGAIN_S: Final = 1.0
+AGAIN_MAX_S: Final = 8.0
+_CHANGES: Final = frozenset(("put", "counter", "lock", "unlock"))
+
+Result = door_pb2.StateAnswer | StateError
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request of the session; `end` gets its answer, or why there is none."""
+
+    body: door_pb2.StateCall
+    what: str
+    end: Callable[[Result], None]
+    request: int
+    sent_at: float = 0.0
+    again_s: float = AGAIN_S
+
+
+def ignore(_: Result) -> None:
+    """For calls whose answer nobody waits for."""
+
+
+class Calls:
+    """See the module. `session`: a number that nobody else chooses. `on_kept` gets the answers to signs of life."""
+
+    def __init__(
+        self, session: int, member: door_pb2.Member, session_s: float, on_kept: Callable[[Result], None] = ignore
+    ) -> None:
+        self._session, self._member, self._session_s, self._on_kept = session, member, session_s, on_kept
+        self._requests = itertools.count(1)
+        self._number = 0
+        self._said_at = 0.0
+        self.under_way: dict[int, Call] = {}
+        #: How often the session was opened, and whether it is.
+        self.opened = 0
+        self.is_open = False
+        #: What the door has said last about why it refuses.
+        self.complaint = ""
+        self._open()
+
+    def start(self, body: door_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
+        """Ask, until it is answered or given up."""
+        call = Call(body, str(body.WhichOneof("what")), end, next(self._requests))
+        body.session = self._session
+        body.member.CopyFrom(self._member)
+        self.under_way[call.request] = call
+        return call
+
+    def give_up(self, call: Call) -> bool:
+        """Ask no more; False when it was answered before."""
+        return self.under_way.pop(call.request, None) is not None
+
+    def ask_anew(self) -> None:
+        """There is a connection: what was on its way over the last one is lost."""
+        self._said_at = 0.0
+        for call in self.under_way.values():
+            call.sent_at, call.again_s = 0.0, AGAIN_S
+
+    def due(self, now: float) -> tuple[list[Call], float]:
+        """The calls to send now, and in how many seconds the next one is due."""
+        keep_in_s = AGAIN_MAX_S
+        if self.is_open:
+            keep_in_s = self._said_at + self._session_s / 3 - now
+            if keep_in_s <= 0:
+                self._said_at, keep_in_s = now, self._session_s / 3
+                if not any(call.what == "keep" for call in self.under_way.values()):
+                    self.start(door_pb2.StateCall(keep=door_pb2.StateKeep()), self._on_kept)
+        due, wait_s = [], AGAIN_MAX_S
+        for call in self._sendable():
+            if not call.sent_at or call.sent_at + call.again_s <= now:
+                if call.sent_at:
+                    call.again_s = min(call.again_s * 2, AGAIN_MAX_S)
+                call.sent_at = self._said_at = now
+                due.append(call)
+            wait_s = min(wait_s, call.sent_at + call.again_s - now)
+        if due:
+            awaits, keep_in_s = self._awaits(), self._session_s / 3
+            for call in due:
+                call.body.awaits = awaits
+        return due, max(0.001, min(keep_in_s, wait_s))
+
+    def answered(self, request: int, answer: door_pb2.StateAnswer, refusal: int = 0, why: str = "") -> Call | None:
+        """The door has answered, or refused: the call that has ended with that, if any."""
+        call = self.under_way.get(request)
+        if call is None:
+            return None
+        if refusal:
+            self.complaint = why
+            if refusal == control_pb2.REFUSAL_AGAIN or call.what == "open":
+                return None  # it is sent again
+        elif answer.error == door_pb2.STATE_SESSION_GONE and call.what != "close":
+            if self.is_open:
+                self._gone()
+            return None
+        del self.under_way[request]
+        if call.what == "open":
+            self.is_open, self.complaint = True, ""
+            self.opened += 1
+        return call
+
+    def _sendable(self) -> Iterator[Call]:
+        """What may be sent: before the session is open nothing else, and of the changes only the first."""
+        has_change = False
+        for call in self.under_way.values():
+            if (call.what == "open") is self.is_open or (call.what in _CHANGES and has_change):
+                continue
+            if call.what in _CHANGES:
+                has_change = True
+                if not call.body.call:
+                    self._number += 1
+                    call.body.call = self._number
+            yield call
+
+    def _gone(self) -> None:
+        """The door does not know the session: open it, then ask for everything again."""
+        self.is_open = False
+        for request, call in list(self.under_way.items()):
+            if call.what == "keep":
+                del self.under_way[request]
+            call.body.again = call.body.again or bool(call.body.call)
+        self.ask_anew()
+        self._open()
+
+    def _open(self) -> None:
+        numbers = (call.body.call for call in self.under_way.values() if call.body.call)
+        body = door_pb2.StateCall(
+            call=min(numbers, default=self._number + 1), open=door_pb2.StateOpen(session_s=self._session_s)
+        )
+        self.start(body)
+
+    def _awaits(self) -> int:
+        """All values that were asked for by a request below this number are here, or given up."""
+        values = [request for request, call in self.under_way.items() if call.what == "get"]
+        return min(values) if values else max(self.under_way, default=-1) + 1

@@ -1,0 +1,44 @@
+"""The state manager of a topology's processes: that of the configuration, or one at the scheduler's door.
+
+No setting names the second: a launch file does, on hosts that do not reach the files of the scheduler's host.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from heronpy import statemgr
+
+if TYPE_CHECKING:
+    from heronpy.plan.launch import LaunchSpec
+    from heronpy.statemgr.base import StateManager
+
+#: The session of a process that only reads, as a multiple of what is set, and what the door allows.
+_READER_TIMES: Final = 3
+_READER_MAX_S: Final = 300.0
+
+
+def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
+    """Open the state manager of a topology's launch file.
+
+    `owns`: this process makes ephemerals or takes locks. One that only reads says less often that it lives where the
+    scheduler's door has to hear it: it loses nothing that another one waits for.
+    """
+    from msgspec.structs import replace
+
+    from heronpy.common.setting_types import StatemgrSettings
+    from heronpy.common.settings import settings_for
+
+    settings = settings_for(launch, StatemgrSettings)
+    if launch.state_type != "door":
+        return statemgr.open_state(launch.state_type, launch.state_root, settings)
+    from heronpy.net.door_state import DoorStateManager
+
+    if not owns:
+        settings = replace(settings, session_timeout_s=min(_READER_MAX_S, _READER_TIMES * settings.session_timeout_s))
+    return DoorStateManager(launch.state_root, settings)
+
+
+def module_of(state_type: str) -> str:
+    """The module of a kind, which a fork server loads once for its children."""
+    return "heronpy.net.door_state" if state_type == "door" else statemgr.module_of(state_type)

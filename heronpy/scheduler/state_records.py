@@ -1,0 +1,400 @@
+"""The records of a topology at the scheduler's door: sessions, who owns what, and how each call is carried out. Pure.
+
+A call is a generator. It yields a `Step` for the state manager, gets the step's result (or its error, which is thrown
+into it), and returns the answer. Questions (`get`) run beside each other; of everything else one runs at a time.
+
+An ephemeral of a session is an ordinary node. The *list of owners* says whose it is, and is written before the node is
+made. So the node stays for all readers while the scheduler is away, and the next scheduler, which starts with the list,
+knows whose it is.
+
+Invariants:
+
+- A node is removed only when its session has ended: by its own word, or by `session_s` of silence to which this door
+  has listened. Time in which the door was stopped is no silence.
+- The nodes of a session of an earlier scheduler wait for `session_s` until its container opens it again.
+- A path has one owner at most. One that is listed without a node is harmless: only the door makes such nodes.
+- Of one session's changes, those come in the order of their numbers, and none twice. A change below the latest is
+  refused, so a copy that was late on its way changes nothing.
+- The list is written at the version that this door has read or written last: once another scheduler has written it,
+  this one serves nothing any more. The list names the door that wrote it: after a write whose end is unknown, as when
+  the disk failed, a door knows its own list again and goes on; nobody was told that it was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from heronpy.common.errors import (
+    DamagedStateError,
+    DeadlineError,
+    NodeExistsError,
+    NoNodeError,
+    StateAwayError,
+    StateError,
+    VersionMismatchError,
+)
+from heronpy.proto import door_pb2
+from heronpy.scheduler.state_rules import CLIENT, ClientRules, ContainerRules, Rules, Use
+from heronpy.statemgr import paths
+
+#: Call `StateRecords.tick` at least this often; a longer pause means that the door was stopped.
+TICK_MAX_S: Final = 2.0
+SESSION_MIN_S, SESSION_MAX_S = 0.5, 300.0
+#: Leaves room in a control message for the rest of it.
+VALUE_MAX_BYTES: Final = 15 << 20
+#: A larger value does not come with the answer to a watch.
+WATCHED_MAX_BYTES: Final = 256 << 10
+PATH_MAX_CHARS: Final = 1024
+
+
+class Step(NamedTuple):
+    """What the state manager is asked for: a method of it; "watch", "lock" and "unlock" last until they are ended."""
+
+    what: str
+    arguments: tuple[Any, ...]
+
+
+Steps = Generator[Step, Any, door_pb2.StateAnswer]
+
+
+class GoneError(StateError):
+    """The session that asked has ended."""
+
+
+class SupersededError(StateAwayError):
+    """Another scheduler serves the state now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """What is refused beyond. What one session may own, watch and lock is bounded by its rules."""
+
+    sessions: int = 4096
+    #: Of one container: its processes, and those of which the door has not noticed yet that they are gone.
+    of_container: int = 64
+
+
+@dataclass(slots=True)
+class _Session:
+    container: int
+    session_s: float
+    ends_at: float
+    #: Changes with a lower number were given up.
+    settled: int
+    #: The number of its latest change.
+    latest: int = -1
+    watches: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    session: int
+    container: int
+    session_s: float
+
+
+class StateRecords:
+    """See the module. `owners`: bytes and version of the list, as found; `name`: of this door, and of no other."""
+
+    def __init__(
+        self,
+        now: float,
+        topology: str,
+        name: str,
+        owners: tuple[bytes, int] = (b"", 0),
+        rules: Rules | None = None,
+        limits: SessionLimits | None = None,
+    ) -> None:
+        self._topology, self._name = topology, name
+        self._rules = rules or ContainerRules(topology)
+        self._client_rules = ClientRules(topology)
+        self._limits = limits or SessionLimits()
+        #: The last tick or message.
+        self._awake_at = now
+        self._sessions: dict[int, _Session] = {}
+        self._owners = _read(owners[0])
+        self._version = owners[1]
+        #: Sessions of an earlier scheduler, until when their nodes wait for them.
+        self._waiting = {owner.session: now + owner.session_s for owner in self._owners.values()}
+        #: Held locks to the sessions that hold them.
+        self._locks: dict[str, int] = {}
+        #: Watched nodes to the number of their changes.
+        self._changes: dict[str, int] = {}
+
+    # ---- life -------------------------------------------------------------------------------
+    def open(self, now: float, number: int, container: int, session_s: float, call: int) -> None:
+        """Begin a session, or go on with it. Changes below `call` were given up.
+
+        StateAwayError when there are too many, StateError for an impossible `session_s` or another's session.
+        """
+        self._listen(now)
+        if not SESSION_MIN_S <= session_s <= SESSION_MAX_S:
+            raise StateError(
+                f"a session of {session_s:g} s is not possible at the scheduler's door; set"
+                f" heron.statemgr.session_timeout_s between {SESSION_MIN_S:g} and {SESSION_MAX_S:g} s"
+            )
+        if any(owner.container != container for owner in self._owners.values() if owner.session == number):
+            raise StateError(f"container {container} cannot open a session of another container")
+        if self.heard(now, number):
+            if self.container_of(number) != container:
+                raise StateError(f"container {container} cannot open a session of another container")
+            return
+        if len(self._sessions) >= self._limits.sessions:
+            raise StateAwayError(
+                f"the scheduler's door has {self._limits.sessions} sessions, and takes no more until one ends"
+            )
+        if sum(one.container == container for one in self._sessions.values()) >= self._limits.of_container:
+            raise StateAwayError(
+                f"container {container} has {self._limits.of_container} sessions at the scheduler's door, and gets no"
+                " more until one ends"
+            )
+        self._sessions[number] = _Session(container, session_s, now + session_s, call)
+        self._waiting.pop(number, None)
+        # What an earlier session of this number held ended with that.
+        self._locks = {path: holder if holder != number else 0 for path, holder in self._locks.items()}
+
+    def container_of(self, number: int) -> int | None:
+        """Which container opened a session; None when there is no such session."""
+        session = self._sessions.get(number)
+        return session.container if session is not None else None
+
+    def heard(self, now: float, number: int) -> bool:
+        """A message of a session; False when there is no such session."""
+        self._listen(now)
+        session = self._sessions.get(number)
+        if session is not None:
+            session.ends_at = now + session.session_s
+        return session is not None
+
+    def tick(self, now: float) -> list[tuple[int, int]]:
+        """The sessions that have ended now, because they were silent, with their containers; then `sweep`."""
+        self._listen(now)
+        self._waiting = {number: at for number, at in self._waiting.items() if now < at}
+        ended = [(number, one.container) for number, one in self._sessions.items() if one.ends_at <= now]
+        for number, _ in ended:
+            del self._sessions[number]
+        return ended
+
+    def _listen(self, now: float) -> None:
+        """Time in which the door did nothing is added to what the sessions have left."""
+        stopped_s = now - self._awake_at - TICK_MAX_S
+        self._awake_at = now
+        if stopped_s > 0:
+            for session in self._sessions.values():
+                session.ends_at += stopped_s
+            self._waiting = {number: at + stopped_s for number, at in self._waiting.items()}
+
+    # ---- calls ------------------------------------------------------------------------------
+    def begin(self, number: int, call: int) -> bool:
+        """Whether a change of a session that exists is a new one; False: it is the latest, which was begun already.
+
+        StateError when it was given up.
+        """
+        session = self._sessions[number]
+        if call < max(session.settled, session.latest):
+            raise StateError(f"change {call} of this session was given up")
+        is_new, session.latest = call > session.latest, call
+        return is_new
+
+    def perform(self, request: door_pb2.StateCall) -> Steps:
+        """Carry out any call but `open`."""
+        number, what = request.session, request.WhichOneof("what")
+        if what == "put":
+            return self._lead(number, request) if request.put.ephemeral else self._put(number, request)
+        if what in ("get", "watch", "counter", "lock", "unlock"):
+            return getattr(self, f"_{what}")(number, getattr(request, what))  # type: ignore[no-any-return]
+        if what == "close":
+            self._sessions.pop(number, None)
+            return self.sweep()
+        raise StateError("the scheduler's door does not know this call; is the container of another release?")
+
+    def seen(self, number: int) -> door_pb2.StateAnswer:
+        """How often each node has changed that a session watches: the answer to its sign of life."""
+        watches = sorted(self._sessions[number].watches)
+        return door_pb2.StateAnswer(seen=[door_pb2.StateSeen(path=path, count=self._changes[path]) for path in watches])
+
+    def changed(self, path: str) -> list[tuple[int, int]]:
+        """A node has changed: the sessions that watch it, each with the number of changes so far."""
+        if path not in self._changes:
+            return []
+        self._changes[path] += 1
+        return [(number, self._changes[path]) for number, one in self._sessions.items() if path in one.watches]
+
+    def _get(self, number: int, path: str) -> Steps:
+        self._check(number, Use.READ, path)
+        found = yield Step("get", (path,))
+        if found is None:
+            return door_pb2.StateAnswer()
+        if len(found[0]) > VALUE_MAX_BYTES:
+            raise StateError(f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, too many for another host")
+        return door_pb2.StateAnswer(found=True, data=found[0], number=found[1])
+
+    def _watch(self, number: int, path: str) -> Steps:
+        """Whoever watches a node reads it as well, so the answer has the value and saves a request."""
+        self._check(number, Use.READ, path)
+        if path not in self._changes:
+            self._changes[path] = 0
+            try:
+                yield Step("watch", (path,))
+            except (StateError, OSError):
+                del self._changes[path]
+                raise
+        self._session(number).watches.add(path)
+        # Before the value is read: a change after that counts as one.
+        seen = door_pb2.StateSeen(path=path, count=self._changes[path])
+        found = yield Step("get", (path,))
+        if found is None:
+            return door_pb2.StateAnswer(seen=[seen])
+        if len(found[0]) > WATCHED_MAX_BYTES:
+            return door_pb2.StateAnswer(seen=[seen], unread=True)
+        return door_pb2.StateAnswer(found=True, data=found[0], number=found[1], seen=[seen])
+
+    def _counter(self, number: int, path: str) -> Steps:
+        self._check(number, Use.COUNT, path)
+        return door_pb2.StateAnswer(number=(yield Step("counter", (path,))))
+
+    def _put(self, number: int, request: door_pb2.StateCall) -> Steps:
+        put = request.put
+        self._check(number, Use.WRITE, put.path)
+        version = put.version if put.versioned else None
+        try:
+            if not put.remove:
+                return door_pb2.StateAnswer(number=(yield Step("set", (put.path, put.data, version))))
+            yield Step("delete", (put.path, version))
+        except (VersionMismatchError, NoNodeError):
+            if not request.again:
+                raise
+            # Version and content say whether it was done before.
+            found = yield Step("get", (put.path,))
+            if found != (None if put.remove else (put.data, put.version + 1)):
+                raise
+            if not put.remove:
+                return door_pb2.StateAnswer(number=put.version + 1)
+        if self._owners.pop(put.path, None) is not None:
+            yield from self._save()
+        return door_pb2.StateAnswer()
+
+    def _lead(self, number: int, request: door_pb2.StateCall) -> Steps:
+        """Make an ephemeral; with `again` it may be there already."""
+        path = request.put.path
+        self._check(number, Use.EPHEMERAL, path)
+        yield from self.sweep()
+        if (yield Step("get", (path,))) is not None:
+            if request.again and self.owner_of(path) == number:
+                return door_pb2.StateAnswer()
+            raise NodeExistsError(f"state node {path!r} exists already")
+        session = self._session(number)
+        self._owners[path] = _Owner(number, session.container, session.session_s)
+        try:
+            yield from self._save()
+            yield Step("create", (path, request.put.data))
+        except NodeExistsError:  # somebody on the scheduler's host was faster
+            del self._owners[path]
+            yield from self._save()
+            raise
+        return door_pb2.StateAnswer()
+
+    def _lock(self, number: int, path: str) -> Steps:
+        self._check(number, Use.LOCK, path)
+        if path in self._locks:
+            raise DeadlineError(f"lock {path!r} is held by another")
+        yield Step("lock", (path,))
+        self._locks[path] = number  # of a session that has ended meanwhile, it goes with the next sweep
+        return door_pb2.StateAnswer()
+
+    def _unlock(self, number: int, path: str) -> Steps:
+        if self._locks.get(path) == number:
+            yield Step("unlock", (path,))
+            del self._locks[path]
+        return door_pb2.StateAnswer()
+
+    # ---- what sessions leave ------------------------------------------------------------------
+    def owner_of(self, path: str) -> int | None:
+        """The session whose ephemeral a node is."""
+        owner = self._owners.get(path)
+        return owner.session if owner is not None else None
+
+    def left(self) -> list[str]:
+        """The nodes and locks of sessions that have ended."""
+        return [
+            *(path for path, holder in self._locks.items() if holder not in self._sessions),
+            *(
+                path
+                for path, owner in self._owners.items()
+                if owner.session not in self._sessions and owner.session not in self._waiting
+            ),
+        ]
+
+    def sweep(self) -> Steps:
+        """Remove what is `left`."""
+        left, has_removed = self.left(), False
+        for path in left:
+            if path in self._locks:
+                yield Step("unlock", (path,))
+                del self._locks[path]
+                continue
+            with suppress(NoNodeError):
+                yield Step("delete", (path,))
+            del self._owners[path]
+            has_removed = True
+        if has_removed:
+            yield from self._save()
+        return door_pb2.StateAnswer()
+
+    def owners(self) -> bytes:
+        """Whose each ephemeral is: what the next scheduler starts with."""
+        nodes = {path: [owner.session, owner.container, owner.session_s] for path, owner in self._owners.items()}
+        return json.dumps({"door": self._name, "nodes": nodes}, sort_keys=True).encode()
+
+    def _save(self) -> Generator[Step, Any, None]:
+        path = paths.ephemerals(self._topology)
+        try:
+            self._version = yield Step("set", (path, self.owners(), self._version))
+        except (VersionMismatchError, NoNodeError):
+            found = yield Step("get", (path,))
+            if found is None or _writer_of(found[0]) != self._name:
+                raise SupersededError(
+                    f"another scheduler of topology {self._topology!r} serves its state now, or it was killed"
+                ) from None
+            # An earlier write of ours was done although it failed.
+            self._version = yield Step("set", (path, self.owners(), found[1]))
+
+    # ---- help -------------------------------------------------------------------------------
+    def _session(self, number: int) -> _Session:
+        session = self._sessions.get(number)
+        if session is None:
+            raise GoneError("the session at the scheduler's door has ended")
+        return session
+
+    def _check(self, number: int, use: Use, path: str) -> None:
+        if len(path) > PATH_MAX_CHARS:
+            raise StateError(f"the path of a state node has {PATH_MAX_CHARS} letters at most, not {len(path)}")
+        container = self._session(number).container
+        refusal = (self._client_rules if container == CLIENT else self._rules).refusal(use, path, container)
+        if refusal:
+            raise StateError(refusal)
+
+
+def _writer_of(owners: bytes) -> str:
+    """The door that wrote a list of owners; "" if it does not say."""
+    try:
+        return str(json.loads(owners).get("door", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
+def _read(owners: bytes) -> dict[str, _Owner]:
+    """The list of an earlier scheduler."""
+    if not owners:
+        return {}
+    try:
+        found = json.loads(owners)["nodes"]
+        return {str(path): _Owner(int(one[0]), int(one[1]), float(one[2])) for path, one in found.items()}
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise DamagedStateError(
+            "the record of the ephemerals at the scheduler's door is damaged; kill the topology and submit it again"
+        ) from None
