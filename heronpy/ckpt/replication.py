@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from heronpy.common.errors import HeronError
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, Metadata
-from heronpy.storage.checkpoint_files import DamagedFileError, StoreError, files_of
-from heronpy.storage.locations import AnyCheckpointStore, open_location
+from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError, StoreError, files_of
+from heronpy.storage.locations import open_location
 
 log = logging.getLogger("heronpy.ckpt")
 
@@ -67,7 +67,7 @@ def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = (
 class Replicator:
     """Keeps `target` a copy of the checkpoints in a log; for one thread."""
 
-    def __init__(self, target: AnyCheckpointStore, threads: int = THREADS) -> None:
+    def __init__(self, target: CheckpointStore, threads: int = THREADS) -> None:
         self._target = target
         self._copiers = ThreadPoolExecutor(threads, "checkpoint-copier")
         self._cleaner = ThreadPoolExecutor(1, "replica-cleaner")
@@ -142,7 +142,7 @@ class Replicator:
         log.info("checkpoint %d copied: %d files, %d there already", number, len(sets.copy), len(sets.skip))
         return True
 
-    def copy(self, metadata: Metadata, source: AnyCheckpointStore, there: Iterable[int]) -> Sets:
+    def copy(self, metadata: Metadata, source: CheckpointStore, there: Iterable[int]) -> Sets:
         """Copy one checkpoint; `there` are those that the target has. Nothing is removed, and half a copy is invisible.
 
         HeronError or OSError says why it is not copied.
@@ -156,7 +156,7 @@ class Replicator:
         self.counts.copied += 1
         return sets
 
-    def _copy_files(self, number: int, sets: Sets, source: AnyCheckpointStore) -> None:
+    def _copy_files(self, number: int, sets: Sets, source: CheckpointStore) -> None:
         self._target.pin(number, [ref for ref in sets.skip if ref.path.startswith("shared/")])
         # Pinned files stay; but a removal of older checkpoints may have been faster than the pin.
         wanted = [*sets.copy, *self._target.missing(sets.skip)]
@@ -173,7 +173,7 @@ class Replicator:
         """From any thread or signal handler: start no further file."""
         self._given_up = True
 
-    def _copy_file(self, number: int, ref: FileRef, source: AnyCheckpointStore) -> None:
+    def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
         """Copy one file and verify its checksum."""
         if self._given_up:
             raise StoreError("the copy was given up because the replicator stops")

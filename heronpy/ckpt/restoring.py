@@ -18,7 +18,7 @@ from heronpy.common.units import counted
 from heronpy.proto.checkpoint_pb2 import Metadata, Segment, TaskSnapshot
 from heronpy.storage.checkpoint_files import DamagedFileError
 from heronpy.storage.checkpoint_layout import path_in
-from heronpy.storage.locations import AnyCheckpointStore
+from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.wire.codec import MSGPACK, decoder
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ Deltas = list[tuple[Segment, set[Any]]]
 class Loader:
     """What a checkpoint holds for one task."""
 
-    def __init__(self, store: AnyCheckpointStore, metadata: Metadata, owner: KeyOwner, allow_pickle: bool) -> None:
+    def __init__(self, store: CheckpointStore, metadata: Metadata, owner: KeyOwner, allow_pickle: bool) -> None:
         self._store = store
         self._number = metadata.checkpoint
         self._owner = owner

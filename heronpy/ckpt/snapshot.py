@@ -23,11 +23,10 @@ from heronpy.ckpt.restoring import Loader
 from heronpy.ckpt.state_bytes import BASE, DELTA, SEGMENT_BYTES, encode_plain, encode_segments
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
+from heronpy.proto.checkpoint_pb2 import FileRef, Segment, TaskSnapshot
 from heronpy.proto.checkpoint_pb2 import KeyedState as KeyedRecord
-from heronpy.proto.checkpoint_pb2 import Segment, TaskSnapshot
-from heronpy.storage.checkpoint_files import StoreError
-from heronpy.storage.locations import AnyCheckpointStore, open_location, same_place
-from heronpy.storage.object_checkpoints import ObjectCheckpointStore
+from heronpy.storage.checkpoints import CheckpointStore, StoreError
+from heronpy.storage.locations import open_location, same_place
 from heronpy.storage.stores import Stores
 from heronpy.wire.codec import encode
 
@@ -59,7 +58,7 @@ class TaskState:
         self.parallelism = parallelism
         self.settings = settings
         self.stores = stores
-        self.store: AnyCheckpointStore = stores.store
+        self.store: CheckpointStore = stores.store
         self.task_id = task_id
         self.allow_pickle = allow_pickle
         self.attempt = 0
@@ -69,14 +68,15 @@ class TaskState:
         """This task's own part of the restored checkpoint; None if there is none or it was rescaled."""
         self._keyed = KeyedStates(self.owner, allow_pickle)
         self._chains: dict[str, Chain] = {}
+        self._pieces = Pieces()
         self._entry_bytes: dict[str, float] = {}
         self._plain_bytes = 0
         self._capture: Capture | None = None
 
     @property
-    def uploads(self) -> ObjectCheckpointStore | None:
+    def uploads(self) -> CheckpointStore | None:
         """The store, if what is written to it waits on this host to be uploaded."""
-        return self.store if isinstance(self.store, ObjectCheckpointStore) else None
+        return self.store if self.store.is_remote else None
 
     @property
     def is_empty(self) -> bool:
@@ -108,6 +108,8 @@ class TaskState:
             self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
         # Files of another topology instance, or of other tasks, are read but never named again.
         ours = loader.mine is not None and same_place(store.folder, self.store.folder)
+        if ours and loader.mine is not None:
+            self._pieces = Pieces(pieces_of(loader.mine))
         for name in loader.keyed_names():
             state = self._keyed.restored(name)
             base, deltas = loader.keyed(name, state)
@@ -133,7 +135,9 @@ class TaskState:
             cut = state.cut(plan.keys) if plan.keys is None or plan.keys else None
             estimate = entry_bytes * (state.held if plan.keys is None else plan.entries)
             pieces.append(Piece(state, plan, cut, state.held, int(estimate)))
-        capture = self._capture = Capture(self, checkpoint, pieces, self._plain_bytes, self.store)
+        capture = self._capture = Capture(
+            self, checkpoint, pieces, self._plain_bytes, self.store, self._pieces.complete
+        )
         if not capture.needs_fork:
             capture.settle()
         return capture
@@ -152,6 +156,7 @@ class TaskState:
         if store is not self.store:
             self.store = store
             self._chains = {name: Chain() for name in self._chains}
+            self._pieces = Pieces()
 
     def write_channel(self, checkpoint: int, snapshot: TaskSnapshot, frames: list[bytes], tuples: int) -> None:
         """Add the frames in flight to the task to a snapshot (unaligned checkpoints)."""
@@ -167,6 +172,7 @@ class TaskState:
         """The task's part of the checkpoint is written."""
         self._end(checkpoint)
         self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
+        self._pieces.pending[checkpoint] = pieces_of(snapshot)
         for record in snapshot.keyed:
             segments = list(record.segments)
             if record.name in self._chains:
@@ -177,12 +183,14 @@ class TaskState:
         """The checkpoint of the whole topology is complete: later ones build on it."""
         for chain in self._chains.values():
             chain.completed(checkpoint)
+        self._pieces.completed(checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
         """The checkpoint will not complete."""
         self._end(checkpoint)
         for chain in self._chains.values():
             chain.aborted(checkpoint)
+        self._pieces.pending.pop(checkpoint, None)
         if self.uploads is not None:
             # Perhaps because a file that it reused is gone: `_sound_chain` will know.
             links = [link for chain in self._chains.values() for link in chain.links or ()]
@@ -197,6 +205,27 @@ class TaskState:
         entries = sum(segment.entries for segment in segments)
         if entries:
             self._entry_bytes[name] = sum(map(size_of_segment, segments)) / entries
+
+
+@dataclass(slots=True)
+class Pieces:
+    """The shared files of a task's checkpoints, by their hashes: equal content is not written again."""
+
+    complete: dict[bytes, FileRef] = field(default_factory=dict)
+    """Those of the last complete checkpoint."""
+    pending: dict[int, dict[bytes, FileRef]] = field(default_factory=dict)
+
+    def completed(self, checkpoint: int) -> None:
+        """Later checkpoints may name what this one names."""
+        if checkpoint in self.pending:
+            self.complete = self.pending[checkpoint]
+            self.pending = {number: found for number, found in self.pending.items() if number > checkpoint}
+
+
+def pieces_of(snapshot: TaskSnapshot) -> dict[bytes, FileRef]:
+    """The shared files that a task's part of a checkpoint names, by their hashes."""
+    refs = [segment.file for record in snapshot.keyed for segment in record.segments] + [snapshot.state_file]
+    return {ref.sha256: ref for ref in refs if ref.path}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +249,9 @@ class Capture:
     pieces: list[Piece]
     plain_bytes: int
     """Size of the plain State in the previous checkpoint."""
-    store: AnyCheckpointStore
+    store: CheckpointStore
+    complete: dict[bytes, FileRef]
+    """The pieces of the task in the last complete checkpoint, by their hashes."""
     _plain: bytes | None = None
     _cancelled: bool = False
     _origin: tuple[int, int] = field(default_factory=lambda: (os.getpid(), threading.get_ident()))
@@ -276,8 +307,7 @@ class Capture:
         plain = self._plain or b""
         snapshot.stateful = bool(plain)
         if len(plain) > room:
-            name = f"task-{task.task_id}-state-{task.attempt}"
-            snapshot.state_file.CopyFrom(store.put_exclusive(self.checkpoint, name, plain))
+            snapshot.state_file.CopyFrom(store.put_shared(self.checkpoint, plain, self.complete))
         else:
             snapshot.state_inline = plain
             room -= len(plain)
@@ -297,7 +327,6 @@ class Capture:
         """Write one keyed state; returns the remaining room for inline content."""
         task, plan = self.task, piece.plan
         record = KeyedRecord(name=piece.state.name, segments=plan.segments, keys=piece.held)
-        self.store.pin(self.checkpoint, [s.file for s in plan.segments if s.file.path])
         if piece.cut is None:
             snapshot.keyed.append(record)
             return room
@@ -315,7 +344,7 @@ class Capture:
                 segment.inline = part.data
                 room -= len(part.data)
             else:
-                segment.file.CopyFrom(self.store.put_shared(self.checkpoint, part.data))
+                segment.file.CopyFrom(self.store.put_shared(self.checkpoint, part.data, self.complete))
         if kind == BASE:
             record.keys = keys
         snapshot.keyed.append(record)

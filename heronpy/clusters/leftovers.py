@@ -19,8 +19,6 @@ from heronpy.storage.locations import open_store
 from heronpy.storage.objects.url import Place, Url
 from heronpy.storage.stores import SPOOL, open_replica
 
-#: Folders that are removed with the last checkpoint, when they are empty.
-_PARTS = (".trash", "shared", "taskowned")
 #: Greater than any checkpoint id.
 _EVERY = 1 << 63
 #: How long what a replica lacks of an ended run is copied.
@@ -38,11 +36,9 @@ def clear_leftovers(folder: Place) -> None:
         # Nothing writes here any more, so work in progress counts for nothing.
         store.sweep(known, before=_EVERY)
     if not rest and isinstance(folder, Path):
-        for part in _PARTS:
+        for part in (folder / "taskowned", folder):
             with suppress(OSError):
-                (folder / part).rmdir()
-        with suppress(OSError):
-            folder.rmdir()
+                part.rmdir()
 
 
 def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:

@@ -1,4 +1,4 @@
-"""The content of a checkpoint's files: read with every check, written as bytes; see checkpoints.py for the folders.
+"""The content of a checkpoint's files: read with every check, written as bytes; see checkpoints.py for the layout.
 
 Metadata is framed: magic, format, length and sha256 of the protobuf message `Metadata` that follows.
 Invariant: any damage of a file raises a DamagedFileError that names it (F23).
@@ -12,9 +12,9 @@ import os
 import shlex
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -22,7 +22,7 @@ from heronpy.common.errors import HeronError, RetryableError
 from heronpy.common.folders import WRITABLE_BY_OTHERS
 from heronpy.proto.checkpoint_pb2 import FileRef, Metadata
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _MAGIC: Final = b"HERONCKP"
 _HEAD: Final = struct.Struct("<8sIQ32s")
 _CHUNK: Final = 1 << 20
@@ -30,19 +30,6 @@ _CHUNK: Final = 1 << 20
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _CHANGED: Final = "has changed since it was written (its checksum differs)"
-
-
-class FileSource(Protocol):
-    """A store that files are copied from."""
-
-    def local_path(self, ref: FileRef) -> Path | None:
-        """The file itself, when it is one of this host."""
-
-    def read(self, ref: FileRef) -> bytes:
-        """The verified content."""
-
-    def chunks(self, ref: FileRef) -> Iterator[bytes]:
-        """The verified content, piece by piece."""
 
 
 class StoreError(RetryableError):
@@ -58,19 +45,20 @@ class DamagedFileError(HeronError):
         self.what = what
 
 
-def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
-    """Write everything, in as many calls as it takes."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
 def chunks_of(path: Path, ref: FileRef) -> Iterator[bytes]:
     """The content of a file piece by piece; the last step raises if it does not match the reference."""
-    digest = hashlib.sha256()
-    for chunk in _chunks(path, ref.bytes):
+    return verified(path, ref, _chunks(path, ref.bytes))
+
+
+def verified(path: str | os.PathLike[str], ref: FileRef, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks as they come; the last step raises if together they do not match the reference."""
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks:
         digest.update(chunk)
+        size += len(chunk)
         yield chunk
+    if size != ref.bytes:
+        raise DamagedFileError(path, f"has {size} bytes instead of {ref.bytes}")
     if digest.digest() != ref.sha256:
         raise DamagedFileError(path, _CHANGED)
 

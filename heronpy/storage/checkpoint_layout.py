@@ -11,10 +11,8 @@ ABANDONED: Final = "abandoned"
 
 _FOLDER: Final = re.compile(r"chk-([0-9]{1,19})")
 _IN_LOCATION: Final = re.compile(rf"/{_FOLDER.pattern}(?:/{METADATA})?/?$")
-_PATH: Final = re.compile(
-    r"shared/[0-9a-f]{64}(?:-[0-9]{1,19})?|(?:chk-[0-9]{1,19}|taskowned)/(?!\.)[A-Za-z0-9_.-]{1,200}"
-)
-_NAME: Final = re.compile(rf"(?!\.|pin-|(?:{METADATA}|{ABANDONED})$)[A-Za-z0-9_.-]{{1,200}}")
+_PATH: Final = re.compile(r"shared/[0-9a-f]{64}-[0-9]{1,19}|(?:chk-[0-9]{1,19}|taskowned)/(?!\.)[A-Za-z0-9_.-]{1,200}")
+_NAME: Final = re.compile(rf"(?!\.|(?:{METADATA}|{ABANDONED})$)[A-Za-z0-9_.-]{{1,200}}")
 
 
 def folder_name(checkpoint: int) -> str:

@@ -1,42 +1,42 @@
-"""The files of checkpoints: one folder per topology instance, readable by its owner only.
+"""The checkpoints of one topology instance, in a folder or in an object store; only their owner reads them.
 
-    chk-<id>/metadata     names every file of the checkpoint, by paths relative to the topology's folder
-    chk-<id>/<name>       files of this checkpoint alone
-    chk-<id>/abandoned    empty; its topology was sent back to an older checkpoint
-    shared/<sha256>       immutable pieces that several checkpoints share
-    taskowned/            never touched here
+    chk-<id>/metadata                names every file of the checkpoint; written last, by put-if-absent
+    chk-<id>/<name>                  files of this checkpoint alone
+    chk-<id>/abandoned               empty; its topology was sent back to an older checkpoint
+    shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share, named by who wrote them too
+    taskowned/                       never touched here
 
-Invariants: a file appears under its final name by one rename, after it is on disk, so it is complete or
-absent; a checkpoint exists when its metadata does, and metadata is written last; a path outside the
-topology's folder is refused. No clock decides anything here: work in progress lies in the folder of its
-checkpoint, whose number tells whether it may continue, and a shared file that it relies on is pinned
-there (an empty file `pin-<sha256>`) *before* it checks whether the file exists. A removal of a shared file
-first moves it aside, then looks for pins, and puts it back if there is one.
+There is no lock, and no time that decides anything. Invariants: a file is complete or absent; a checkpoint exists when
+its metadata does, and metadata is written after a listing has shown every file that it names; a path outside the
+topology's folder is refused. A piece is written by each checkpoint that makes it, whatever is there already, so no
+removal can meet a writer. What a checkpoint reuses is named by the last complete one, which stays. Only the topology
+master removes files of a running topology.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import os
-import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from heronpy.common.folders import make_folders
+from heronpy.common.errors import HeronError
 from heronpy.proto.checkpoint_pb2 import FileRef, Metadata
 from heronpy.storage.checkpoint_files import (
     DamagedFileError,
-    FileSource,
     StoreError,
     chunks_of,
     encode_metadata,
     files_of,
+    parse_metadata,
     read_metadata,
-    write_all,
+    verified,
 )
 from heronpy.storage.checkpoint_layout import (
     ABANDONED,
@@ -47,310 +47,388 @@ from heronpy.storage.checkpoint_layout import (
     number_of,
     path_in,
 )
-from heronpy.storage.store_limits import StoreLimits
+from heronpy.storage.objects.folder import FolderObjects, unfinished
+from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsError, Trouble
+from heronpy.storage.objects.url import Place, Url
+from heronpy.storage.pins import Pins
 
-__all__ = [
-    "CheckpointStore",
-    "DamagedFileError",
-    "StoreError",
-    "files_of",
-]
+if TYPE_CHECKING:
+    from heronpy.storage.spool import Spool
+    from heronpy.storage.store_limits import StoreLimits
+
+__all__ = ["CheckpointStore", "DamagedFileError", "StoreError", "files_of"]
+
+log = logging.getLogger("heronpy.ckpt")
+
+#: Objects of one task that are uploaded at a time.
+UPLOADS: Final = 4
+#: A restore that cannot reach the store looks again after this.
+LOOK_S: Final = 2.0
+#: The limits of a store count what is written in parts of this size.
+_PART_BYTES: Final = 1 << 20
+_WRITTEN_BY: Final = re.compile(r"(?:shared/[^/]+|chk)-([0-9]{1,19})(?:/[^/]+)?")
 
 
 class CheckpointStore:
-    """The checkpoints of one topology instance, in `folder`; safe to use from several processes."""
+    """The checkpoints in `folder`. Safe for threads, and for several processes.
 
-    #: Whether writing takes a network.
-    is_remote: ClassVar[bool] = False
+    `objects` holds the files; a folder of this host needs none, and forces its files to disk with `fsync`. With a
+    `spool`, what a task writes waits there until `upload`. `patience_s` is how long a read waits for an object store
+    that cannot be reached or refuses, beyond the patience of its client.
+    """
 
-    def __init__(self, folder: str | os.PathLike[str], fsync: bool = True, limits: StoreLimits | None = None) -> None:
-        self.folder = Path(folder).absolute()
+    def __init__(
+        self,
+        folder: Place | str,
+        fsync: bool = True,
+        limits: StoreLimits | None = None,
+        *,
+        objects: Objects | None = None,
+        spool: Spool | None = None,
+        patience_s: float = 0.0,
+    ) -> None:
+        self.folder: Place = folder if isinstance(folder, Url) else Path(folder).absolute()
         self.bytes_written = 0
-        """Of all files, by this object."""
-        self._fsync = fsync
-        self._limits = limits or StoreLimits(self.folder.parent)
+        """Of all files, by this object; those in the spool included."""
+        if objects is None:
+            assert isinstance(self.folder, Path), "only a folder needs no objects"
+            objects = FolderObjects(self.folder, fsync)
+        self._objects = objects
+        self._limits = limits
+        self._spool = spool
+        self._patience_s = patience_s
+        self._marks: dict[int, bool] = {}
+        self._complete: set[int] = set()
+        self._lost: set[str] = set()
+        self._looking = threading.Lock()
+        self._pins = Pins()
+        self._lock = threading.Lock()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether writing takes a network: not for the thread of a task, and not for a forked child."""
+        return isinstance(self.folder, Url)
 
     # ---- writing ----------------------------------------------------------------------------
 
-    def put_shared(self, checkpoint: int, data: bytes | bytearray | memoryview) -> FileRef:
-        """Store an immutable piece under the hash of its content, unless it is there already."""
+    def put_shared(
+        self,
+        checkpoint: int,
+        data: bytes | bytearray | memoryview,
+        complete: Mapping[bytes, FileRef] | None = None,
+    ) -> FileRef:
+        """Store an immutable piece under the hash of its content and the checkpoint that writes it.
+
+        A piece of the same content that is among those of the last `complete` checkpoint, by their hashes, is reused.
+        """
         digest = hashlib.sha256(data)
-        ref = FileRef(path=f"shared/{digest.hexdigest()}", bytes=len(data), sha256=digest.digest())
-        path = self.folder / ref.path
-        with self._trouble(path):
-            self._make_folder(path.parent)
-            self._pin(checkpoint, digest.hexdigest())
-            if not self._holds(ref):
-                self._write_limited(checkpoint, path, (data,))
+        ref = (complete or {}).get(digest.digest())
+        if ref is None or not self.has(ref):
+            ref = FileRef(path=f"shared/{digest.hexdigest()}-{checkpoint}", bytes=len(data), sha256=digest.digest())
+            self._put(checkpoint, ref.path, data)
         return ref
-
-    def _holds(self, ref: FileRef) -> bool:
-        """Whether the content matches, not only the name: a damaged file is replaced when written again."""
-        try:
-            for _ in chunks_of(self.path_of(ref), ref):
-                pass
-        except DamagedFileError:
-            return False
-        return True
-
-    def copy(self, checkpoint: int, ref: FileRef, source: FileSource) -> None:
-        """Copy the file with the same reference from another store, and verify it."""
-        path = self.path_of(ref)
-        with self._trouble(path):
-            self._make_folder(path.parent)
-            if path.parent.name == "shared":
-                self._pin(checkpoint, path.name)
-            if not self._holds(ref):
-                self._write_limited(checkpoint, path, source.chunks(ref))
-
-    def pin(self, checkpoint: int, refs: Iterable[FileRef]) -> None:
-        """Keep shared files that a checkpoint reuses from an older one until its metadata names them."""
-        with self._trouble(self._chk(checkpoint)):
-            for ref in refs:
-                self._pin(checkpoint, self.path_of(ref).name)
 
     def put_exclusive(self, checkpoint: int, name: str, data: bytes | bytearray | memoryview) -> FileRef:
         """Store a file of a single checkpoint."""
         if not is_file_name(name):
             raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
         ref = FileRef(path=path_in(checkpoint, name), bytes=len(data), sha256=hashlib.sha256(data).digest())
-        path = self.folder / ref.path
-        with self._trouble(path):
-            self._write_limited(checkpoint, path, (data,))
+        self._put(checkpoint, ref.path, data)
         return ref
+
+    def _put(self, checkpoint: int, path: str, data: bytes | bytearray | memoryview) -> None:
+        if self._spool is not None:
+            self._spool.add(checkpoint, path, data, self.upload)
+        else:
+            self._send(path, data, len(data))
+        self.bytes_written += len(data)
+
+    def _send(self, path: str, data: bytes | bytearray | memoryview | Path, size: int) -> None:
+        with self._trouble(path, "written"):
+            if self._limits is None:
+                self._objects.put(path, data)
+                return
+            with self._limits.writing():
+                for begin in range(0, size, _PART_BYTES):
+                    self._limits.pay(min(_PART_BYTES, size - begin))
+                self._objects.put(path, data)
+
+    def upload(self, checkpoint: int) -> None:
+        """Upload what is complete in the spool, several objects at a time; StoreError if one fails."""
+        waiting = self._spool.waiting(checkpoint) if self._spool is not None else []
+        if len(waiting) > 1:
+            with ThreadPoolExecutor(min(UPLOADS, len(waiting)), "checkpoint-upload") as pool:
+                try:
+                    for done in [pool.submit(self._upload_file, path, file) for path, file in waiting]:
+                        done.result()
+                except StoreError:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+        elif waiting:
+            self._upload_file(*waiting[0])
+
+    def _upload_file(self, path: str, file: Path) -> None:
+        try:
+            self._send(path, file, file.stat().st_size)
+            file.unlink()
+        except OSError as error:  # its checkpoint was given up and the spool emptied
+            raise StoreError(f"{file} cannot be uploaded ({error.strerror or error})") from error
+
+    def drop(self, checkpoint: int) -> None:
+        """Nothing more is uploaded for a checkpoint."""
+        if self._spool is not None:
+            self._spool.drop(checkpoint)
+
+    def copy(self, checkpoint: int, ref: FileRef, source: CheckpointStore) -> None:
+        """Copy the file with the same reference from another store, verified."""
+        path = self._path(ref)
+        self.pin(checkpoint, [ref])
+        file = source.local_path(ref)
+        if file is None:
+            self._send(path, source.read(ref), ref.bytes)
+        else:
+            for _ in source.chunks(ref):
+                pass
+            self._send(path, file, ref.bytes)
+        self.bytes_written += ref.bytes
+
+    def pin(self, checkpoint: int, refs: Iterable[FileRef]) -> None:
+        """Keep shared files that a copy relies on from removals by this object, until its metadata is written."""
+        self._pins.add(checkpoint, (ref.path for ref in refs if ref.path.startswith("shared/")))
 
     def write_metadata(self, metadata: Metadata) -> str:
         """Make a checkpoint complete; returns its location. Every file that it names must exist."""
-        for ref in files_of(metadata):
-            path = self.path_of(ref)
-            with self._trouble(path):
-                size = self._size_of(path)
-            if size != ref.bytes:
-                raise StoreError(f"checkpoint file {path} has {size} bytes instead of {ref.bytes}")
-        folder = self._chk(metadata.checkpoint)
-        path = folder / METADATA
-        with self._trouble(path):
-            # The folders too: their creator may have died before they were on disk.
-            for parent in (self.folder / "shared", self.folder, self.folder.parent):
-                if parent.is_dir():
-                    self._sync_folder(parent)
+        number = metadata.checkpoint
+        refs = files_of(metadata)
+        found = self._sizes(refs, number)
+        for ref in refs:
+            if (size := found.get(self._path(ref))) != ref.bytes:
+                raise StoreError(f"checkpoint file {self._wrong(ref, size)}")
+        path = path_in(number)
+        content = b"".join(encode_metadata(metadata))
+        with self._trouble(path, "written"):
             try:
-                self._write(metadata.checkpoint, path, encode_metadata(metadata))
-            except BaseException:
-                # The name may exist already, with only the folder not synced: a failed checkpoint must not be found.
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
+                written = self._objects.put_if_absent(path, content)
+            except ObjectsError:
+                self._take_back(path, content)
                 raise
-        # From here on the metadata protects its files; pins and files of lost attempts are no longer needed.
-        named = {Path(ref.path).name for ref in files_of(metadata)} | {METADATA}
-        with contextlib.suppress(OSError):  # a sweep finds what stays
-            for name in set(os.listdir(folder)) - named:
-                (folder / name).unlink()
-        return str(folder)
+            if not written:
+                self._replace_damaged(number, content)
+        self.bytes_written += len(content)
+        with self._lock:
+            self._complete.add(number)
+        self._marks[number] = path_in(number, ABANDONED) in found
+        self._pins.release(number)
+        # Files of lost attempts are no longer needed; a sweep finds what stays.
+        named = {ref.path for ref in refs} | {path, path_in(number, ABANDONED)}
+        folder = folder_name(number)
+        with contextlib.suppress(ObjectsError, OSError):
+            mine = [key for key in found if key.startswith(f"{folder}/")] + self._unfinished(folder)
+            self._objects.delete(key for key in mine if key not in named)
+        return str(self.folder / folder)
+
+    def _take_back(self, path: str, content: bytes) -> None:
+        """The name may exist already, with only its folder not on disk: a failed checkpoint must not be found."""
+        if not self.is_remote:
+            with contextlib.suppress(HeronError):
+                if self._objects.get(path) == content:
+                    self._objects.delete([path])
+
+    def _replace_damaged(self, number: int, content: bytes) -> None:
+        """There is other metadata: replace it if it cannot be read, else leave it."""
+        try:
+            self.load_metadata(number)
+        except DamagedFileError:
+            self._objects.put(path_in(number), content)
+            return
+        raise StoreError(f"checkpoint {number} in {self.folder} was written by another process; it stays")
 
     def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
-        """Record on disk whether the topology has abandoned a complete checkpoint for an older one."""
-        path = self._chk(checkpoint) / ABANDONED
-        if abandoned == path.exists():
-            return
-        with self._trouble(path):
-            if abandoned:
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            else:
-                path.unlink(missing_ok=True)
-            self._sync_folder(path.parent)
+        """Record in the store whether the topology has abandoned a complete checkpoint for an older one."""
+        path = path_in(checkpoint, ABANDONED)
+        with self._trouble(path, "written"):
+            if checkpoint not in self._marks:
+                self._marks[checkpoint] = self._objects.head(path) is not None
+            if self._marks[checkpoint] != abandoned:
+                if abandoned:
+                    self._objects.put(path, b"")
+                else:
+                    self._objects.delete([path])
+        self._marks[checkpoint] = abandoned
 
     def is_abandoned(self, checkpoint: int) -> bool:
         """Whether the topology has abandoned the checkpoint for an older one."""
-        return (self._chk(checkpoint) / ABANDONED).exists()
+        return self._objects.head(path_in(checkpoint, ABANDONED)) is not None
+
+    # ---- what is there ------------------------------------------------------------------------
+
+    def _path(self, ref: FileRef) -> str:
+        if not is_path(ref.path):
+            raise DamagedFileError(
+                str(self.folder / METADATA), f"names the file {ref.path!r}, which is not a file of a checkpoint"
+            )
+        return str(ref.path)
+
+    def path_of(self, ref: FileRef) -> Place:
+        """The place of a file; one that leaves the topology's folder is refused."""
+        return self.folder / self._path(ref)
+
+    def local_path(self, ref: FileRef) -> Path | None:
+        """The file itself, when it is one of this host."""
+        path = self.path_of(ref)
+        return path if isinstance(path, Path) else None
 
     def has(self, ref: FileRef) -> bool:
-        """Whether a file exists; its content is not checked."""
+        """Whether a file exists; its content is not checked.
+
+        Of an object it is only known in this process whether `look_for` has found it missing.
+        """
+        if self.is_remote:
+            return ref.path not in self._lost
         try:
-            return self._size_of(self.path_of(ref)) == ref.bytes
-        except OSError:
+            return self._objects.head(self._path(ref)) == ref.bytes
+        except ObjectsError:
             return False
+
+    def look_for(self, refs: Iterable[FileRef]) -> None:
+        """Find out, in a thread, which of these objects are missing: a checkpoint that reuses them was given up."""
+        wanted = [ref for ref in refs if ref.path]
+        if wanted and self._looking.acquire(blocking=False):
+            threading.Thread(target=self._look_for, args=(wanted,), name="checkpoint-look", daemon=True).start()
+
+    def _look_for(self, refs: list[FileRef]) -> None:
+        try:
+            self._lost.update(ref.path for ref in self.missing(refs))
+        except HeronError as error:
+            log.debug("cannot look for the files of a checkpoint: %s", error)
+        finally:
+            self._looking.release()
 
     def missing(self, refs: Iterable[FileRef]) -> list[FileRef]:
         """Those that are not there in their size."""
-        return [ref for ref in refs if not self.has(ref)]
+        refs = list(refs)
+        found = self._sizes(refs)
+        return [ref for ref in refs if found.get(self._path(ref)) != ref.bytes]
 
     def problems(self, metadata: Metadata) -> list[str]:
         """One sentence per file that is missing or has another size."""
-        wrong = []
-        for ref in files_of(metadata):
-            try:
-                path = self.path_of(ref)
-                size = path.stat().st_size
-            except DamagedFileError as error:
-                wrong.append(str(error))
-            except OSError as error:
-                wrong.append(f"{path} cannot be read ({error.strerror})")
-            else:
-                if size != ref.bytes:
-                    wrong.append(f"{path} has {size} bytes instead of {ref.bytes}")
-        return wrong
-
-    def _size_of(self, path: Path) -> int:
+        refs = files_of(metadata)
         try:
-            return path.stat().st_size
-        except FileNotFoundError:
-            # A removal has moved it aside and looks for pins: it will find ours and put the file back.
-            with contextlib.suppress(FileNotFoundError, FileExistsError):
-                os.link(self.folder / ".trash" / path.name, path)
-            return path.stat().st_size
+            found = self._sizes(refs)
+            sizes = [(ref, found.get(self._path(ref))) for ref in refs]
+        except DamagedFileError as error:
+            return [str(error)]
+        return [self._wrong(ref, size) for ref, size in sizes if size != ref.bytes]
 
-    def _chk(self, checkpoint: int) -> Path:
-        return self.folder / folder_name(checkpoint)
+    def _wrong(self, ref: FileRef, size: int | None) -> str:
+        what = "is missing" if size is None else f"has {size} bytes instead of {ref.bytes}"
+        return f"{self.folder / ref.path} {what}"
 
-    def _make_folder(self, path: Path) -> None:
-        if path.is_dir():
-            return
-        if path != self.folder:
-            self._make_folder(self.folder)
-        make_folders(path)
-        self._sync_folder(path.parent)
+    def _sizes(self, refs: Iterable[FileRef], checkpoint: int | None = None) -> dict[str, int]:
+        """Every object in the folders of these, and of this checkpoint; a listing costs less than asking for each."""
+        folders = {self._path(ref).split("/", 1)[0] for ref in refs}
+        if checkpoint is not None:
+            folders.add(folder_name(checkpoint))
+        found: dict[str, int] = {}
+        for folder in sorted(folders):
+            found |= self._listed(folder)
+        return found
 
-    def _pin(self, checkpoint: int, digest: str) -> None:
-        folder = self._chk(checkpoint)
-        self._make_folder(folder)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        os.close(os.open(folder / f"pin-{digest}", flags, 0o600))
+    def _listed(self, folder: str) -> dict[str, int]:
+        with self._trouble(folder, "listed"):
+            return self._objects.list(folder).objects
 
-    def _write_limited(self, checkpoint: int, path: Path, parts: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write a file of state once the store's limits allow it; metadata is small and does not wait."""
-
-        def paid() -> Iterator[bytes | bytearray | memoryview]:
-            for part in parts:
-                self._limits.pay(len(part))
-                yield part
-
-        with self._limits.writing():
-            self._write(checkpoint, path, paid())
-
-    def _write(self, checkpoint: int, path: Path, parts: Iterable[bytes | bytearray | memoryview]) -> None:
-        folder = self._chk(checkpoint)
-        self._make_folder(folder)
-        # Random, not the process id: processes of several hosts or containers may share the store.
-        temporary = folder / f".tmp-{os.urandom(8).hex()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(temporary, flags, 0o600)
-        try:
-            try:
-                for part in parts:
-                    write_all(descriptor, part)
-                    self.bytes_written += len(part)
-                if self._fsync:
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        self._sync_folder(path.parent)
-
-    def _sync_folder(self, path: Path) -> None:
-        if not self._fsync:
-            return
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    @contextmanager
-    def _trouble(self, path: Path, done: str = "written") -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self._fail(path, error, done)
-
-    @staticmethod
-    def _fail(path: Path, error: OSError, done: str = "written") -> NoReturn:
-        reason = error.strerror or str(error)
-        hint = "look at the store's file system"
-        if done == "written" and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
-            hint = "free space there, or set heron.checkpoint.root to another folder"
-        raise StoreError(f"checkpoint file {path} cannot be {done} ({reason}); {hint}") from error
-
-    # ---- reading ----------------------------------------------------------------------------
-
-    def path_of(self, ref: FileRef) -> Path:
-        """The path of a file; one that leaves the topology's folder is refused."""
-        if not is_path(ref.path):
-            raise DamagedFileError(
-                self.folder / METADATA, f"names the file {ref.path!r}, which is not a file of a checkpoint"
-            )
-        return self.folder / ref.path
-
-    def local_path(self, ref: FileRef) -> Path | None:
-        """The file itself."""
-        return self.path_of(ref)
-
-    def chunks(self, ref: FileRef) -> Iterator[bytes]:
-        """The verified content of a file, piece by piece."""
-        return chunks_of(self.path_of(ref), ref)
+    def _unfinished(self, folder: str) -> list[str]:
+        """What writers have begun there, or left behind when they were killed. An object store shows none of it."""
+        return unfinished(self.folder, folder) if isinstance(self.folder, Path) else []
 
     def read(self, ref: FileRef) -> bytes:
         """The content of a file; DamagedFileError if it differs from what was written."""
-        return b"".join(chunks_of(self.path_of(ref), ref))
+        return b"".join(self.chunks(ref))
+
+    def chunks(self, ref: FileRef) -> Iterator[bytes]:
+        """The content of a file, piece by piece; the last step raises if it differs from what was written."""
+        path = self.path_of(ref)
+        return chunks_of(path, ref) if isinstance(path, Path) else verified(str(path), ref, [self._get(ref.path)])
+
+    def _get(self, key: str) -> bytes:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._objects.get(key)
+            except MissingObjectError:
+                raise DamagedFileError(str(self.folder / key), "is missing") from None
+            except ObjectsError as error:
+                # Neither an outage nor expired credentials say anything about the checkpoint: they are no damage.
+                if time.monotonic() > deadline:
+                    raise
+                log.warning("%s; trying again", error)
+                time.sleep(LOOK_S)
 
     def load_metadata(self, checkpoint: int) -> Metadata:
         """The metadata of a complete checkpoint."""
-        return read_metadata(self._chk(checkpoint) / METADATA, checkpoint)
+        path = self.folder / path_in(checkpoint)
+        if isinstance(path, Path):
+            return read_metadata(path, checkpoint)
+        return parse_metadata(self._get(path_in(checkpoint)), str(path), checkpoint)
 
     def size_of_metadata(self, checkpoint: int) -> int:
         """Bytes of the metadata itself; 0 if there is none."""
-        path = self._chk(checkpoint) / METADATA
-        return path.stat().st_size if path.is_file() else 0
+        return self._objects.head(path_in(checkpoint)) or 0
 
     def exists(self) -> bool:
         """Whether anything was written here."""
-        return self.folder.is_dir()
+        if isinstance(self.folder, Path):
+            return self.folder.is_dir()
+        listed = self._objects.list(deep=False)
+        return bool(listed.objects or listed.folders)
 
     def is_complete(self, checkpoint: int) -> bool:
         """Whether the checkpoint has metadata."""
-        return (self._chk(checkpoint) / METADATA).is_file()
+        return self._objects.head(path_in(checkpoint)) is not None
 
     def checkpoints(self) -> list[int]:
         """Ids of the complete checkpoints, ascending."""
-        return [number for number in self._folders() if self.is_complete(number)]
+        with self._lock:
+            # Each look at an object is a request; at a file it costs nothing.
+            known = set(self._complete) if self.is_remote else set()
+        numbers = self._numbers()
+        there = {number for number in numbers if number in known or self.is_complete(number)}
+        with self._lock:
+            # One that was completed meanwhile stays.
+            self._complete = there | self._complete - known
+        return sorted(there)
 
-    def _folders(self) -> list[int]:
-        names = os.listdir(self.folder) if self.folder.is_dir() else []
+    def _numbers(self) -> list[int]:
+        with self._trouble("", "listed"):
+            names = self._objects.list(deep=False).folders
         return sorted(number for name in names if (number := number_of(name)) is not None)
 
-    # ---- removing ---------------------------------------------------------------------------
+    # ---- removing -----------------------------------------------------------------------------
 
     def delete(self, checkpoint: int) -> None:
-        """Remove a checkpoint's folder, its metadata first; shared files stay."""
-        folder = self._chk(checkpoint)
+        """Remove a checkpoint's objects, its metadata first; shared ones stay."""
+        folder = folder_name(checkpoint)
+        self._complete.discard(checkpoint)
+        self._marks.pop(checkpoint, None)
         with self._trouble(folder, "removed"):
-            with contextlib.suppress(FileNotFoundError):
-                (folder / METADATA).unlink()
-                self._sync_folder(folder)
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(folder)
+            self._objects.delete([path_in(checkpoint)])
+            self._objects.delete([*self._objects.list(folder).objects, *self._unfinished(folder)])
 
     def discard(self, dropped: Iterable[Metadata], kept: Iterable[Metadata]) -> list[str]:
-        """Remove checkpoints and the shared files that only they name; returns the removed paths."""
+        """Remove checkpoints and the shared objects that only they name; returns the removed paths."""
         dropped, kept = list(dropped), list(kept)
-        candidates = {ref.path for item in dropped for ref in files_of(item)}
-        needed = {ref.path for item in kept for ref in files_of(item)}
         for item in dropped:
             self.delete(item.checkpoint)
-        # `kept` may lack a checkpoint that has just completed, and those in progress.
+        candidates = {ref.path for item in dropped for ref in files_of(item) if ref.path.startswith("shared/")}
         newest = max((item.checkpoint for item in [*dropped, *kept]), default=0)
-        shared = [path for path in candidates - needed if path.startswith("shared/")]
-        return self._remove_shared(shared, newest + 1)
+        return self._remove_shared(candidates, kept, newest + 1)
 
     def sweep(self, keep: Iterable[Metadata], before: int | None = None) -> list[str]:
         """Remove everything that no kept checkpoint names; returns the removed paths.
 
-        Folders with an id of `before` or above (by default: above the newest kept one) may belong to
-        checkpoints in progress: they stay, with the shared files that they pin or name.
+        What checkpoints with an id of `before` or above (by default: above the newest kept one) have written or
+        name stays: they may be in progress.
         """
         keep = list(keep)
         if before is None:
@@ -359,77 +437,65 @@ class CheckpointStore:
         needed |= {path_in(item.checkpoint, name) for item in keep for name in (METADATA, ABANDONED)}
         removed: list[str] = []
         trouble: StoreError | None = None
-        for number in (number for number in self._folders() if number < before):
+        for number in (number for number in self._numbers() if number < before):
             try:
-                removed += self._clear_folder(self._chk(number), needed)
+                removed += self._clear_folder(number, needed)
             except StoreError as error:
                 trouble = error  # one file that cannot be removed does not keep the others
-        self._empty_trash()
-        shared = self.folder / "shared"
-        names = sorted(os.listdir(shared)) if shared.is_dir() else []
-        paths = [f"shared/{name}" for name in names if f"shared/{name}" not in needed]
-        removed += self._remove_shared(paths, before)
+        with self._trouble("", "removed"):
+            if drafts := [path for path in self._unfinished("") if not _written_from(path, before)]:
+                self._objects.delete(drafts)
+        removed += self._remove_shared(set(self._listed("shared")), keep, before)
         if trouble is not None:
             raise trouble
         return removed
 
-    def _clear_folder(self, folder: Path, needed: set[str]) -> list[str]:
+    def _clear_folder(self, number: int, needed: set[str]) -> list[str]:
         """Remove what is not needed from the folder of a checkpoint, its metadata first."""
-        removed = []
+        folder = folder_name(number)
         with self._trouble(folder, "removed"):
-            doomed = [name for name in os.listdir(folder) if f"{folder.name}/{name}" not in needed]
-            for name in sorted(doomed, key=lambda name: name != METADATA):
-                (folder / name).unlink(missing_ok=True)
-                removed.append(f"{folder.name}/{name}")
-            if not os.listdir(folder):
-                folder.rmdir()
-        return removed
+            doomed = sorted(key for key in self._objects.list(folder).objects if key not in needed)
+            if path_in(number) in doomed:
+                self._complete.discard(number)
+                self._objects.delete([path_in(number)])
+            self._objects.delete(doomed)
+        return doomed
 
-    def _remove_shared(self, paths: Iterable[str], before: int) -> list[str]:
-        """Remove shared files that nothing in progress (ids from `before` on) needs."""
-        paths = set(paths)
-        # A first check, so that a file that is certainly needed is never missing, not even for a moment.
-        paths -= self._wanted(before, paths)
-        aside: dict[str, Path] = {}
-        trash = self.folder / ".trash"
-        with self._trouble(trash, "removed"):
-            for path in paths:
-                self._make_folder(trash)
-                with contextlib.suppress(FileNotFoundError):
-                    target = trash / Path(path).name
-                    os.rename(self.folder / path, target)
-                    aside[path] = target
-            # Only now: a writer that pinned a file before the move needs it; one that pins it later
-            # sees that it is gone and writes it again.
-            wanted = self._wanted(before, set(aside)) if aside else set()
-            for path, target in aside.items():
-                if path in wanted:
-                    with contextlib.suppress(FileExistsError):
-                        os.link(target, self.folder / path)
-                target.unlink(missing_ok=True)
-        return [path for path in aside if path not in wanted]
-
-    def _wanted(self, before: int, paths: set[str]) -> set[str]:
-        """Which of the paths a folder in progress pins, or a complete checkpoint not yet recorded names."""
-        wanted = set()
-        for number in (number for number in self._folders() if number >= before):
-            folder = self._chk(number)
-            with contextlib.suppress(FileNotFoundError):
-                pins = (name[4:] for name in os.listdir(folder) if name.startswith("pin-"))
-                wanted |= {f"shared/{digest}" for digest in pins}
-            # After the pins, because the metadata is written before they go.
-            if (folder / METADATA).exists():
+    def _remove_shared(self, paths: set[str], kept: Iterable[Metadata], before: int) -> list[str]:
+        """Remove shared objects that neither kept checkpoints nor those from `before` on need."""
+        needed = {ref.path for item in kept for ref in files_of(item)}
+        for number in self.checkpoints():
+            if number >= before:  # complete and not yet recorded
                 try:
-                    wanted |= {ref.path for ref in files_of(self.load_metadata(number))}
+                    needed |= {ref.path for ref in files_of(self.load_metadata(number))}
                 except DamagedFileError:
-                    return paths  # it may need any of them
-        return wanted & paths
+                    return []  # it may need any of them
+        paths = {path for path in paths - needed if not _written_from(path, before)}
+        with self._pins.removing(paths) as doomed, self._trouble("shared", "removed"):
+            self._objects.delete(doomed)
+        return doomed
 
-    def _empty_trash(self) -> None:
-        """Put back what an interrupted removal had moved aside; the sweep decides again."""
-        trash = self.folder / ".trash"
-        with self._trouble(trash, "removed"):
-            for name in os.listdir(trash) if trash.is_dir() else []:
-                with contextlib.suppress(FileExistsError):
-                    os.link(trash / name, self.folder / "shared" / name)
-                (trash / name).unlink(missing_ok=True)
+    @contextlib.contextmanager
+    def _trouble(self, path: str, done: str) -> Iterator[None]:
+        try:
+            yield
+        except ObjectsError as error:
+            if self.is_remote:
+                where = self.folder / path if path else self.folder
+                raise StoreError(f"checkpoint file {where} cannot be {done}: {error}") from error
+            room = done == "written" and error.trouble in (Trouble.FULL, Trouble.DENIED)
+            raise self._failure(path, done, error.detail, room) from error
+        except OSError as error:  # the limits of the store have files of their own
+            raise self._failure(path, done, error.strerror or str(error), done == "written") from error
+
+    def _failure(self, path: str, done: str, why: str, wants_room: bool) -> StoreError:
+        hint = "free space there, or set heron.checkpoint.root to another folder"
+        if not wants_room:
+            hint = "look at the store's file system"
+        return StoreError(f"checkpoint file {self.folder / path} cannot be {done} ({why}); {hint}")
+
+
+def _written_from(path: str, before: int) -> bool:
+    """Whether a shared or unfinished file was written by a checkpoint with an id of `before` or above."""
+    match = _WRITTEN_BY.fullmatch(path)
+    return match is not None and int(match[1]) >= before

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from heronpy.common.errors import ConfigError
 from heronpy.proto.checkpoint_pb2 import Metadata
 from heronpy.storage.checkpoint_files import StoreError, open_metadata
 from heronpy.storage.checkpoint_layout import METADATA, folder_name, number_of
 from heronpy.storage.checkpoints import CheckpointStore
-from heronpy.storage.object_checkpoints import ObjectCheckpointStore
 from heronpy.storage.objects.opening import COMMAND_S, open_objects
 from heronpy.storage.objects.port import ObjectsError
 from heronpy.storage.objects.url import Place, Url, place_of
 
-AnyCheckpointStore: TypeAlias = CheckpointStore | ObjectCheckpointStore
-"""The checkpoints of one topology instance, wherever they are."""
+if TYPE_CHECKING:
+    from heronpy.storage.spool import Spool
+    from heronpy.storage.store_limits import StoreLimits
 
 
-def open_store(place: Place, fsync: bool = True, patience_s: float = 0.0) -> AnyCheckpointStore:
-    """The checkpoints of the topology instance whose files are at a place."""
-    if isinstance(place, Url):
-        return ObjectCheckpointStore(place, open_objects(place, COMMAND_S), patience_s=patience_s)
-    return CheckpointStore(place, fsync)
+def open_store(
+    place: Place,
+    fsync: bool = True,
+    limits: StoreLimits | None = None,
+    *,
+    timeout_s: float = COMMAND_S,
+    patience_s: float = 0.0,
+    spool: Spool | None = None,
+) -> CheckpointStore:
+    """The checkpoints of the topology instance whose files are at a place.
+
+    `timeout_s` is the patience of the client of an object store; for the rest see `CheckpointStore`.
+    """
+    objects = open_objects(place, timeout_s) if isinstance(place, Url) else None
+    return CheckpointStore(place, fsync, limits, objects=objects, spool=spool, patience_s=patience_s)
 
 
 def location_of(place: Place, checkpoint: int) -> str:
@@ -32,7 +42,7 @@ def location_of(place: Place, checkpoint: int) -> str:
     return str((place if isinstance(place, Url) else Path(place).absolute()) / folder_name(checkpoint))
 
 
-def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) -> tuple[AnyCheckpointStore, Metadata]:
+def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) -> tuple[CheckpointStore, Metadata]:
     """The store of a complete checkpoint, and its metadata.
 
     `patience_s` is how long to wait for an object store that cannot be reached.
@@ -43,7 +53,7 @@ def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) ->
     number = number_of(place.name)
     if number is None:
         raise ConfigError(f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>")
-    store = open_store(place.parent, fsync, patience_s)
+    store = open_store(place.parent, fsync, patience_s=patience_s)
     return store, store.load_metadata(number)
 
 

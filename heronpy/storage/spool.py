@@ -19,7 +19,8 @@ from typing import Final
 
 from heronpy.common.folders import make_folders
 from heronpy.common.units import format_bytes
-from heronpy.storage.checkpoint_files import StoreError, write_all
+from heronpy.storage.checkpoint_files import StoreError
+from heronpy.storage.objects.folder import write_all
 
 #: A forked copy that is ahead of the uploads looks again after this.
 LOOK_S: Final = 0.02

@@ -34,7 +34,6 @@ from heronpy.storage.store_limits import StoreLimits
 
 if TYPE_CHECKING:  # who only checks settings opens no store
     from heronpy.storage.checkpoints import CheckpointStore
-    from heronpy.storage.locations import AnyCheckpointStore
 
 #: A store with less free space counts as full for a new topology.
 FREE_MIN_BYTES: Final = 16 << 20
@@ -160,20 +159,15 @@ def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | N
     return StoreLimits(_home() / "store-limits" / short_hash(str(place)), writers, bytes_per_s)
 
 
-def open_replica(topology_id: str, settings: CheckpointSettings) -> AnyCheckpointStore:
+def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointStore:
     """The store that complete checkpoints of a topology are copied to, with its own limits; ConfigError without one."""
     place = replica_of(settings)
     if place is None:
         raise ConfigError("heron.checkpoint.replica is not set; give the folder or URL of the second store")
-    folder, limits = place / topology_id, limits_of(place, 0, float(settings.replica_rate_bytes))
-    if isinstance(folder, Url):
-        from heronpy.storage.object_checkpoints import ObjectCheckpointStore
-        from heronpy.storage.objects.opening import open_objects
+    from heronpy.storage.locations import open_store
 
-        return ObjectCheckpointStore(folder, open_objects(folder, settings.timeout_s), limits)
-    from heronpy.storage.checkpoints import CheckpointStore
-
-    return CheckpointStore(folder, settings.fsync, limits)
+    limits = limits_of(place, 0, float(settings.replica_rate_bytes))
+    return open_store(place / topology_id, settings.fsync, limits, timeout_s=settings.timeout_s)
 
 
 def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int | None = None) -> Stores:
@@ -181,31 +175,25 @@ def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int |
     remote = object_store(settings)
     if remote is None:
         return StoreChoice(launch, settings)
-    from heronpy.storage.object_checkpoints import ObjectCheckpointStore
-    from heronpy.storage.objects.opening import open_objects
+    from heronpy.storage.locations import open_store
     from heronpy.storage.spool import Spool
 
     spool = None
     if task_id is not None:
         spool = Spool(Path(launch.working_dir) / SPOOL / f"task-{task_id}", settings.spool_bytes_max)
-    return OneStore(
-        ObjectCheckpointStore(
-            remote / launch.topology_id,
-            open_objects(remote / launch.topology_id, settings.timeout_s),
-            limits_of(remote, settings.store_writers, float(settings.store_rate_bytes)),
-            spool,
-        )
-    )
+    limits = limits_of(remote, settings.store_writers, float(settings.store_rate_bytes))
+    place = remote / launch.topology_id
+    return OneStore(open_store(place, settings.fsync, limits, timeout_s=settings.timeout_s, spool=spool))
 
 
 class Stores(Protocol):
     """Where a process of a topology keeps checkpoints."""
 
     @property
-    def store(self) -> AnyCheckpointStore:
+    def store(self) -> CheckpointStore:
         """The store to write to now."""
 
-    def homes(self) -> Sequence[AnyCheckpointStore]:
+    def homes(self) -> Sequence[CheckpointStore]:
         """Every store that holds files of the topology."""
 
     def failed(self) -> None:
@@ -215,9 +203,9 @@ class Stores(Protocol):
 class OneStore(Struct, frozen=True):
     """A store without an alternative."""
 
-    store: AnyCheckpointStore
+    store: CheckpointStore
 
-    def homes(self) -> Sequence[AnyCheckpointStore]:
+    def homes(self) -> Sequence[CheckpointStore]:
         """See `Stores`."""
         return [self.store]
 
@@ -233,33 +221,36 @@ class StoreChoice:
         self._settings = settings
         self._specs = specs_of(settings)
         self._claim = Path(launch.working_dir) / _CLAIM
-        self._store = self._at(self._choose())
+        self._go(self._choose())
 
     @property
     def store(self) -> CheckpointStore:
         """The store to write to; another object once a process of the topology has moved the claim."""
         if len(self._specs) > 1:
             root = _claimed(self._claim, self._launch.topology_id)
-            if root is not None and root != self._store.folder.parent:
-                self._store = self._at(root)
+            if root is not None and root != self._root:
+                self._go(root)
         return self._store
 
     def homes(self) -> list[CheckpointStore]:
         """The stores that hold files of the topology, the current one first."""
         present = self.store
-        others = [self._at(spec.root) for spec in self._specs if spec.root != present.folder.parent]
-        return [present, *(store for store in others if store.folder.is_dir())]
+        others = [self._at(spec.root) for spec in self._specs if spec.root != self._root]
+        return [present, *(store for store in others if store.exists())]
 
     def failed(self) -> None:
         """Writing has failed: move on if the store is full or gone and another one is not."""
-        if len(self._specs) > 1 and not _takes_files(self.store.folder.parent):
-            self._store = self._at(self._choose())
+        if len(self._specs) > 1 and self.store and not _takes_files(self._root):
+            self._go(self._choose())
+
+    def _go(self, root: Path) -> None:
+        self._root, self._store = root, self._at(root)
 
     def _at(self, root: Path) -> CheckpointStore:
         limits = next((spec.limits for spec in self._specs if spec.root == root), None)
-        from heronpy.storage.checkpoints import CheckpointStore
+        from heronpy.storage.locations import open_store
 
-        return CheckpointStore(root / self._launch.topology_id, self._settings.fsync, limits)
+        return open_store(root / self._launch.topology_id, self._settings.fsync, limits)
 
     def _choose(self) -> Path:
         launch = self._launch

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from heronpy.common.errors import HeronError, StateError
 from heronpy.proto import checkpoint_pb2
-from heronpy.storage.locations import AnyCheckpointStore
+from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import Stores
 from heronpy.tmaster.events import Failed, Prune, Written
 
@@ -113,7 +113,7 @@ class Archive:
                 store.sweep(kept, before)
         self._swept, self.failures = True, 0
 
-    def _load(self, store: AnyCheckpointStore, numbers: Iterable[int]) -> list[checkpoint_pb2.Metadata] | HeronError:
+    def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> list[checkpoint_pb2.Metadata] | HeronError:
         """The metadata of checkpoints, or the error of the first one that cannot be read."""
         found = []
         for number in numbers:

@@ -62,6 +62,34 @@ def test_nothing_changed_uploads_nothing(store: CheckpointStore) -> None:
     assert taken.uploaded == 0 and taken.total > KEYS * len(VALUE)
 
 
+def test_equal_content_is_not_written_again(store: CheckpointStore) -> None:
+    """A plain State is encoded whole each time; so are keys that got the values that they had."""
+    tasks = full(store)
+    tasks.tasks[0].plain["rows"] = VALUE * KEYS
+    large = tasks.checkpoint(2).uploaded
+    assert large > KEYS * len(VALUE)
+    fill(tasks, range(KEYS), VALUE)
+    taken = tasks.checkpoint(3)
+    assert taken.uploaded == 0 and taken.total > 2 * KEYS * len(VALUE)
+    store.discard([store.load_metadata(number) for number in (1, 2)], [taken.metadata])
+    restored = Tasks(store, CONFIG, 1, taken.location, 2)
+    assert restored.content() == tasks.content() and restored.tasks[0].plain["rows"] == VALUE * KEYS
+    # Also not by the tasks that were restored; what has changed is written by whoever changed it.
+    assert restored.checkpoint(4).uploaded == 0
+    restored.tasks[0].plain["rows"] = VALUE
+    assert 0 < restored.checkpoint(5).uploaded < large
+
+
+def test_an_aborted_checkpoint_is_no_reason_to_leave_something_out(store: CheckpointStore) -> None:
+    tasks = full(store)
+    tasks.tasks[0].plain["rows"] = VALUE * KEYS
+    taken = tasks.begin(2)
+    taken.persist()
+    taken.abort()
+    store.sweep([store.load_metadata(1)], before=3)
+    assert tasks.checkpoint(3).uploaded > KEYS * len(VALUE) and store.problems(store.load_metadata(3)) == []
+
+
 def test_reading_uploads_nothing_when_values_cannot_change(store: CheckpointStore) -> None:
     tasks = full(store)
     assert all(tasks.state(key)[key] == VALUE for key in range(KEYS))

@@ -81,7 +81,7 @@ class Disk:
 
     def damage(self) -> str:
         """A file of a checkpoint goes bad, for good: changed, cut or gone (F23)."""
-        files = sorted(p for p in self.root.rglob("*") if p.is_file() and not p.name.startswith((".", "pin-")))
+        files = sorted(p for p in self.root.rglob("*") if p.is_file() and not p.name.startswith("."))
         if not files:
             return "no file"
         path = self.rng.choice(files)
@@ -143,6 +143,11 @@ class StorageOs:
     def rename(source: Any, target: Any) -> None:
         _disk().call()
         os.rename(source, target)
+
+    @staticmethod
+    def link(source: Any, target: Any) -> None:
+        _disk().call()
+        os.link(source, target)
 
     @staticmethod
     def urandom(size: int) -> bytes:

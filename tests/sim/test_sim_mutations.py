@@ -138,8 +138,8 @@ def skip_fsync(patch: pytest.MonkeyPatch) -> None:
     """Files of a checkpoint are not on disk when it counts as complete."""
     begin = heronpy.storage.checkpoints.CheckpointStore.__init__
 
-    def unsynced(self: Any, folder: Any, fsync: bool = True, limits: Any = None) -> None:
-        begin(self, folder, False, limits)
+    def unsynced(self: Any, folder: Any, fsync: bool = True, limits: Any = None, **options: Any) -> None:
+        begin(self, folder, False, limits, **options)
 
     patch.setattr(heronpy.storage.checkpoints.CheckpointStore, "__init__", unsynced)
 

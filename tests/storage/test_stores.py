@@ -277,7 +277,7 @@ def test_a_store_writes_through_its_limits(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("heronpy.storage.store_limits.time.sleep", slept.append)
     store = CheckpointStore(tmp_path / "a" / "wordy1", False, replace(spec.limits, bytes_per_s=1000.0))
     for number in range(3):
-        store.put_shared(1, bytes([number]) * 500)
+        last = store.put_shared(1, bytes([number]) * 500)
     assert slept[0] == 0 and 0.4 < slept[1] <= 0.5 and 0.8 < slept[2] <= 1.0
-    store.put_shared(1, bytes([2]) * 500)
+    store.put_shared(2, bytes([number]) * 500, {last.sha256: last})
     assert len(slept) == 3, "what is there already costs nothing"

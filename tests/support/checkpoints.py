@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from heronpy.proto import checkpoint_pb2
-from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.checkpoints import CheckpointStore, files_of
 
 
 def new_id(topology: str) -> str:
@@ -31,6 +31,8 @@ def write_checkpoint(
     Each bolt task has a shared segment and a segment of this checkpoint alone.
     """
     store = CheckpointStore(folder, fsync=False)
+    last = store.checkpoints()[-1:]
+    known = {ref.sha256: ref for one in last for ref in files_of(store.load_metadata(one))}
     tasks = dict(parallelism or {"word": 1, "count": 2})
     metadata = checkpoint_pb2.Metadata(
         version=1,
@@ -62,7 +64,7 @@ def write_checkpoint(
             if not keyed:
                 continue
             state = task.keyed.add(name="counts", keys=5)
-            state.segments.add(file=store.put_shared(number, shared), entries=4, last_group=1023)
+            state.segments.add(file=store.put_shared(number, shared, known), entries=4, last_group=1023)
             state.segments.add(file=exclusive, entries=1, last_group=1023)
     store.write_metadata(metadata)
     return metadata

@@ -1,7 +1,8 @@
 """Objects as files of a folder, which several hosts may share.
 
 A file gets its name by one rename, after it is on disk; `put_if_absent` by a link, which fails if the name is taken.
-Both hold on a network file system too, where locks may exclude nobody. Unfinished files begin with a dot.
+Both hold on a network file system too, where locks may exclude nobody. Unfinished files begin with a dot, and end in
+the number that the name of their object ends in: who numbers objects can tell whose work was left behind.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, make_folders, read_own
-from heronpy.storage.objects.memory import below_prefix
 from heronpy.storage.objects.port import Listing, MissingObjectError, ObjectsError, Trouble
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _DENIED = (errno.EACCES, errno.EPERM)
+_UNFINISHED = ".unfinished-"
+_PART_BYTES = 1 << 20
+_NUMBER = re.compile(r"-[0-9]{1,19}$")
 
 
 class FolderObjects:
@@ -41,9 +44,11 @@ class FolderObjects:
         return str(self.root)
 
     def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
+        folder = self._path(key).parent
+        made = not folder.is_dir()
         with self._trouble(), self._draft(key, data) as draft:
             os.rename(draft, self._path(key))
-            self._sync(self._path(key).parent)
+            self._sync(folder, above=made)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         path = self._path(key)
@@ -56,7 +61,11 @@ class FolderObjects:
                 # Over NFS the answer to a link may get lost, and the repeated call fails: the count of names tells.
                 if os.stat(draft).st_nlink != 2:
                     raise
-            self._sync(path.parent)
+            finally:
+                with contextlib.suppress(OSError):
+                    draft.unlink()
+            # Who made the folders above may have died before they were on disk.
+            self._sync(path.parent, above=True)
             return True
 
     def get(self, key: str) -> bytes:
@@ -77,25 +86,29 @@ class FolderObjects:
                 return None
 
     def list(self, prefix: str = "", deep: bool = True) -> Listing:
-        start = f"{prefix}/" if prefix else ""
+        base, cut = os.path.join(self.root, prefix), len(os.path.join(self.root, ""))
         found: dict[str, int] = {}
+        folders: tuple[str, ...] = ()
         with self._trouble():
-            for folder, _, names in os.walk(self.root / prefix, onerror=_raise_unless_gone):
-                for name in names:
-                    path = Path(folder, name)
-                    if not name.startswith(".unfinished-"):
-                        with contextlib.suppress(FileNotFoundError):  # removed since
-                            status = path.lstat() if self._own else path.stat()
-                            if not self._own or stat.S_ISREG(status.st_mode):
-                                found[path.relative_to(self.root).as_posix()] = status.st_size
-        return below_prefix(found, start, deep)
+            if deep:
+                entries = [entry for entry in _files_below(base) if not entry.name.startswith(_UNFINISHED)]
+            else:
+                entries, folders = _first_level(base)
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # removed since
+                    status = entry.stat(follow_symlinks=not self._own)
+                    if not self._own or stat.S_ISREG(status.st_mode):
+                        found[entry.path[cut:]] = status.st_size
+        return Listing(found, folders)
 
     def delete(self, keys: Iterable[str]) -> None:
+        changed: set[Path] = set()
         with self._trouble():
             for key in keys:
                 path = self._path(key)
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     path.unlink()
+                    changed.add(path.parent)
                 for parent in path.parents:
                     if parent == self.root:
                         break
@@ -103,6 +116,9 @@ class FolderObjects:
                         parent.rmdir()  # as in an object store, a folder ends with its last object
                     except OSError:
                         break
+            for folder in changed:
+                with contextlib.suppress(FileNotFoundError):
+                    self._sync(folder)
 
     def local_path(self, key: str) -> Path | None:
         path = self._path(key)
@@ -115,32 +131,36 @@ class FolderObjects:
 
     @contextlib.contextmanager
     def _draft(self, key: str, data: bytes | bytearray | memoryview | Path) -> Iterator[Path]:
-        folder = self._path(key).parent
+        folder, number = self._path(key).parent, _NUMBER.search(key)
         while True:
             make_folders(folder)
             self._check_owner()
-            draft = folder / f".unfinished-{os.urandom(8).hex()}"
+            draft = folder / f"{_UNFINISHED}{os.urandom(8).hex()}{number[0] if number else ''}"
             try:
                 descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 break
             except FileNotFoundError:
                 continue  # a removal took the empty folder meanwhile
         try:
-            with open(descriptor, "wb") as file:
+            try:
                 if isinstance(data, Path):
                     with open(data, "rb") as source:
-                        shutil.copyfileobj(source, file, 1 << 20)
+                        while part := source.read(_PART_BYTES):
+                            write_all(descriptor, part)
                 else:
-                    file.write(data)
-                file.flush()
+                    write_all(descriptor, data)
                 if self._fsync:
                     os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
             yield draft
-        finally:
-            with contextlib.suppress(FileNotFoundError):
+        except BaseException:
+            with contextlib.suppress(OSError):
                 draft.unlink()
+            raise
 
-    def _sync(self, folder: Path) -> None:
+    def _sync(self, folder: Path, above: bool = False) -> None:
+        """Force the names in a folder to disk; `above` its own name too, and those on the way to it."""
         if not self._fsync:
             return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -148,6 +168,8 @@ class FolderObjects:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        if above and folder != self.root.parent:
+            self._sync(folder.parent, above)
 
     def _check_owner(self) -> None:
         if self._own:
@@ -165,6 +187,44 @@ class FolderObjects:
             raise ObjectsError(self.name, kind, error.strerror or str(error)) from error
 
 
-def _raise_unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise error
+def unfinished(root: Path, prefix: str) -> list[str]:
+    """Keys of files below `prefix` that were begun, or left behind by writers that were killed; no listing has them."""
+    cut = len(os.path.join(root, ""))
+    below = _files_below(os.path.join(root, prefix))
+    return [entry.path[cut:] for entry in below if entry.name.startswith(_UNFINISHED)]
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
+    """Write everything, in as many calls as it takes."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _first_level(folder: str) -> tuple[list[os.DirEntry[str]], tuple[str, ...]]:
+    """The files of a folder, and the names of its folders that hold some."""
+    files, folders = [], []
+    for entry in _entries(folder):
+        if not entry.is_dir():
+            files.append(entry)
+        elif any(not below.name.startswith(_UNFINISHED) for below in _files_below(entry.path)):
+            folders.append(entry.name)
+    return [entry for entry in files if not entry.name.startswith(_UNFINISHED)], tuple(sorted(folders))
+
+
+def _files_below(folder: str) -> Iterator[os.DirEntry[str]]:
+    """All files in a folder and those below it; links to folders are not followed."""
+    for entry in _entries(folder):
+        if not entry.is_dir():
+            yield entry
+        elif not entry.is_symlink():
+            yield from _files_below(entry.path)
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder; nothing when it is gone."""
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except (FileNotFoundError, NotADirectoryError):
+        return

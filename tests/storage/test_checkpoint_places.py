@@ -1,4 +1,4 @@
-"""Checkpoints in an object store: complete or absent, never without a file, and nothing left behind."""
+"""Checkpoints wherever they are: complete or absent, never without a file, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.ckpt import catalogue
@@ -19,10 +19,8 @@ from heronpy.ckpt.replication import Replicator
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, Metadata
-from heronpy.storage import locations, object_checkpoints
-from heronpy.storage.checkpoint_files import DamagedFileError, StoreError, files_of
-from heronpy.storage.checkpoints import CheckpointStore
-from heronpy.storage.object_checkpoints import ObjectCheckpointStore
+from heronpy.storage import checkpoints, locations
+from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError, StoreError, files_of
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.opening import open_objects
@@ -33,7 +31,7 @@ from heronpy.storage.store_limits import StoreLimits
 from heronpy.storage.stores import check_stores, limits_of, object_store, replica_of, store_roots
 from tests.support.azure_server import connected
 from tests.support.object_server import ObjectServer
-from tests.support.states import Tasks, fill
+from tests.support.states import Taken, Tasks, fill
 from tests.support.waiting import wait_for
 
 SETTINGS = CheckpointSettings(inline_max_bytes=0, fork_above_bytes=1 << 30)
@@ -44,7 +42,7 @@ PLACE = Url("s3", "bucket", ("team", "wordy1"))
 def objects(
     request: pytest.FixtureRequest, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Objects]:
-    """The objects of PLACE, for whoever opens it."""
+    """A folder, or the objects of PLACE for whoever opens it."""
     made: Objects
     match request.param:
         case "folder":
@@ -61,25 +59,25 @@ def objects(
 
 
 @pytest.fixture
-def store(objects: Objects) -> ObjectCheckpointStore:
-    return ObjectCheckpointStore(PLACE, objects)
+def store(objects: Objects) -> CheckpointStore:
+    return CheckpointStore(objects.root if isinstance(objects, FolderObjects) else PLACE, objects=objects)
 
 
-def whole(store: ObjectCheckpointStore, number: int) -> bool:
+def whole(store: CheckpointStore, number: int) -> bool:
     return not store.problems(store.load_metadata(number))
 
 
 # ---- a task's state ---------------------------------------------------------------------------------
 
 
-def test_state_comes_back_and_only_changes_are_written(store: ObjectCheckpointStore) -> None:
+def test_state_comes_back_and_only_changes_are_written(store: CheckpointStore) -> None:
     tasks = Tasks(store, SETTINGS, 2)
     fill(tasks, range(200), "one")
     first = tasks.checkpoint(1)
     fill(tasks, range(10), "two")
     second = tasks.checkpoint(2, SAVEPOINT)
     assert 0 < second.uploaded < first.uploaded / 2
-    assert second.location == f"{PLACE}/chk-2"
+    assert second.location == f"{store.folder}/chk-2"
     again = Tasks(store, SETTINGS, 2, second.location)
     assert again.content() == {key: "two" if key < 10 else "one" for key in range(200)}
     # It builds upon what it was restored from.
@@ -90,7 +88,7 @@ def test_state_comes_back_and_only_changes_are_written(store: ObjectCheckpointSt
     assert other.content() == again.content() | dict.fromkeys(range(5), "two")
 
 
-def test_a_piece_is_written_by_each_checkpoint_that_makes_it(store: ObjectCheckpointStore) -> None:
+def test_a_piece_is_written_by_each_checkpoint_that_makes_it(store: CheckpointStore) -> None:
     """No look at what is there: a removal of the same content cannot meet its writer."""
     one, two = store.put_shared(1, b"the same"), store.put_shared(2, b"the same")
     assert one.path != two.path and one.sha256 == two.sha256
@@ -98,7 +96,7 @@ def test_a_piece_is_written_by_each_checkpoint_that_makes_it(store: ObjectCheckp
     assert store.read(two) == b"the same"
 
 
-def test_metadata_is_last_and_needs_every_object(store: ObjectCheckpointStore, objects: Objects) -> None:
+def test_metadata_is_last_and_needs_every_object(store: CheckpointStore, objects: Objects) -> None:
     tasks = Tasks(store, SETTINGS)
     fill(tasks, range(50), "x")
     taken = tasks.begin(1)
@@ -123,7 +121,7 @@ def test_metadata_is_last_and_needs_every_object(store: ObjectCheckpointStore, o
     assert store.load_metadata(1).taken_at == 7.0
 
 
-def test_damage_is_found_and_named(store: ObjectCheckpointStore, objects: Objects) -> None:
+def test_damage_is_found_and_named(store: CheckpointStore, objects: Objects) -> None:
     tasks = Tasks(store, SETTINGS)
     fill(tasks, range(50), "x")
     location = tasks.checkpoint(1).location
@@ -134,23 +132,23 @@ def test_damage_is_found_and_named(store: ObjectCheckpointStore, objects: Object
         with pytest.raises(DamagedFileError, match=words) as caught:
             Tasks(store, SETTINGS, 1, location)
         assert key in str(caught.value)
-        [found] = catalogue.in_folder(PLACE)
+        [found] = catalogue.in_folder(store.folder)
         assert key in catalogue.verify(found)[0]
     objects.delete([key])
-    assert catalogue.missing_files(found) == [f"{PLACE}/{key} is missing"]
+    assert catalogue.missing_files(found) == [f"{store.folder}/{key} is missing"]
     for damage in (b"", b"HERONCKP", objects.get("chk-1/metadata")[:-1]):
         objects.put("chk-1/metadata", damage)
-        [found] = catalogue.in_folder(PLACE)
+        [found] = catalogue.in_folder(store.folder)
         assert found.metadata is None and "chk-1/metadata" in found.damage[0]
 
 
-def test_a_piece_that_vanished_is_written_again(store: ObjectCheckpointStore, objects: Objects) -> None:
+def test_a_piece_that_vanished_is_written_again(store: CheckpointStore, objects: Objects) -> None:
     tasks = Tasks(store, SETTINGS)
     fill(tasks, range(100), "x")
     tasks.checkpoint(1)
-    objects.delete(objects.list("shared").objects)
     fill(tasks, range(3), "y")
     taken = tasks.begin(2)
+    objects.delete(objects.list("shared").objects)
     taken.persist()
     with pytest.raises(StoreError, match="is missing"):
         taken.write()
@@ -158,10 +156,10 @@ def test_a_piece_that_vanished_is_written_again(store: ObjectCheckpointStore, ob
     wait_for(lambda: not [t for t in threading.enumerate() if t.name == "checkpoint-look"], 20, "the look")
     tasks.checkpoint(3)
     assert whole(store, 3)
-    assert Tasks(store, SETTINGS, 1, f"{PLACE}/chk-3").content()[0] == "y"
+    assert Tasks(store, SETTINGS, 1, f"{store.folder}/chk-3").content()[0] == "y"
 
 
-def test_what_is_removed_and_what_stays(store: ObjectCheckpointStore, objects: Objects) -> None:
+def test_what_is_removed_and_what_stays(store: CheckpointStore, objects: Objects) -> None:
     tasks = Tasks(store, SETTINGS)
     for number in range(1, 7):
         fill(tasks, range(number * 10, number * 10 + 10), "x")
@@ -181,11 +179,11 @@ def test_what_is_removed_and_what_stays(store: ObjectCheckpointStore, objects: O
     assert set(objects.list().objects) == needed | {"chk-6/metadata", "chk-7/task-1-state"}
     store.delete(6)
     store.sweep([], before=1 << 63)
-    assert objects.list().objects == {} and not store.exists()
+    assert objects.list().objects == {}
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("given_settings", "words"),
     [
         (
             {"stores": {"a": "s3://bucket/x", "b": "/tmp/y"}},
@@ -197,16 +195,16 @@ def test_what_is_removed_and_what_stays(store: ObjectCheckpointStore, objects: O
         ({"replica": "ftp://bucket/x"}, "unknown scheme ftp://"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
+def test_settings_that_make_no_sense_are_refused(given_settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_stores(CheckpointSettings(**settings))
+        check_stores(CheckpointSettings(**given_settings))
     assert words in str(caught.value)
 
 
 def test_a_file_url_is_its_folder() -> None:
-    settings = CheckpointSettings(root="file:///some/a%20folder", replica="file:///other")
-    assert store_roots(settings) == [Path("/some/a folder")] and replica_of(settings) == Path("/other")
-    assert object_store(settings) is None
+    place = CheckpointSettings(root="file:///some/a%20folder", replica="file:///other")
+    assert store_roots(place) == [Path("/some/a folder")] and replica_of(place) == Path("/other")
+    assert object_store(place) is None
 
 
 def test_uploads_keep_the_limits_of_the_store(tmp_path: Path) -> None:
@@ -216,7 +214,7 @@ def test_uploads_keep_the_limits_of_the_store(tmp_path: Path) -> None:
         def pay(self, count: int) -> None:
             paid.append(count)
 
-    store = ObjectCheckpointStore(PLACE, MemoryObjects(), Limits(tmp_path / "limits", writers=1))
+    store = CheckpointStore(PLACE, limits=Limits(tmp_path / "limits", writers=1), objects=MemoryObjects())
     store.put_shared(1, b"123")
     store.put_exclusive(1, "task-1", b"12345")
     assert paid == [3, 5]
@@ -224,8 +222,11 @@ def test_uploads_keep_the_limits_of_the_store(tmp_path: Path) -> None:
     assert limits_of(url, 0, 0.0) is None and limits_of(url, 2, 0.0) is not None
 
 
-def test_a_path_that_leaves_the_folder_is_refused(store: ObjectCheckpointStore) -> None:
-    for path in ("../other/chk-1/metadata", "shared/../../x", "/etc/passwd", "chk-1/../../x", "shared/x"):
+def test_a_path_that_leaves_the_folder_is_refused(store: CheckpointStore) -> None:
+    for path in (
+        "/etc/passwd", "../wordy2/chk-1/x", "chk-1/../../x", "shared/..", "shared/../../x", "shared/x", "chk-1/.hidden",
+        "chk-x/y", "", f"shared/{'0' * 64}",
+    ):  # fmt: skip
         ref = FileRef(path=path, bytes=1, sha256=b"?" * 32)
         for read in (
             store.read,
@@ -240,7 +241,7 @@ def test_a_path_that_leaves_the_folder_is_refused(store: ObjectCheckpointStore) 
 # ---- copies ------------------------------------------------------------------------------------------
 
 
-def records(store: CheckpointStore | ObjectCheckpointStore) -> list[CheckpointRecord]:
+def records(store: CheckpointStore) -> list[CheckpointRecord]:
     return [
         CheckpointRecord(checkpoint=number, location=locations.location_of(store.folder, number))
         for number in store.checkpoints()
@@ -248,10 +249,10 @@ def records(store: CheckpointStore | ObjectCheckpointStore) -> list[CheckpointRe
 
 
 @pytest.mark.parametrize("to_objects", [True, False])
-def test_copies_between_a_folder_and_objects(store: ObjectCheckpointStore, tmp_path: Path, to_objects: bool) -> None:
+def test_copies_between_a_folder_and_objects(store: CheckpointStore, tmp_path: Path, to_objects: bool) -> None:
     folder = CheckpointStore(tmp_path / "files" / "wordy1", fsync=False)
     source, target = (folder, store) if to_objects else (store, folder)
-    tasks = Tasks(source, SETTINGS)  # type: ignore[arg-type]
+    tasks = Tasks(source, SETTINGS)
     replicator = Replicator(target)
     try:
         for number in range(1, 6):
@@ -267,7 +268,7 @@ def test_copies_between_a_folder_and_objects(store: ObjectCheckpointStore, tmp_p
     assert set(target.checkpoints()) <= {4, 5} and 5 in target.checkpoints()
     assert not target.problems(target.load_metadata(5))
     assert replicator.counts.failed == 0
-    assert Tasks(target, SETTINGS, 1, locations.location_of(target.folder, 5)).content() == tasks.content()  # type: ignore[arg-type]
+    assert Tasks(target, SETTINGS, 1, locations.location_of(target.folder, 5)).content() == tasks.content()
 
 
 def test_a_removal_does_not_meet_a_copy_that_relies_on_the_file(objects: Objects) -> None:
@@ -282,7 +283,7 @@ def test_a_removal_does_not_meet_a_copy_that_relies_on_the_file(objects: Objects
             assert go_on.wait(20)
             objects.delete(keys)  # type: ignore[arg-type]
 
-    store = ObjectCheckpointStore(PLACE, Slow())  # type: ignore[arg-type]
+    store = CheckpointStore(PLACE, objects=Slow())  # type: ignore[arg-type]
     ref, kept = store.put_shared(1, b"wanted again"), store.put_shared(1, b"pinned before")
     store.pin(2, [kept])
     with ThreadPoolExecutor(2) as pool:
@@ -299,34 +300,45 @@ def test_a_removal_does_not_meet_a_copy_that_relies_on_the_file(objects: Objects
 # ---- any order of events ---------------------------------------------------------------------------
 
 
-STEPS = st.lists(st.sampled_from(["take", "take", "abort", "lose", "prune", "sweep"]), min_size=1, max_size=30)
+STEPS = st.lists(
+    st.sampled_from(["take", "take", "begin", "finish", "abort", "prune", "sweep"]), min_size=1, max_size=30
+)
 
 
-@given(STEPS)
-def test_kept_checkpoints_are_whole_in_any_order_of_events(steps: list[str]) -> None:
-    objects = MemoryObjects()
-    store = ObjectCheckpointStore(PLACE, objects)
+@pytest.mark.parametrize("in_folder", [False, True])
+@given(steps=STEPS)
+@settings(deadline=None)
+def test_a_file_that_is_needed_is_never_removed_and_none_is_left(
+    tmp_path_factory: pytest.TempPathFactory, in_folder: bool, steps: list[str]
+) -> None:
+    """Whatever the order: complete checkpoints that are kept, and the one in progress, keep their files."""
+    place = tmp_path_factory.mktemp("s") if in_folder else PLACE
+    objects: Objects = FolderObjects(place, fsync=False) if isinstance(place, Path) else MemoryObjects()
+    store = CheckpointStore(place, objects=objects)
     tasks = Tasks(store, SETTINGS, 2)
     kept: dict[int, Metadata] = {}
+    taken: Taken | None = None
     for number, step in enumerate(steps, 1):
         fill(tasks, range(number * 3 % 40, number * 3 % 40 + 5), number)
-        if step in ("take", "abort", "lose"):
+        if taken is None and step in ("take", "begin", "abort"):
             taken = tasks.begin(number)
-            if step != "abort":
-                taken.persist()
-            if step == "take":
-                taken.write()
-                kept[number] = taken.metadata
-                taken.complete()
-            else:
-                taken.abort()
+            taken.persist()
+        if taken is not None and step in ("take", "finish"):
+            taken.write()
+            kept[taken.number] = taken.metadata
+            taken.complete()
+            taken = None
+        elif taken is not None and step == "abort":
+            taken.abort()
+            taken = None
         elif step == "prune":
             dropped = sorted(kept)[:-2]
             store.discard([kept.pop(old) for old in dropped], kept.values())
-        else:
-            store.sweep(kept.values(), number)
+        elif step == "sweep":
+            store.sweep(kept.values(), taken.number if taken else number)
         assert store.checkpoints() == sorted(kept)
-        assert all(whole(store, old) for old in kept)
+        for metadata in [*kept.values(), *([taken.metadata] if taken else [])]:
+            assert all(len(store.read(ref)) == ref.bytes for ref in files_of(metadata))
     store.sweep(kept.values(), 1 << 63)
     needed = {ref.path for item in kept.values() for ref in files_of(item)} | {f"chk-{old}/metadata" for old in kept}
     assert set(objects.list().objects) == needed
@@ -335,8 +347,8 @@ def test_kept_checkpoints_are_whole_in_any_order_of_events(steps: list[str]) -> 
 # ---- the spool --------------------------------------------------------------------------------------
 
 
-def spooled(objects: Objects, folder: Path, max_bytes: int = 1000) -> ObjectCheckpointStore:
-    return ObjectCheckpointStore(PLACE, objects, spool=Spool(folder, max_bytes))
+def spooled(objects: Objects, folder: Path, max_bytes: int = 1000) -> CheckpointStore:
+    return CheckpointStore(PLACE, objects=objects, spool=Spool(folder, max_bytes))
 
 
 def test_files_wait_until_they_are_uploaded(objects: Objects, tmp_path: Path) -> None:
@@ -405,18 +417,18 @@ class Away(MemoryObjects):
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_checkpoints, "LOOK_S", 0.01)
+    monkeypatch.setattr(checkpoints, "LOOK_S", 0.01)
 
 
 def test_a_restore_waits_for_a_store_that_is_away(quick: None) -> None:
     away = Away()
-    store = ObjectCheckpointStore(PLACE, away, patience_s=20.0)
+    store = CheckpointStore(PLACE, objects=away, patience_s=20.0)
     assert store.read(store.put_shared(1, b"x")) == b"x" and away.times == 3
 
 
 @pytest.mark.parametrize("trouble", [Trouble.AWAY, Trouble.CREDENTIALS])
 def test_it_does_not_wait_for_ever(quick: None, trouble: Trouble) -> None:
-    store = ObjectCheckpointStore(PLACE, Away(trouble, 1 << 30), patience_s=0.05)
+    store = CheckpointStore(PLACE, objects=Away(trouble, 1 << 30), patience_s=0.05)
     ref, began = store.put_shared(1, b"x"), time.monotonic()
     with pytest.raises(ObjectsError, match=trouble.value):
         store.read(ref)
@@ -433,7 +445,7 @@ def test_an_outage_is_no_damage_for_commands(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_uploads_pass_a_flood_of_refusals(bucket: str, object_server: ObjectServer, tmp_path: Path) -> None:
     objects = open_objects(Url("s3", bucket.removeprefix("s3://"), ("x",)), 20.0)
-    store = ObjectCheckpointStore(PLACE, objects, spool=Spool(tmp_path, 1 << 20))
+    store = CheckpointStore(PLACE, objects=objects, spool=Spool(tmp_path, 1 << 20))
     refs = [store.put_shared(1, os.urandom(1000)) for _ in range(8)]
     object_server.set(busy=6, lose=2)
     store.upload(1)
