@@ -45,7 +45,8 @@ def restores(heron: Heron) -> int:
 
 
 def submitted(heron: Heron, out: Path) -> None:
-    heron.submit(PROGRAM, "flat", "--out", out)
+    # The state of user code does not grow either.
+    heron.submit(PROGRAM, "flat", "--out", out, "--keys", 1000, "--source-pause-ms", 1)
     heron.when_state("flat", "RUNNING")
 
 

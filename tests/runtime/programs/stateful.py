@@ -159,7 +159,7 @@ class Store(Noted, Bolt, TwoPhaseStatefulComponent):
     def initialize(self, config, context):
         self.open_notes(config, context)
         self.result = self.out / f"result.{context.get_task_id()}"
-        self.pause_s = config["store_pause_ms"] / 1000
+        self.pause_s, self.keys = config["store_pause_ms"] / 1000, config["keys"]
         self.state.setdefault("counts", Counter())
         self.publish()
 
@@ -167,7 +167,8 @@ class Store(Noted, Bolt, TwoPhaseStatefulComponent):
         self.hold("stuck")
         if self.pause_s and self.wants("slow"):
             time.sleep(self.pause_s)
-        self.state["counts"][tup.values[0]] += 1
+        number = tup.values[0]
+        self.state["counts"][number % self.keys if self.keys else number] += 1
 
     def finish(self):
         self.note_call("finish")
@@ -195,6 +196,7 @@ def stateful(args: argparse.Namespace) -> TopologyBuilder:
         "pad": args.pad,
         "source_pause_ms": args.source_pause_ms,
         "store_pause_ms": args.store_pause_ms,
+        "keys": args.keys,
         "topology.reliability.mode": "EFFECTIVELY_ONCE",
         "topology.stmgrs": args.containers,
     }
@@ -216,6 +218,7 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=1)
     parser.add_argument("--source-pause-ms", type=float, default=0)
     parser.add_argument("--store-pause-ms", type=float, default=0)
+    parser.add_argument("--keys", type=int, default=0, help="so many counts, else one for each number")
     parser.add_argument("--asynchronous", action="store_true")
     parser.add_argument("--asynchronous-source", action="store_true")
     stateful(parser.parse_args()).build_and_submit()
